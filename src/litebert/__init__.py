@@ -1,0 +1,1 @@
+"""litebert: small text encoders, trained on your own text and shipped."""

@@ -1,0 +1,1 @@
+"""Readers of encoder outputs and of runs."""

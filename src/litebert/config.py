@@ -1,0 +1,459 @@
+"""THE SPACE: every model, data and training choice as a field of a frozen dataclass.
+
+A point of the space is a complete `Config`; `recipes.py` names the points, `replace` moves between them. Nothing
+here imports torch, and nothing elsewhere holds a default of its own. Impossible points are refused at construction.
+
+    Config
+    ├── encoder     EncoderConfig     shape, sharing, norm, feed-forward, positions, dropout, initialisation
+    ├── sequences   SequenceConfig    how sentences become sequences
+    ├── masking     MaskingConfig     unit x length law x replacement x copies
+    ├── objectives  names             what the heads learn: mlm, sop, nsp
+    └── train       TrainConfig       batch, budget, precision, depth schedule
+        ├── optimizer  OptimizerConfig
+        └── schedule   ScheduleConfig
+
+Symbols of the papers: H hidden size, E embedding size, V vocabulary size, L layers, A heads, I intermediate size.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import replace as replace  # re-exported: a variant is `replace(recipe, ...)`
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from litebert.errors import ConfigError, nearest
+
+Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+Objective = Literal["mlm", "sop", "nsp"]
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ConfigError(message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """The one encoder (ALBERT section 3.1; BERT section 3). Sizes are counts, dropouts are probabilities."""
+
+    vocab_size: int = 30000
+    """V. A run takes it from the tokenizer of its data."""
+    embedding_size: int = 128
+    """E. A linear map E -> H follows the embeddings where E differs from H."""
+    hidden_size: int = 768
+    """H."""
+    layers: int = 12
+    """L: how many times a block is applied."""
+    heads: int = 12
+    """A: attention heads; H must be a multiple of it."""
+    intermediate_size: int = 3072
+    """I: width of the feed-forward block (of each of its two branches when gated)."""
+    sharing: Sharing = "all"
+    """What the layers share: none, all, attention, feedforward, or groups of adjacent layers."""
+    groups: int = 1
+    """Number of groups; read only with sharing=groups."""
+    max_positions: int = 512
+    """Longest sequence, in tokens."""
+    segment_types: int = 2
+    """Rows of the token type table; 0 for none."""
+    positions: Literal["learned", "rotary"] = "learned"
+    """A learned table added to the embeddings, or rotation of queries and keys."""
+    norm: Literal["post", "pre"] = "post"
+    """Layer norm after each residual sum, or before each block with one more at the end."""
+    norm_eps: float = 1e-12
+    """Epsilon of every layer norm."""
+    feedforward: Literal["plain", "gated"] = "plain"
+    """act(xW)V, or (act(xW) * xU)V."""
+    activation: Activation = "gelu_tanh"
+    """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses."""
+    bias: bool = True
+    """Biases in the encoder's linear maps and norms. Heads always have theirs."""
+    always_project: bool = False
+    """Keep the E -> H map even where E = H, as `transformers` does for ALBERT."""
+    pooler: bool = True
+    """tanh(W h_[CLS] + b), which sentence objectives and classifiers read."""
+    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    init: Literal["truncated_normal", "normal"] = "truncated_normal"
+    """Weight initialisation; truncated at two standard deviations, as the TensorFlow releases do."""
+    init_std: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "groups"):
+            _require(getattr(self, name) >= 1, f"encoder.{name} is {getattr(self, name)}; it must be at least 1")
+        _require(self.max_positions >= 8, f"encoder.max_positions is {self.max_positions}; it must be at least 8")
+        _require(self.segment_types >= 0, f"encoder.segment_types is {self.segment_types}; it cannot be negative")
+        _require(
+            self.hidden_size % self.heads == 0,
+            f"encoder.hidden_size {self.hidden_size} is not a multiple of encoder.heads {self.heads}",
+        )
+        _require(
+            self.embedding_size <= self.hidden_size,
+            f"encoder.embedding_size {self.embedding_size} exceeds encoder.hidden_size {self.hidden_size}",
+        )
+        _require(
+            self.positions != "rotary" or (self.hidden_size // self.heads) % 2 == 0,
+            f"encoder.positions=rotary needs an even head size, and {self.hidden_size}/{self.heads} is odd",
+        )
+        _require(
+            self.sharing == "groups" or self.groups == 1,
+            f"encoder.groups is {self.groups}, which only encoder.sharing=groups reads",
+        )
+        _require(self.groups <= self.layers, f"encoder.groups {self.groups} exceeds encoder.layers {self.layers}")
+        for name in ("hidden_dropout", "attention_dropout"):
+            _require(0 <= getattr(self, name) < 1, f"encoder.{name} is {getattr(self, name)}; it must be in [0, 1)")
+        _require(self.norm_eps > 0, f"encoder.norm_eps is {self.norm_eps}; it must be positive")
+        _require(self.init_std > 0, f"encoder.init_std is {self.init_std}; it must be positive")
+
+    def attention_of(self, layers: int | None = None) -> tuple[int, ...]:
+        """The index map of attention blocks: layer i uses block `attention_of()[i]`; `layers` overrides the depth."""
+        return self._map(layers, shared=self.sharing in ("all", "attention"))
+
+    def feedforward_of(self, layers: int | None = None) -> tuple[int, ...]:
+        """The index map of feed-forward blocks."""
+        return self._map(layers, shared=self.sharing in ("all", "feedforward"))
+
+    def _map(self, layers: int | None, shared: bool) -> tuple[int, ...]:
+        depth = self.layers if layers is None else layers
+        if self.sharing == "groups":
+            return tuple(i * self.groups // depth for i in range(depth))
+        return (0,) * depth if shared else tuple(range(depth))
+
+    @property
+    def projects(self) -> bool:
+        """Whether a map E -> H exists."""
+        return self.always_project or self.embedding_size != self.hidden_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceConfig:
+    """How the sentences of a document become sequences (BERT appendix A.2; ALBERT section 4.1)."""
+
+    length: int = 512
+    """Longest sequence in tokens, [CLS] and [SEP] included."""
+    short_probability: float = 0.1
+    """Share of sequences whose target length is drawn uniformly instead of being the longest."""
+
+    def __post_init__(self) -> None:
+        _require(self.length >= 8, f"sequences.length is {self.length}; it must be at least 8")
+        _require(
+            0 <= self.short_probability <= 1,
+            f"sequences.short_probability is {self.short_probability}; it must be in [0, 1]",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingConfig:
+    """Masked language modeling: unit x length law x replacement x copies. Nothing of it is baked to disk."""
+
+    rate: float = 0.15
+    """Share of the tokens, special tokens aside, that are predicted; exact in the mean at every length."""
+    unit: Literal["token", "word"] = "word"
+    """What a span is made of; words come from the tokenizer."""
+    span: Literal["single", "ngram"] = "ngram"
+    """Length law: always one unit, or n units with p(n) ~ 1/n (ALBERT section 4.1)."""
+    max_span: int = 3
+    """Longest span in units; read with span=ngram."""
+    replace_mask: float = 0.8
+    """Share of the predicted tokens that become [MASK]."""
+    replace_random: float = 0.1
+    """Share that become a random token; the rest stays."""
+    copies: int = 0
+    """Static masks: so many versions of each sequence, cycled over the epochs. 0 draws a fresh mask every time."""
+
+    def __post_init__(self) -> None:
+        _require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
+        _require(self.max_span >= 1, f"masking.max_span is {self.max_span}; it must be at least 1")
+        _require(self.copies >= 0, f"masking.copies is {self.copies}; it cannot be negative")
+        _require(
+            self.replace_mask >= 0 and self.replace_random >= 0 and self.replace_mask + self.replace_random <= 1,
+            f"masking.replace_mask {self.replace_mask} and masking.replace_random {self.replace_random} "
+            "must be shares that sum to at most 1",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW, LAMB (You et al. 2020, as in the official ALBERT code), or Muon on the block matrices, AdamW elsewhere."""
+
+    name: Literal["adamw", "lamb", "muon"] = "adamw"
+    learning_rate: float = 1e-4
+    """Peak rate. With Muon, the rate of AdamW on embeddings, heads, norms and biases."""
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    """Decoupled; norms and biases are left out."""
+    bias_correction: bool = True
+    """Of Adam's moments; LAMB and the TensorFlow AdamW have none."""
+    muon_learning_rate: float = 0.02
+    """Peak rate of Muon on the matrices of the attention and feed-forward blocks."""
+    muon_momentum: float = 0.95
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "muon_learning_rate", "eps"):
+            _require(getattr(self, name) > 0, f"train.optimizer.{name} is {getattr(self, name)}; it must be positive")
+        for name in ("beta1", "beta2", "muon_momentum"):
+            value = getattr(self, name)
+            _require(0 <= value < 1, f"train.optimizer.{name} is {value}; it must be in [0, 1)")
+        _require(self.weight_decay >= 0, f"train.optimizer.weight_decay is {self.weight_decay}; it cannot be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """Learning rate as a factor of the peak, over T steps with W of warm-up."""
+
+    name: Literal["linear", "tf_linear", "product_linear", "cosine", "constant", "trapezoid"] = "linear"
+    """linear: 0 to 1 at W, then straight to the end at T (fairseq). tf_linear: 1 - t/T, with t/W before W, hence a
+    jump at W (BERT, ALBERT). product_linear: (1 - t/T) min(1, t/W) (ELECTRA). trapezoid: flat, then a linear
+    cool-down over the last `cooldown` of the run."""
+    warmup: float = 0.025
+    """Below 1 a share of the run, else a number of steps."""
+    cooldown: float = 0.2
+    """Share of the run; read with trapezoid."""
+    final: float = 0.0
+    """Factor at the end of linear, cosine and trapezoid."""
+
+    def __post_init__(self) -> None:
+        _require(self.warmup >= 0, f"train.schedule.warmup is {self.warmup}; it cannot be negative")
+        _require(0 <= self.cooldown <= 1, f"train.schedule.cooldown is {self.cooldown}; it must be in [0, 1]")
+        _require(0 <= self.final <= 1, f"train.schedule.final is {self.final}; it must be in [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The loop. A budget and a batch are written as people say them: `30m`, `5000 steps`, `300M tokens`."""
+
+    budget: str = "1000 steps"
+    """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short measurement, and saved."""
+    batch: str = "32 sequences"
+    """Sequences or tokens per optimizer step."""
+    micro_batch: int = 0
+    """Sequences per forward pass, the rest by accumulation; 0 takes the whole batch at once."""
+    clip: float = 1.0
+    """Largest global gradient norm; 0 for no clipping."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto takes bfloat16 autocast where the machine computes it natively."""
+    seed: int = 0
+    depth_schedule: tuple[tuple[float, int], ...] = ()
+    """Growing depth for shared layers: pairs (until this share of the run, this many layers), then all layers."""
+    save_every: str = "5m"
+    """Time or steps between checkpoints; one is always written at the end."""
+    keep_checkpoints: int = 2
+    evaluate_every: str = "10%"
+    """Share of the run or steps between held-out evaluations."""
+    evaluate_sequences: int = 512
+    """Held-out sequences per evaluation."""
+    compile: bool = False
+    """torch.compile of the blocks."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+
+    def __post_init__(self) -> None:
+        parse_amount(self.budget, "train.budget", ("time", "steps", "tokens"))
+        parse_amount(self.batch, "train.batch", ("sequences", "tokens"))
+        parse_amount(self.save_every, "train.save_every", ("time", "steps"))
+        parse_amount(self.evaluate_every, "train.evaluate_every", ("share", "steps"))
+        _require(self.micro_batch >= 0, f"train.micro_batch is {self.micro_batch}; it cannot be negative")
+        _require(self.clip >= 0, f"train.clip is {self.clip}; it cannot be negative")
+        _require(self.keep_checkpoints >= 1, f"train.keep_checkpoints is {self.keep_checkpoints}; keep at least 1")
+        _require(
+            self.evaluate_sequences >= 1, f"train.evaluate_sequences is {self.evaluate_sequences}; it must be positive"
+        )
+        shares = [share for share, _ in self.depth_schedule]
+        _require(
+            all(0 < share < 1 for share in shares) and shares == sorted(set(shares)),
+            f"train.depth_schedule shares {shares} must rise strictly between 0 and 1",
+        )
+        _require(all(depth >= 1 for _, depth in self.depth_schedule), "train.depth_schedule depths must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One complete point of the space."""
+
+    name: str
+    """The recipe it came from, for people; nothing in the program reads it."""
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    sequences: SequenceConfig = field(default_factory=SequenceConfig)
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
+    objectives: tuple[Objective, ...] = ("mlm", "sop")
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        _require(len(self.objectives) > 0, "objectives is empty; name at least one of mlm, sop, nsp")
+        _require(len(set(self.objectives)) == len(self.objectives), f"objectives {self.objectives} repeats one")
+        for name in self.objectives:
+            _require(name in get_args(Objective), f"objectives has '{name}'; {nearest(name, get_args(Objective))}")
+        sentence = [name for name in self.objectives if name in ("sop", "nsp")]
+        _require(
+            len(sentence) <= 1,
+            "objectives has both sop and nsp, which need different second segments; keep one of them",
+        )
+        _require(
+            not sentence or self.encoder.pooler,
+            f"objective {sentence[0] if sentence else ''} reads the pooled [CLS] state; set encoder.pooler=True",
+        )
+        _require(
+            not sentence or self.encoder.segment_types >= 2,
+            "sop and nsp mark two segments; set encoder.segment_types=2",
+        )
+        _require(
+            self.sequences.length <= self.encoder.max_positions,
+            f"sequences.length {self.sequences.length} exceeds encoder.max_positions {self.encoder.max_positions}",
+        )
+        depths = [depth for _, depth in self.train.depth_schedule]
+        if depths:
+            _require(
+                self.encoder.sharing in ("all", "groups"),
+                f"train.depth_schedule grows shared layers, and encoder.sharing={self.encoder.sharing} has layers "
+                "of their own; use sharing=all or drop the schedule",
+            )
+            _require(
+                self.encoder.groups <= min(depths) and depths == sorted(depths) and depths[-1] <= self.encoder.layers,
+                f"train.depth_schedule depths {depths} must rise from encoder.groups ({self.encoder.groups}) "
+                f"to encoder.layers ({self.encoder.layers})",
+            )
+
+    @property
+    def batch_sequences(self) -> int:
+        """Sequences per optimizer step."""
+        amount = parse_amount(self.train.batch, "train.batch", ("sequences", "tokens"))
+        if amount.unit == "tokens":
+            return max(1, int(amount.value) // self.sequences.length)
+        return int(amount.value)
+
+    @property
+    def micro_batches(self) -> int:
+        """Forward passes per optimizer step."""
+        micro = self.train.micro_batch or self.batch_sequences
+        return math.ceil(self.batch_sequences / micro)
+
+
+# ---- amounts -------------------------------------------------------------------------------------------------------
+
+Unit = Literal["time", "steps", "tokens", "sequences", "share"]
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number with its unit; time is in seconds, a share is in [0, 1]."""
+
+    value: float
+    unit: Unit
+
+
+_SECONDS = {"s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "hours": 3600, "d": 86400, "days": 86400}
+_SCALE = {"": 1, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+_EXAMPLES = {
+    "time": "30m",
+    "steps": "5000 steps",
+    "tokens": "300M tokens",
+    "sequences": "256 sequences",
+    "share": "10%",
+}
+
+
+def parse_amount(text: str, name: str, units: tuple[Unit, ...]) -> Amount:
+    """Read `30m`, `5000 steps`, `300M tokens`, `256 sequences` or `10%`; `name` is the field an error names."""
+    problem = f"{name} is '{text}'; write it like {' or '.join(_EXAMPLES[unit] for unit in units)}"
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z%]*)\s*([a-z]*)\s*", text)
+    if match is None:
+        raise ConfigError(problem)
+    number, first, second = float(match[1]), match[2], match[3]
+    amount: Amount | None = None
+    if first == "%" and not second:
+        amount = Amount(number / 100, "share")
+    elif second and first in _SCALE:
+        unit = second if second.endswith("s") else second + "s"
+        if unit in ("steps", "tokens", "sequences"):
+            amount = Amount(number * _SCALE[first], unit)  # type: ignore[arg-type]
+    elif first in _SECONDS and not second:
+        amount = Amount(number * _SECONDS[first], "time")
+    elif not second:
+        unit = first if first.endswith("s") else first + "s"
+        if unit in ("steps", "tokens", "sequences"):
+            amount = Amount(number, unit)  # type: ignore[arg-type]
+    if amount is None or amount.unit not in units or amount.value <= 0 or (amount.unit == "share" and number > 100):
+        raise ConfigError(problem)
+    if amount.unit in ("steps", "tokens", "sequences") and amount.value != int(amount.value):
+        raise ConfigError(problem)
+    return amount
+
+
+# ---- to and from JSON ----------------------------------------------------------------------------------------------
+
+T = TypeVar("T")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as plain nested dictionaries, lists, numbers and strings."""
+    return {item.name: _plain(getattr(config, item.name)) for item in fields(config)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_dict(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def from_dict(cls: type[T], data: Mapping[str, Any], path: str = "", base: T | None = None) -> T:
+    """Build `cls` strictly: an unknown key, a missing one without default, or a wrong type is a ConfigError.
+
+    With `base`, keys that are absent keep the base's values.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{path.rstrip('.') or cls.__name__} must be a table of fields, not {data!r}")
+    hints = get_type_hints(cls)
+    known = {item.name for item in fields(cls)}  # type: ignore[arg-type]
+    for key in data:
+        if key not in known:
+            raise ConfigError(f"unknown field '{path}{key}'; {nearest(str(key), known)}")
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        inner = getattr(base, key) if base is not None else None
+        values[key] = _coerce(hints[key], value, f"{path}{key}", inner)
+    if base is not None:
+        return replace(base, **values)  # type: ignore[type-var]
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise ConfigError(f"{path.rstrip('.') or cls.__name__} is incomplete: {error}") from None
+
+
+def _coerce(hint: Any, value: Any, path: str, base: Any) -> Any:
+    if is_dataclass(hint) and isinstance(hint, type):
+        return from_dict(hint, value, path + ".", base)
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"{path} must be a list, not {value!r}")
+        if len(args) == 2 and args[1] is Ellipsis:
+            return tuple(_coerce(args[0], item, f"{path}[{i}]", None) for i, item in enumerate(value))
+        if len(value) != len(args):
+            raise ConfigError(f"{path} must have {len(args)} items, not {len(value)}")
+        return tuple(
+            _coerce(arg, item, f"{path}[{i}]", None) for i, (arg, item) in enumerate(zip(args, value, strict=True))
+        )
+    if origin is Literal:
+        if value not in args:
+            raise ConfigError(f"{path} is {value!r}; {nearest(str(value), map(str, args))}")
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise ConfigError(f"{path} is {value!r}; it must be {_KINDS.get(hint, hint.__name__)}")
+    return value
+
+
+_KINDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+
+
+def to_json(config: Any) -> str:
+    """The text of `recipe.json`."""
+    return json.dumps(to_dict(config), indent=2) + "\n"

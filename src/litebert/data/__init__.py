@@ -1,0 +1,1 @@
+"""Text to batches: corpus -> tokenizer -> shards -> segments -> masking -> batches."""

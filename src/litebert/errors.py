@@ -1,0 +1,56 @@
+"""What can go wrong for a user, as a tree.
+
+    LitebertError
+    ├── ConfigError         a point outside the space, a misspelt field, an unreadable recipe file
+    ├── DataError           corpus, tokenizer or shard files that cannot be used as they are
+    ├── ModelError          weights or a model folder that do not fit what was asked
+    ├── RunError            a run folder that is busy, belongs to another run, or holds no usable checkpoint
+    │   └── NonFiniteError  a NaN or an infinity stopped the run before it reached the optimizer
+    └── MissingExtraError   an optional dependency is not installed
+
+Every message is one sentence that names the file, line or field and how to mend it. The command line prints it
+alone and exits with status 2; `assert` is kept for our own invariants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class LitebertError(Exception):
+    """Base of every error a user can cause and mend."""
+
+
+class ConfigError(LitebertError):
+    """A configuration that cannot be built."""
+
+
+class DataError(LitebertError):
+    """A corpus, tokenizer or shard file that cannot be used."""
+
+
+class ModelError(LitebertError):
+    """Weights or a model folder that do not fit what was asked of them."""
+
+
+class RunError(LitebertError):
+    """A run folder that cannot be used as asked."""
+
+
+class NonFiniteError(RunError):
+    """A non-finite loss or gradient, stopped before the optimizer step."""
+
+
+class MissingExtraError(LitebertError):
+    """An optional dependency is missing; the message holds the install command."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; run: pip install 'litebert[{extra}]'")
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """A hint for a misspelt name: the nearest valid one, else all of them."""
+    names = sorted(valid)
+    close = get_close_matches(name, names, n=1)
+    return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}"

@@ -1,0 +1,1 @@
+"""Names of other programs' weights, as tables, and one interpreter."""

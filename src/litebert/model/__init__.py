@@ -1,0 +1,1 @@
+"""The one encoder: embedding, attention, feedforward, encoder; objectives and heads on top."""

@@ -1,0 +1,1 @@
+"""Small grids over recipes, each writing one report."""

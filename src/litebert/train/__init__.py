@@ -1,0 +1,1 @@
+"""The one loop, for pretraining and fine-tuning, and what it needs."""
