@@ -1,0 +1,67 @@
+"""The command line: a table of verbs, each imported only when chosen. Errors are one sentence and exit status 2."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+
+from litebert.errors import LitebertError, nearest
+
+VERBS: dict[str, tuple[str, str]] = {
+    "quickstart": (
+        "litebert.commands.models:quickstart",
+        "raw text to a pretrained model with scores and a report, in minutes",
+    ),
+    "recipes": ("litebert.commands.points:recipes", "the named points of the space"),
+    "plan": (
+        "litebert.commands.points:plan",
+        "parameters, FLOPs and memory of a recipe; with --measure, hours on this machine",
+    ),
+    "tokenizer": ("litebert.commands.text:tokenizer", "train a tokenizer on text, or inspect one"),
+    "prepare": ("litebert.commands.text:prepare", "text to token shards"),
+    "pretrain": (
+        "litebert.commands.models:pretrain",
+        "train a recipe; the same command again continues",
+    ),
+    "evaluate": ("litebert.commands.models:evaluate", "held-out scores of a model"),
+    "convert": ("litebert.commands.models:convert", "to Hugging Face folders and back"),
+}
+
+
+def help_text() -> str:
+    """What `litebert --help` prints."""
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in VERBS.items())
+    return f"litebert: small text encoders, trained on your own text\n\n{verbs}\n\nlitebert VERB --help says more.\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a verb; the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        sys.stdout.write(help_text())
+        return 0
+    if words[0] == "--version":
+        from importlib.metadata import version
+
+        sys.stdout.write(f"litebert {version('litebert')}\n")
+        return 0
+    if words[0] not in VERBS:
+        sys.stderr.write(f"litebert: no verb '{words[0]}'; {nearest(words[0], VERBS)}\n")
+        return 2
+    module, function = VERBS[words[0]][0].split(":")
+    verb: Callable[[list[str]], int] = getattr(importlib.import_module(module), function)
+    try:
+        return verb(words[1:])
+    except LitebertError as error:
+        sys.stderr.write(f"litebert {words[0]}: {error}\n")
+        return 2
+    except KeyboardInterrupt:
+        sys.stderr.write(f"litebert {words[0]}: interrupted\n")
+        return 130
+    except BrokenPipeError:  # the reader of our output has gone, as in `litebert recipes | head -1`
+        sys.stderr.close()
+        return 0
+    except SystemExit as stop:  # how the argument parser leaves
+        return stop.code if isinstance(stop.code, int) else 1

@@ -1,0 +1,1 @@
+"""The verbs of the command line: arguments in, the rooms' functions called, tables or JSON out."""

@@ -1,0 +1,133 @@
+"""What the verbs share: parsing, tables, JSON, the progress bar.
+
+Heavy modules are imported inside the functions that need them, so that `--help` stays quick.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import tyro
+
+from litebert import recipes
+from litebert.config import Config
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import TaskID
+
+    from litebert.train.loop import Loop
+
+T = TypeVar("T")
+Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON instead of tables.")]
+
+
+def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
+    """The arguments of a verb; a mistake prints what was meant and exits with status 2."""
+    parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **options)
+    return parsed
+
+
+def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, Config]:
+    """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`."""
+    if "-h" in words or "--help" in words:
+        name = next((word for word in words if word in recipes.RECIPES), "albert-tiny")
+        with suppress(SystemExit):
+            parse(cls, ["--help"], verb)
+        parse(Config, ["--help"], f"{verb} {name}", default=recipes.recipe(name), description="Fields of the recipe.")
+    parsed, rest = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), return_unknown_args=True)
+    config = recipes.recipe(parsed.recipe)  # type: ignore[attr-defined]
+    return parsed, parse(Config, rest, f"{verb} {config.name}", default=config) if rest else config
+
+
+@cache
+def errors() -> Console:
+    """Standard error, shared with the progress bar so that words and bar do not overwrite each other."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def say(message: str) -> None:
+    """A remark to the person, on standard error."""
+    errors().print(message, markup=False, soft_wrap=True)
+
+
+def show(text: str) -> None:
+    """A line of the result, on standard output."""
+    from rich.console import Console
+
+    Console(highlight=False).print(text, markup=False)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
+    """Numbers to the right, words to the left."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    grid = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    for i, column in enumerate(columns):
+        numeric = all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows)
+        grid.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*row)
+    Console().print(grid)
+
+
+def print_json(data: Any) -> None:
+    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def training_progress() -> Iterator[Callable[[Loop[Any]], None]]:
+    """A progress bar on a terminal, nothing elsewhere; yields what to call after every step."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bar = Progress(
+        BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn(),
+        console=errors(), disable=not sys.stderr.isatty(), transient=True,
+    )  # fmt: skip
+    with bar:
+        task: TaskID | None = None
+        text, mark = "", (time.monotonic(), 0)
+
+        def on_step(loop: Loop[Any]) -> None:
+            nonlocal task, text, mark
+            if task is None:
+                task, mark = bar.add_task("", total=loop.steps), (time.monotonic(), loop.tokens)
+            row = loop.window.row(loop.work.weights())
+            seconds = time.monotonic() - mark[0]
+            if seconds > 0.5:
+                rate = (loop.tokens - mark[1]) / seconds
+                scores = "  ".join(f"{name[:-9]} {row[name]:.0%}" for name in row if name.endswith("_accuracy"))
+                text = f"{rate:,.0f} tokens/s  loss {row['loss']:.2f}  {scores}"
+                mark = (time.monotonic(), loop.tokens)
+            bar.update(task, completed=loop.step, description=text)
+
+        yield on_step
+
+
+def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Held-out scores as a table's rows, each accuracy beside what guessing would give."""
+    rows = []
+    if "mlm_loss" in scores:
+        rows.append(("MLM loss (nats)", f"{scores['mlm_loss']:.3f}"))
+        rows.append(("MLM perplexity", f"{scores['mlm_perplexity']:.1f}"))
+        rows.append((
+            "MLM accuracy", f"{scores['mlm_accuracy']:.1%} (most frequent piece: {scores['mlm_majority']:.1%})"
+        ))  # fmt: skip
+    for task in ("sop", "nsp"):
+        if f"{task}_accuracy" in scores:
+            rows.append((
+                f"{task.upper()} accuracy",
+                f"{scores[f'{task}_accuracy']:.1%} ± {scores[f'{task}_standard_error']:.1%} "
+                f"(majority: {scores[f'{task}_majority']:.1%})",
+            ))  # fmt: skip
+    return rows

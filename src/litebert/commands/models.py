@@ -1,0 +1,155 @@
+"""`litebert pretrain`, `evaluate`, `convert` and `quickstart`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from litebert.commands.console import (
+    Json,
+    parse,
+    parse_with_recipe,
+    print_json,
+    say,
+    score_rows,
+    table,
+    training_progress,
+)
+from litebert.config import replace
+
+
+@dataclass
+class PretrainArguments:
+    """Train a recipe on token shards. The same command again continues; Ctrl-C and SIGTERM save and leave.
+
+    Every field of the recipe is an option too, as in --encoder.layers 6; RECIPE --help lists them.
+    """
+
+    recipe: tyro.conf.Positional[str]
+    """A recipe's name, a TOML or JSON file, or file.py:function."""
+    data: Path
+    """A folder written by litebert prepare."""
+    out: Path
+    """The run folder."""
+    budget: str | None = None
+    """Like 30m, 5000 steps or 300M tokens; the recipe's own by default."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    tensorboard: bool = False
+    """Mirror the metrics for TensorBoard."""
+    json: Json = False
+
+
+def pretrain(words: list[str]) -> int:
+    """litebert pretrain RECIPE --data D --out R"""
+    from litebert.train.pretrain import pretrain as run
+
+    arguments, config = parse_with_recipe(PretrainArguments, words, "pretrain")
+    if arguments.budget is not None:
+        config = replace(config, train=replace(config.train, budget=arguments.budget))
+    with training_progress() as on_step:
+        done = run(
+            config,
+            arguments.data,
+            arguments.out,
+            device=arguments.device,
+            tensorboard=arguments.tensorboard,
+            say=say,
+            on_step=on_step,
+        )
+    outcome = done.outcome
+    if not outcome.finished:
+        say(f"saved at step {outcome.step} of {done.steps}; run the same command to continue")
+        return 128 + (outcome.signal or 0)
+    if arguments.json:
+        print_json({"run": str(done.folder), "steps": done.steps, "tokens": outcome.tokens,
+                     "seconds": outcome.seconds, "heldout": outcome.scores})  # fmt: skip
+    else:
+        table(("held out", done.folder.name), score_rows(outcome.scores))
+    return 0
+
+
+@dataclass
+class EvaluateArguments:
+    """Held-out scores on fixed masks at 15 %, whatever the training rate, so that models compare."""
+
+    model: tyro.conf.Positional[str]
+    """A run folder, a litebert model folder or a Hugging Face folder."""
+    data: Path
+    """A folder written by litebert prepare with the same tokenizer."""
+    sequences: int = 2048
+    """At most so many held-out sequences."""
+    length: int = 0
+    """Tokens per sequence; 0 takes the length the model was trained at."""
+    device: str = "auto"
+    json: Json = False
+
+
+def evaluate(words: list[str]) -> int:
+    """litebert evaluate MODEL --data D"""
+    from litebert.train.evaluate import evaluate as run
+
+    arguments = parse(EvaluateArguments, words, "evaluate")
+    scores = run(
+        arguments.model,
+        arguments.data,
+        sequences=arguments.sequences,
+        length=arguments.length or None,
+        device=arguments.device,
+    )
+    if arguments.json:
+        print_json(scores)
+    else:
+        table(("held out", arguments.model), score_rows(scores))
+    return 0
+
+
+@dataclass
+class ConvertArguments:
+    """Convert a model folder, both ways."""
+
+    source: tyro.conf.Positional[str]
+    """A run folder, a litebert model folder or a Hugging Face folder."""
+    destination: tyro.conf.Positional[str]
+    """Folder to write."""
+    to: Literal["hf", "litebert"]
+    """The layout to write."""
+
+
+def convert(words: list[str]) -> int:
+    """litebert convert SRC DST --to hf|litebert"""
+    from litebert.interop import convert as run
+
+    arguments = parse(ConvertArguments, words, "convert")
+    for note in run(arguments.source, arguments.destination, to=arguments.to).notes:
+        say(note)
+    say(f"wrote {arguments.destination}")
+    return 0
+
+
+@dataclass
+class QuickstartArguments:
+    """From raw text to a pretrained model, held-out scores and a report; minutes on two CPU cores."""
+
+    out: Path = Path("quickstart")
+    """Folder to write; the same command again continues."""
+    text: tuple[str, ...] = ("python-docs",)
+    """Sources of text, as in litebert prepare."""
+    language: str = "en"
+    budget: str = "5m"
+    """For pretraining."""
+
+
+def quickstart(words: list[str]) -> int:
+    """litebert quickstart"""
+    from litebert.studies.quickstart import quickstart as run
+
+    arguments = parse(QuickstartArguments, words, "quickstart")
+    with training_progress() as on_step:
+        return run(
+            arguments.out, arguments.text, language=arguments.language, budget=arguments.budget,
+            say=say, show=table, on_step=on_step,
+        )  # fmt: skip

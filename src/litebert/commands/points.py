@@ -1,0 +1,145 @@
+"""`litebert recipes` and `litebert plan`: the points of the space and what they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import tyro
+
+from litebert import cost
+from litebert import recipes as points
+from litebert.commands.console import Json, parse, parse_with_recipe, print_json, show, table
+from litebert.config import Config, to_dict
+
+
+@dataclass
+class RecipesArguments:
+    """The named points of the space."""
+
+    json: Json = False
+
+
+def recipes(words: list[str]) -> int:
+    """litebert recipes"""
+    arguments = parse(RecipesArguments, words, "recipes")
+    configs = {name: function() for name, function in points.RECIPES.items()}
+    if arguments.json:
+        print_json({name: to_dict(config) for name, config in configs.items()})
+        return 0
+    rows = []
+    for name, config in configs.items():
+        shape, mask = config.encoder, config.masking
+        count = sum(cost.parameters(shape).values())
+        copies = f"{mask.copies} copies" if mask.copies else "fresh"
+        rows.append((
+            name, _short(count), str(shape.layers), str(shape.hidden_size), str(shape.embedding_size), shape.sharing,
+            f"{mask.unit}, {mask.span}", copies, " + ".join(config.objectives),
+        ))  # fmt: skip
+    table(("recipe", "parameters", "L", "H", "E", "sharing", "masks", "drawn", "objectives"), rows)
+    return 0
+
+
+def _short(count: float) -> str:
+    for scale, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if count >= scale:
+            return f"{count / scale:.1f}{letter}"
+    return f"{count:.0f}"
+
+
+def _bytes(count: float) -> str:
+    for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if count >= scale:
+            return f"{count / scale:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+@dataclass
+class PlanArguments:
+    """What a recipe costs, before you start."""
+
+    recipe: tyro.conf.Positional[str]
+    """A recipe's name, a TOML or JSON file, or file.py:function."""
+    measure: bool = False
+    """Train for a few seconds on this machine: rate, hours, largest micro-batch."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    json: Json = False
+
+
+def plan(words: list[str]) -> int:
+    """litebert plan RECIPE"""
+    arguments, config = parse_with_recipe(PlanArguments, words, "plan")
+    data = _plan(config, arguments.measure, arguments.device)
+    if arguments.json:
+        print_json(data)
+        return 0
+    total = data["parameters"]["total"]
+    rows = [(part, f"{count:,}", f"{count / total:.1%}") for part, count in data["parameters"].items()]
+    table(("part", "parameters", "share"), rows, title=config.name)
+    if data["published"]:
+        show(f"The paper prints {data['published']['parameters']} ({data['published']['source']}); exactly "
+                 f"{data['encoder_parameters']:,} for the encoder, "
+                 f"{data['encoder_parameters_without_pooler']:,} without its pooler.")  # fmt: skip
+    flops, memory = data["flops_per_token"], data["memory_bytes"]
+    table(
+        ("per token of training", "FLOPs"),
+        [("forward", _short(flops["forward"])), ("backward", _short(flops["backward"]))],
+    )
+    table(
+        (f"memory at {data['micro_batch']} x {config.sequences.length} tokens", "bytes"),
+        [(part, _bytes(size)) for part, size in memory.items()],
+    )
+    if "measured" in data:
+        measured = data["measured"]
+        table(
+            ("measured here", ""),
+            [
+                ("machine", measured["machine"]),
+                ("tokens/s", f"{measured['tokens_per_second']:,.0f}"),
+                ("GFLOP/s", f"{measured['flops_per_second'] / 1e9:,.0f}"),
+                ("seconds per step", f"{measured['seconds_per_step']:.3f}"),
+                ("steps in the budget", f"{measured['steps']:,}"),
+                ("hours for the budget", f"{measured['hours']:,.2f}"),
+                ("largest micro-batch", f"{measured['largest_micro_batch']:,} sequences"),
+            ],
+        )
+    return 0
+
+
+def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
+    parts = cost.parameters(config.encoder, config.objectives)
+    encoder = cost.encoder_parameters(config.encoder)
+    published = points.PUBLISHED.get(config.name)
+    unchanged = config.name in points.RECIPES and points.RECIPES[config.name]().encoder == config.encoder
+    memory = cost.memory(config)
+    forward = cost.forward_flops(config)
+    data: dict[str, Any] = {
+        "recipe": config.name,
+        "parameters": {**parts, "total": sum(parts.values())},
+        "encoder_parameters": sum(encoder.values()),
+        "encoder_parameters_without_pooler": sum(encoder.values()) - encoder["pooler"],
+        "published": {"parameters": published[0], "source": published[1]} if published and unchanged else None,
+        "flops_per_token": {"forward": forward, "backward": 2 * forward},
+        "micro_batch": config.train.micro_batch or config.batch_sequences,
+        "memory_bytes": {**vars(memory), "total": memory.total},
+    }
+    if measured:
+        from litebert.train import device as devices
+        from litebert.train.measure import largest_micro_batch, measure, steps_for
+
+        machine = devices.choose(config.train.precision, device)
+        rate = measure(config, machine)
+        steps = steps_for(config, rate)
+        tokens = config.batch_sequences * config.sequences.length
+        full_depth = rate.step_seconds[-1][1]
+        data["measured"] = {
+            "machine": machine.describe(),
+            "seconds_per_step": rate.mean_step_seconds,
+            "tokens_per_second": tokens / rate.mean_step_seconds,
+            "flops_per_second": 3 * forward * tokens / full_depth,
+            "steps": steps,
+            "hours": steps * rate.mean_step_seconds / 3600,
+            "largest_micro_batch": largest_micro_batch(config, machine),
+        }
+    return data

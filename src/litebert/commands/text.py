@@ -1,0 +1,128 @@
+"""`litebert tokenizer` and `litebert prepare`: text to token shards."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import tyro
+
+from litebert.commands.console import Json, parse, print_json, say, table
+from litebert.errors import ConfigError
+
+
+@dataclass
+class Text:
+    """Where text comes from and how it is cut."""
+
+    sources: tyro.conf.Positional[tuple[str, ...]] = ("python-docs",)
+    """Files, folders, globs, - for standard input, hf:NAME, or python-docs for the built-in corpus."""
+    text_field: str = "text"
+    """Field of .jsonl, .csv and .parquet rows that holds the text."""
+    split: Literal["blank-line", "file", "line"] = "blank-line"
+    """Where one document of a text file ends and the next begins."""
+    encoding: str = "utf-8"
+
+
+@dataclass
+class TrainTokenizerArguments(Text):
+    """Train a tokenizer on a sample of text."""
+
+    out: Path = Path("tokenizer")
+    """Folder to write; it opens with transformers.AutoTokenizer too."""
+    kind: Literal["unigram", "wordpiece"] = "unigram"
+    """SentencePiece unigram in ALBERT's layout, or BERT's WordPiece."""
+    vocab_size: int = 8192
+    lower_case: bool = True
+    strip_accents: bool = False
+    memory: int = 64
+    """MiB of text to sample."""
+    seed: int = 0
+
+
+@dataclass
+class InspectTokenizerArguments(Text):
+    """What a tokenizer does to a text: pieces per word, unknown pieces, what its normaliser drops."""
+
+    tokenizer: str = "tokenizer"
+    """A folder, *.model, vocab.txt or tokenizer.json."""
+    json: Json = False
+
+
+def tokenizer(words: list[str]) -> int:
+    """litebert tokenizer train|inspect"""
+    from litebert.data.corpus import documents
+
+    action = words[0] if words else ""
+    if action not in ("train", "inspect"):
+        raise ConfigError("say what to do: litebert tokenizer train, or litebert tokenizer inspect")
+    arguments: TrainTokenizerArguments | InspectTokenizerArguments
+    if action == "train":
+        arguments = parse(TrainTokenizerArguments, words[1:], "tokenizer train")
+    else:
+        arguments = parse(InspectTokenizerArguments, words[1:], "tokenizer inspect")
+    texts = (document.text for document in documents(
+        arguments.sources, text_field=arguments.text_field, split=arguments.split, encoding=arguments.encoding
+    ))  # fmt: skip
+    if isinstance(arguments, TrainTokenizerArguments):
+        from litebert.data.tokenizer import train_tokenizer
+
+        trained = train_tokenizer(
+            texts,
+            kind=arguments.kind,
+            vocab_size=arguments.vocab_size,
+            lower_case=arguments.lower_case,
+            strip_accents=arguments.strip_accents,
+            memory=arguments.memory * 2**20,
+            seed=arguments.seed,
+        )
+        trained.save(arguments.out)
+        say(f"wrote {arguments.out}: {trained.kind}, {trained.vocab_size} pieces")
+        return 0
+    from litebert.data.tokenizer import Tokenizer, inspect
+
+    report = inspect(Tokenizer.load(arguments.tokenizer), texts)
+    if arguments.json:
+        print_json(report.to_dict())
+    else:
+        table(("", arguments.tokenizer), report.rows())
+    return 0
+
+
+@dataclass
+class PrepareArguments(Text):
+    """Text to token shards, in constant memory; the same command again continues."""
+
+    out: Path = Path("data")
+    """Folder to write."""
+    tokenizer: str = "tokenizer"
+    """A folder, *.model, vocab.txt or tokenizer.json."""
+    language: str = "en"
+    """For sentence boundaries; `line` where each line already is a sentence."""
+    heldout: float = 0.01
+    """Share of the documents kept for evaluation."""
+    processes: int = 0
+    """0 takes one per core."""
+
+
+def prepare(words: list[str]) -> int:
+    """litebert prepare SOURCES --tokenizer T --out D"""
+    from litebert.data.prepare import prepare as run
+
+    arguments = parse(PrepareArguments, words, "prepare")
+    shards = run(
+        arguments.sources,
+        arguments.out,
+        tokenizer=arguments.tokenizer,
+        text_field=arguments.text_field,
+        split=arguments.split,
+        encoding=arguments.encoding,
+        language=arguments.language,
+        heldout=arguments.heldout,
+        processes=arguments.processes,
+    )
+    for name, part in (("train", shards.train), ("held out", shards.heldout)):
+        say(f"{name}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens")
+    say(f"unigram entropy {shards.unigram_entropy:.2f} nats: the loss of a model that knows only piece frequencies")
+    return 0

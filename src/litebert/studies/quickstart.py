@@ -1,0 +1,179 @@
+"""The main job in minutes: raw text to tokenizer, shards, a pretrained small ALBERT, held-out scores and a report.
+
+Every step is the same function the command line calls, and every step continues where an interrupted run stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+
+from litebert import cost
+from litebert.analysis import report
+from litebert.analysis.fill import Guess, examples
+from litebert.config import Config, EncoderConfig, replace
+from litebert.data.batches import Batch
+from litebert.data.corpus import documents
+from litebert.data.prepare import prepare
+from litebert.data.shards import Shards
+from litebert.data.tokenizer import Tokenizer, train_tokenizer
+from litebert.interop import load
+from litebert.model.pretrainer import Pretrainer
+from litebert.recipes import recipe
+from litebert.train import device as devices
+from litebert.train import metrics
+from litebert.train.evaluate import evaluate
+from litebert.train.loop import Loop, Say
+from litebert.train.measure import measure, synthetic_batch
+from litebert.train.pretrain import Run, pretrain, read_json
+
+RECIPE, TWIN = "albert-tiny", "bert-tiny"
+
+Show = Callable[..., None]
+
+
+def quickstart(
+    out: str | Path,
+    text: Sequence[str] = ("python-docs",),
+    *,
+    language: str = "en",
+    budget: str = "5m",
+    say: Say,
+    show: Show,
+    on_step: Callable[[Loop[Batch]], None] | None = None,
+) -> int:
+    """Run it all in the folder `out`; the exit status."""
+    folder, began = Path(out), time.monotonic()
+    config = recipe(RECIPE)
+
+    say(f"1/5  tokenizer: {config.encoder.vocab_size} unigram pieces")
+    if not (folder / "tokenizer" / "tokenizer.json").exists():
+        texts = (document.text for document in documents(text))
+        train_tokenizer(texts, kind="unigram", vocab_size=config.encoder.vocab_size).save(folder / "tokenizer")
+
+    say(f"2/5  {', '.join(text)} to token shards")
+    shards = prepare(text, folder / "data", tokenizer=folder / "tokenizer", language=language)
+    say(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
+
+    say(f"3/5  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
+    config = replace(config, train=replace(config.train, budget=budget))
+    run = pretrain(config, folder / "data", folder / RECIPE, say=lambda line: say(f"     {line}"), on_step=on_step)
+    if not run.outcome.finished:
+        say(f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue")
+        return 128 + (run.outcome.signal or 0)
+
+    say("4/5  held-out scores, and the same shape without sharing")
+    scores = evaluate(run.folder, folder / "data")
+    model = load(run.folder).model
+    assert isinstance(model, Pretrainer)
+    guesses = examples(model, shards.tokenizer, shards.heldout)
+    comparison = compare([run.config, replace(recipe(TWIN), encoder=_sized(recipe(TWIN), shards.tokenizer))])
+
+    say("5/5  report")
+    path = folder / "report.html"
+    tables = [_score_table(scores, shards), comparison, _guess_table(guesses)]
+    _write_report(path, run, shards, tables)
+    for table in tables:
+        show(table.columns, table.rows, title=table.title)
+    say(f"{path} holds the curves. Done in {(time.monotonic() - began) / 60:.1f} minutes. Next:\n")
+    say(f"  litebert plan {RECIPE} --measure")
+    say(f"  litebert prepare YOUR_FOLDER --tokenizer {folder / 'tokenizer'} --out your-data")
+    say(f"  litebert convert {run.folder} albert-for-transformers --to hf" if _expressible(run.config) else
+        f"  litebert pretrain {RECIPE} --data {folder / 'data'} --out longer --budget 1h")  # fmt: skip
+    return 0
+
+
+def _expressible(config: Config) -> bool:
+    """Whether `transformers` has a class that computes this encoder."""
+    shape = config.encoder
+    return shape.norm == "post" and shape.feedforward == "plain" and shape.positions == "learned" and shape.bias
+
+
+def _sized(config: Config, tokenizer: Tokenizer) -> EncoderConfig:
+    return replace(config.encoder, vocab_size=tokenizer.vocab_size)
+
+
+def compare(configs: Sequence[Config]) -> report.Table:
+    """Parameters and measured speed of configs, one row each; all of them at the first one's batch and full depth."""
+    machine = devices.choose("auto")
+    rows = []
+    for config in configs:
+        parts = cost.parameters(config.encoder)
+        flat = replace(config, train=replace(config.train, depth_schedule=()))
+        rate = measure(flat, machine)
+        tokens = config.batch_sequences * config.sequences.length
+        rows.append((
+            config.name,
+            f"{sum(parts.values()):,}",
+            f"{4 * sum(parts.values()) / 2**20:.1f} MiB",
+            f"{tokens / rate.mean_step_seconds:,.0f}",
+            f"{inference_seconds(config, machine) * 1000:.1f}",
+        ))  # fmt: skip
+    first = configs[0]
+    return report.Table(
+        title="The same shape, shared and not",
+        columns=("model", "parameters", "float32 file", "training tokens/s", "ms per sequence"),
+        rows=tuple(rows),
+        note=f"Encoders with poolers. Training at {first.batch_sequences} x {first.sequences.length} tokens and full "
+        f"depth, inference one sequence of {first.sequences.length} at a time, on {machine.describe()}.",
+    )
+
+
+def inference_seconds(config: Config, machine: devices.Device, repeats: int = 30) -> float:
+    """Median seconds to encode one full sequence."""
+    torch.manual_seed(0)
+    model = Pretrainer(config).to(machine.device).eval()
+    batch = synthetic_batch(config, 1).to(machine.device)
+    seconds = []
+    with torch.no_grad(), machine.autocast_context():
+        for _ in range(repeats):
+            start = time.perf_counter()
+            model.encoder(batch.input_ids).last.sum().item()
+            seconds.append(time.perf_counter() - start)
+    return sorted(seconds)[repeats // 2]
+
+
+def _score_table(scores: dict[str, float], shards: Shards) -> report.Table:
+    rows = [
+        ("MLM loss (nats)", f"{scores['mlm_loss']:.3f}", f"{shards.unigram_entropy:.3f} (unigram entropy)"),
+        ("MLM accuracy", f"{scores['mlm_accuracy']:.1%}", f"{scores['mlm_majority']:.1%} (most frequent piece)"),
+    ]
+    for task, meaning in (("sop", "sentence order"), ("nsp", "next sentence")):
+        if f"{task}_accuracy" in scores:
+            accuracy, error = scores[f"{task}_accuracy"], scores[f"{task}_standard_error"]
+            rows.append(
+                (f"{task.upper()} accuracy ({meaning})", f"{accuracy:.1%} ± {error:.1%}",
+                 f"{scores[f'{task}_majority']:.1%} (majority)")
+            )  # fmt: skip
+    return report.Table(
+        title="Held-out scores",
+        columns=("score", "model", "without learning"),
+        rows=tuple(rows),
+        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one standard error.",
+    )
+
+
+def _guess_table(guesses: Sequence[Guess]) -> report.Table:
+    return report.Table(
+        title="Masked words of held-out sentences",
+        columns=("sentence", "word", "guesses"),
+        rows=tuple(
+            (g.sentence, g.answer, ", ".join(f"{word} {p:.0%}" for word, p in g.guesses)) for g in guesses
+        ),
+    )  # fmt: skip
+
+
+def _write_report(path: Path, run: Run, shards: Shards, tables: Sequence[report.Table]) -> None:
+    facts = read_json(run.folder / "run.json")
+    shape = run.config.encoder
+    lead = (
+        f"{run.config.name}: {shape.layers} layers, hidden size {shape.hidden_size}, embedding size "
+        f"{shape.embedding_size}, {sum(cost.parameters(shape).values()):,} parameters; {run.outcome.tokens:,} tokens "
+        f"in {run.outcome.seconds / 60:.1f} minutes on {facts['machine']}."
+    )
+    rows = metrics.read(run.folder / "metrics.jsonl")
+    sections = [*tables, *report.run_sections(rows, unigram_entropy=shards.unigram_entropy)]
+    report.write(path, "litebert quickstart", lead, sections)

@@ -1,0 +1,124 @@
+"""The machine a run is on: where it computes, in which precision, and what it is called in reports.
+
+`auto` takes bfloat16 autocast only where the hardware multiplies bfloat16 natively: emulated, it is slower than
+float32. Weights, gradients and optimizer state stay float32 in either case.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from litebert.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where and how a run computes."""
+
+    device: torch.device
+    autocast: torch.dtype | None
+    """What matrix products are computed in, where it is not float32."""
+    name: str
+    """Of the processor or accelerator, as its maker calls it."""
+
+    def autocast_context(self) -> AbstractContextManager[Any]:
+        """The context for forward passes; it does nothing in float32."""
+        if self.autocast is None:
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.autocast)
+
+    def describe(self) -> str:
+        """One line for reports: the machine, its cores, torch, and the precision."""
+        precision = "float32" if self.autocast is None else f"{str(self.autocast).removeprefix('torch.')} autocast"
+        return f"{self.name}, {_cores()} CPU cores, torch {torch.__version__}, {precision}"
+
+
+def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "auto") -> Device:
+    """The device named, or the best there is, and the precision for it.
+
+    Raises:
+        ConfigError: there is no such device on this machine.
+    """
+    found = _available()
+    chosen = torch.device(found[0]) if device == "auto" else _named(device, found)
+    native = precision == "auto" and _computes_bfloat16(chosen)
+    name = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else _cpu_name()
+    return Device(chosen, torch.bfloat16 if native or precision == "bfloat16" else None, name)
+
+
+def seed_step(seed: int, step: int) -> None:
+    """Seed all of torch's generators with a function of (seed, step) alone, so that a resumed run needs no state."""
+    digest = hashlib.blake2b(f"{seed}:{step}".encode(), digest_size=8).digest()
+    torch.manual_seed(int.from_bytes(digest, "little"))
+
+
+def peak_memory() -> int | None:
+    """The largest resident memory of this process so far, in bytes; None on Windows."""
+    if sys.platform == "win32":
+        return None
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count what the parent process held before it started this one
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _available() -> list[str]:
+    """Kinds of device on this machine, best first."""
+    accelerators = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    return [kind for kind, there in accelerators.items() if there] + ["cpu"]
+
+
+def _named(device: str, found: list[str]) -> torch.device:
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        chosen = torch.device("meta")  # a name that torch does not know is refused as one that is absent
+    count = torch.cuda.device_count() if chosen.type == "cuda" else 1
+    if chosen.type not in found or (chosen.index or 0) >= count:
+        raise ConfigError(f"this machine has no device '{device}'; choose one of: auto, {', '.join(found)}")
+    return chosen
+
+
+def _computes_bfloat16(device: torch.device) -> bool:
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if device.type == "cpu":
+        # x86 names its two kinds of unit; ARM writes `bf16`.
+        if flags := _cpuinfo("flags") or _cpuinfo("Features"):
+            return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags.split())
+        checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+        return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
+    return False
+
+
+def _cpuinfo(key: str) -> str:
+    """The first value of a key of Linux's processor description, else an empty text."""
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text().splitlines() if path.exists() else ():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return ""
+
+
+def _cpu_name() -> str:
+    return _cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def _cores() -> int:
+    """Cores that this process may use, which in a container are fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

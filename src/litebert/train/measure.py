@@ -1,0 +1,155 @@
+"""What a config costs on this machine: seconds per step at each depth, bytes kept per sequence, the batch that fits.
+
+Measured on made-up batches of full length, so nothing but the config is needed; a time budget becomes steps from
+these seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from litebert import cost
+from litebert.config import Config, parse_amount
+from litebert.data.batches import Batch
+from litebert.model.pretrainer import Pretrainer
+from litebert.train.device import Device
+from litebert.train.optim import Optimizers
+
+
+def synthetic_batch(config: Config, sequences: int) -> Batch:
+    """A full batch of random ids with the share of masks the config asks for."""
+    length = config.sequences.length
+    generator = torch.Generator().manual_seed(0)
+    count = max(1, round(config.masking.rate * sequences * length))
+    positions = torch.randperm(sequences * length, generator=generator)[:count].sort().values
+    vocab = config.encoder.vocab_size
+    return Batch(
+        input_ids=torch.randint(0, vocab, (sequences, length), generator=generator),
+        token_type_ids=torch.zeros(sequences, length, dtype=torch.int64),
+        attention_mask=None,
+        masked_positions=positions,
+        masked_labels=torch.randint(0, vocab, (count,), generator=generator),
+        sentence_labels=torch.randint(0, 2, (sequences,), generator=generator),
+    )
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Seconds of one optimizer step at each depth of the schedule, and of one held-out batch."""
+
+    step_seconds: tuple[tuple[float, float], ...]
+    """(share of the run, seconds per step at its depth); the shares sum to 1."""
+    evaluation_seconds: float
+
+    @property
+    def mean_step_seconds(self) -> float:
+        """Over the whole run."""
+        return sum(share * seconds for share, seconds in self.step_seconds)
+
+
+def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
+    """Time real training steps on a throw-away model, about `seconds` at each depth.
+
+    Large batches are timed by one micro-batch, forward and backward, and multiplied.
+    """
+    torch.manual_seed(0)
+    model = Pretrainer(config).to(device.device)
+    optimizers = Optimizers(model.named_parameters(), config.train.optimizer)
+    sequences = min(config.train.micro_batch or config.batch_sequences, config.batch_sequences)
+    batch = synthetic_batch(config, sequences).to(device.device)
+    scale = config.batch_sequences / sequences
+    timed = []
+    for share, depth in _phases(config):
+        passes: list[float] = []
+        updates: list[float] = []
+        began = time.monotonic()
+        while len(passes) < 2 or (time.monotonic() - began < seconds and len(passes) < 40):
+            start = _now(device)
+            with device.autocast_context():
+                losses = model(batch, depth)
+            torch.stack([loss.total / max(1, int(loss.count)) for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
+            middle = _now(device)
+            optimizers.step(0.0)
+            optimizers.zero_grad()
+            passes.append(middle - start)
+            updates.append(_now(device) - middle)
+        timed.append((share, statistics.median(passes[1:]) * scale + statistics.median(updates[1:])))
+    model.eval()
+    start = _now(device)
+    with torch.no_grad(), device.autocast_context():
+        model(batch)
+    return Rate(tuple(timed), (_now(device) - start) / sequences * config.train.evaluate_sequences)
+
+
+def steps_for(config: Config, rate: Rate | None) -> int:
+    """Optimizer steps a budget buys; a time budget needs a measured `rate`, held-out evaluations counted in."""
+    budget = parse_amount(config.train.budget, "train.budget", ("time", "steps", "tokens"))
+    if budget.unit == "steps":
+        return int(budget.value)
+    if budget.unit == "tokens":
+        return max(1, round(budget.value / (config.batch_sequences * config.sequences.length)))
+    assert rate is not None
+    every = parse_amount(config.train.evaluate_every, "train.evaluate_every", ("share", "steps"))
+    if every.unit == "share":
+        evaluations = rate.evaluation_seconds / every.value
+        return max(1, int((budget.value - evaluations) / rate.mean_step_seconds))
+    return max(1, int(budget.value / (rate.mean_step_seconds + rate.evaluation_seconds / every.value)))
+
+
+def kept_bytes(config: Config, sequences: int = 2) -> int:
+    """Bytes autograd keeps per sequence for the backward pass, counted on one forward pass."""
+    seen: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    model = Pretrainer(config)
+    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    held: list[object] = []  # keep the graph alive, so that no address is used twice
+    precision = torch.float32 if config.train.precision == "float32" else torch.bfloat16
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision is torch.bfloat16),
+    ):
+        held.append(model(synthetic_batch(config, sequences)))
+    return sum(size for address, size in seen.items() if address not in weights) // sequences
+
+
+def largest_micro_batch(config: Config, device: Device, kept: int | None = None) -> int:
+    """Sequences of full length per forward pass that fit in nine tenths of the free memory."""
+    fixed = cost.memory(config, 1)
+    room = 0.9 * free_memory(device) - fixed.weights - fixed.gradients - fixed.optimizer
+    return max(0, int(room // (kept if kept is not None else kept_bytes(config))))
+
+
+def free_memory(device: Device) -> int:
+    """Free bytes of the device; of the machine for a CPU."""
+    if device.device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device.device)[0])
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            line = next(line for line in file if line.startswith("MemAvailable"))
+        return int(line.split()[1]) * 1024
+    except (OSError, StopIteration):
+        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def _phases(config: Config) -> list[tuple[float, int]]:
+    """(share of the run, depth) in order."""
+    bounds = [*config.train.depth_schedule, (1.0, config.encoder.layers)]
+    starts = [0.0, *(until for until, _ in bounds[:-1])]
+    return [(until - start, depth) for start, (until, depth) in zip(starts, bounds, strict=True)]
+
+
+def _now(device: Device) -> float:
+    if device.device.type == "cuda":
+        torch.cuda.synchronize(device.device)
+    return time.perf_counter()

@@ -1,0 +1,123 @@
+"""`metrics.jsonl`: one JSON object for each thing a run has to tell, appended and flushed at once.
+
+A row has `step` (optimizer steps done when it was written), `kind`, and numbers. A run that continues from step s
+first cuts the rows after s, so that the file never holds a step twice. Write the rows of a step before its
+checkpoint, and none is ever lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+from litebert.errors import MissingExtraError, RunError
+
+Kind = Literal["train", "heldout", "event"]
+
+
+class MetricsLog:
+    """The log of one run, open for appending; call `close` at the end."""
+
+    def __init__(self, folder: str | Path, resume: int | None = None, tensorboard: bool = False) -> None:
+        """Open `folder/metrics.jsonl`: empty, or with the rows up to step `resume` where a run continues.
+
+        With `tensorboard`, numbers are mirrored into `folder/tensorboard`.
+
+        Raises:
+            MissingExtraError: tensorboard is asked for and not installed.
+            RunError: the file holds a line that no run wrote.
+        """
+        self._mirror = _mirror(Path(folder), resume) if tensorboard else None
+        path = Path(folder) / "metrics.jsonl"
+        kept = b""
+        if resume is not None and path.exists():
+            kept = b"".join(line + b"\n" for line, row in _rows(path) if row["step"] <= resume)
+        if not path.exists() or path.read_bytes() != kept:
+            temporary = path.with_name(f".{path.name}.tmp")
+            with open(temporary, "wb") as file:
+                file.write(kept)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        self._path = path
+        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - open for the length of the run
+
+    def write(self, kind: Kind, step: int, **values: Any) -> None:
+        """Append one row. A number that is not finite is written as null, which every JSON reader takes.
+
+        Raises:
+            RunError: the file cannot be written, on a full disk for one.
+        """
+        row = {"step": step, "kind": kind, **{key: _finite(value) for key, value in values.items()}}
+        line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        try:
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise RunError(
+                f"cannot write {self._path}: {error.strerror}; mend that and run the same command again"
+            ) from None
+        if self._mirror is not None:
+            for key, value in row.items():
+                if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
+                    self._mirror.add_scalar(f"{kind}/{key}", value, step)
+
+    def sync(self) -> None:
+        """Put all rows on the disk; call it before a checkpoint, which must not survive a power cut without them."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+        if self._mirror is not None:
+            self._mirror.close()
+
+
+def read(path: str | Path) -> list[dict[str, Any]]:
+    """The rows of a `metrics.jsonl`, without a last one that was cut short by a kill.
+
+    Raises:
+        RunError: the file is missing, or holds a line that no run wrote.
+    """
+    if not Path(path).exists():
+        raise RunError(f"{path} does not exist; name the metrics.jsonl of a run")
+    return [row for _, row in _rows(Path(path))]
+
+
+def _rows(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
+    """Every whole line with what it says."""
+    lines = path.read_bytes().split(b"\n")
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            whole = isinstance(row, dict) and isinstance(row.get("step"), int) and "kind" in row
+        except ValueError:
+            whole = False
+        if whole:
+            rows.append((line, row))
+        elif number < len(lines):
+            raise RunError(f"{path}:{number} is not a row of a run's metrics; delete that line")
+    return rows
+
+
+def _finite(value: Any) -> Any:
+    """The value as JSON can hold it."""
+    if hasattr(value, "item"):  # a number of torch or numpy
+        value = value.item()
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _mirror(folder: Path, resume: int | None) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise MissingExtraError("tensorboard", "tensorboard") from None
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=None if resume is None else resume + 1)

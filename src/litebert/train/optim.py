@@ -1,0 +1,188 @@
+"""Parameters -> optimizers: AdamW, LAMB, or Muon on the block matrices with AdamW elsewhere.
+
+Groups follow the role of a parameter, never its name: what has fewer than two dimensions (norms and biases) gets no
+weight decay and no layer-wise adaptation. AdamW is torch's fused kernel; the AdamW of the TensorFlow releases, which
+torch lacks because it has no bias correction, is LAMB without adaptation.
+
+The state of all of them is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated at
+the start instead of at the first step: a checkpoint of step 0 is whole, and a missing tensor is always an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from litebert.config import OptimizerConfig
+from litebert.errors import ConfigError, RunError
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB (You et al. 2020) as in the official ALBERT code (`lamb_optimizer.py`).
+
+    For each parameter w with gradient g:
+
+        m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g^2
+        u = m / (sqrt(v) + eps) + weight_decay w
+        w = w - lr r u,   r = |w| / |u| when the group adapts and both norms are positive, else 1
+
+    No bias correction, and no upper limit on r. A shared block has one r for each matrix, its gradient summed over
+    its uses. A group with `adapt=False` is exactly the AdamW of the TensorFlow releases.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        adapt: bool = True,
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapt": adapt})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            params = [param for param in group["params"] if param.grad is not None]
+            if not params:
+                continue
+            for param in params:
+                if not self.state[param]:
+                    self.state[param] = _zero_state(self, param)
+            grads = [param.grad for param in params]
+            first = [self.state[param]["exp_avg"] for param in params]
+            second = [self.state[param]["exp_avg_sq"] for param in params]
+            beta1, beta2 = group["betas"]
+            torch._foreach_lerp_(first, grads, 1 - beta1)
+            torch._foreach_mul_(second, beta2)
+            torch._foreach_addcmul_(second, grads, grads, 1 - beta2)
+            scale = torch._foreach_sqrt(second)
+            torch._foreach_add_(scale, group["eps"])
+            update = torch._foreach_div(first, scale)
+            if group["weight_decay"]:
+                torch._foreach_add_(update, params, alpha=group["weight_decay"])
+            if group["adapt"]:
+                norms = zip(torch._foreach_norm(params), torch._foreach_norm(update), strict=True)
+                # On the device throughout: asking whether a norm is zero would wait for an accelerator.
+                ratios = [torch.where((w > 0) & (u > 0), w / u, torch.ones_like(w)) for w, u in norms]
+                torch._foreach_mul_(update, ratios)
+            torch._foreach_add_(params, update, alpha=-group["lr"])
+
+
+def build_optimizers(
+    named_parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig
+) -> list[torch.optim.Optimizer]:
+    """The optimizers of a run; every trainable parameter is in exactly one group of one of them.
+
+    LAMB never corrects the bias of its moments, whatever `bias_correction` says. Muon gets the two-dimensional
+    parameters of the attention and feed-forward blocks and keeps torch's own scale, sqrt(max(1, rows / columns)).
+    It sees the fused matrices as they are stored: q, k, v (3H, H) and both halves of a gated feed-forward (2I, H)
+    are orthogonalised as one tall matrix. Their rows together then have the same root mean square as when
+    orthogonalised apart, but the part with the larger gradient takes the larger share of the step.
+
+    Raises:
+        ConfigError: Muon is asked for and this torch has none (it came with 2.9).
+    """
+    named = [(name, param) for name, param in named_parameters if param.requires_grad]
+    optimizers: list[torch.optim.Optimizer] = []
+    if config.name == "muon":
+        if not hasattr(torch.optim, "Muon"):
+            raise ConfigError(
+                f"train.optimizer.name=muon needs torch 2.9 or later and this is {torch.__version__}; "
+                "upgrade torch or choose adamw or lamb"
+            )
+        matrices = [param for name, param in named if _is_block_matrix(name, param)]
+        if matrices:
+            optimizers.append(
+                torch.optim.Muon(
+                    matrices,
+                    lr=config.muon_learning_rate,
+                    momentum=config.muon_momentum,
+                    weight_decay=config.weight_decay,
+                )
+            )
+        named = [(name, param) for name, param in named if not _is_block_matrix(name, param)]
+    matrix_group = {"params": [param for _, param in named if param.ndim >= 2], "weight_decay": config.weight_decay}
+    vector_group = {"params": [param for _, param in named if param.ndim < 2], "weight_decay": 0.0}
+    groups = [group for group in (matrix_group, vector_group) if group["params"]]
+    if not groups:
+        return optimizers
+    betas, lr, eps = (config.beta1, config.beta2), config.learning_rate, config.eps
+    if config.name == "lamb":
+        vector_group["adapt"] = False
+        optimizers.append(Lamb(groups, lr=lr, betas=betas, eps=eps))
+    elif config.bias_correction:
+        optimizers.append(torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True))
+    else:
+        optimizers.append(Lamb(groups, lr=lr, betas=betas, eps=eps, adapt=False))
+    return optimizers
+
+
+def _is_block_matrix(name: str, param: nn.Parameter) -> bool:
+    return param.ndim == 2 and (".attention." in name or ".feedforward." in name)
+
+
+def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Tensor]:
+    """What the optimizer would allocate for the parameter at its first step."""
+    if isinstance(optimizer, Lamb):
+        return {"exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param)}
+    if isinstance(optimizer, torch.optim.AdamW):
+        step = torch.zeros((), dtype=torch.float32, device=param.device)  # the fused kernel reads it on the device
+        return {"step": step, "exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param)}
+    return {"momentum_buffer": torch.zeros_like(param)}
+
+
+class Optimizers:
+    """All optimizers of a run as one, with their state as flat tensors. Move the model to its device first."""
+
+    def __init__(self, named_parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig) -> None:
+        named = list(named_parameters)
+        names = {param: name for name, param in named}
+        self._optimizers = build_optimizers(named, config)
+        self._groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        self._peaks = [group["lr"] for group in self._groups]
+        self._state: dict[str, Tensor] = {}
+        for optimizer in self._optimizers:
+            for param in (param for group in optimizer.param_groups for param in group["params"]):
+                optimizer.state[param] = _zero_state(optimizer, param)
+                self._state |= {f"{names[param]}.{key}": value for key, value in optimizer.state[param].items()}
+
+    def step(self, factor: float) -> None:
+        """One step of all, every learning rate at `factor` of its peak."""
+        for group, peak in zip(self._groups, self._peaks, strict=True):
+            group["lr"] = peak * factor
+        for optimizer in self._optimizers:
+            optimizer.step()
+
+    def zero_grad(self) -> None:
+        for optimizer in self._optimizers:
+            optimizer.zero_grad(set_to_none=True)
+
+    def state(self) -> dict[str, Tensor]:
+        """Every state tensor by `<parameter name>.<state key>`: the live tensors, which the next step changes."""
+        return dict(self._state)
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take over a saved `state()`, bit for bit.
+
+        Raises:
+            RunError: a name is missing or unknown, or a shape or a type differs; nothing has been changed then.
+        """
+        problem = next((f"lacks {name}" for name in self._state if name not in tensors), None) or next(
+            (f"has {name}, which this run has not" for name in tensors if name not in self._state), None
+        )
+        for name, held in self._state.items():
+            if problem is None and (tensors[name].shape != held.shape or tensors[name].dtype != held.dtype):
+                given = f"{tensors[name].dtype} {tuple(tensors[name].shape)}"
+                problem = f"has {name} as {given} where this run has {held.dtype} {tuple(held.shape)}"
+        if problem is not None:
+            raise RunError(
+                f"the saved optimizer state {problem}; it belongs to another recipe, so continue with that one "
+                "or start in another folder"
+            )
+        for name, held in self._state.items():
+            held.copy_(tensors[name])

@@ -1,0 +1,46 @@
+"""What changes over a run as a pure function of the step: the learning rate and the depth.
+
+Steps count from 0 and `steps` (T) is the length of the run. Nothing is kept between calls, so a resumed run needs
+nothing but its step.
+"""
+
+from __future__ import annotations
+
+import math
+
+from litebert.config import ScheduleConfig
+
+
+def factor(config: ScheduleConfig, step: int, steps: int) -> float:
+    """The learning rate of step `step` as a share of the peak.
+
+    `tf_linear` and `product_linear` start at exactly 0, as BERT, ALBERT and ELECTRA did. The others warm up by
+    (step + 1) / W, so that no step is wasted, and decay so that the first rate of 0 would be that of step T.
+    """
+    assert 0 <= step < steps
+    warmup = round(config.warmup * steps) if config.warmup < 1 else round(config.warmup)
+    if config.name == "tf_linear":
+        return step / warmup if step < warmup else 1 - step / steps
+    if config.name == "product_linear":
+        return (1 - step / steps) * (min(1.0, step / warmup) if warmup else 1.0)
+    rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
+    if config.name == "constant":
+        return rise
+    if config.name == "trapezoid":
+        start = steps - round(config.cooldown * steps)
+        # The run may be so short that both slopes meet.
+        return min(rise, 1 - (1 - config.final) * _progress(step, start, steps))
+    done = _progress(step, warmup, steps)
+    if config.name == "cosine":
+        done = (1 - math.cos(math.pi * done)) / 2
+    return min(rise, 1 - (1 - config.final) * done)
+
+
+def _progress(step: int, start: int, end: int) -> float:
+    """How far `step` is from `start` to `end`, in [0, 1)."""
+    return max(0, step - start) / max(1, end - start)
+
+
+def depth_at(schedule: tuple[tuple[float, int], ...], layers: int, step: int, steps: int) -> int:
+    """How many layers step `step` applies: those of the first pair whose share of the run is not over, then all."""
+    return next((depth for share, depth in schedule if step < round(share * steps)), layers)
