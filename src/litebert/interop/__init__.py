@@ -1,1 +1,7 @@
-"""Names of other programs' weights, as tables, and one interpreter."""
+"""Names of other programs' weights, as tables, and one interpreter; opening and writing model folders."""
+
+from litebert.interop.hf import save_hf
+from litebert.interop.loaded import LoadedModel
+from litebert.interop.models import Conversion, convert, load, save_litebert
+
+__all__ = ["Conversion", "LoadedModel", "convert", "load", "save_hf", "save_litebert"]

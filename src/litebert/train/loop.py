@@ -174,7 +174,9 @@ class Loop(Generic[B]):
         self.log = MetricsLog(self.folder, None if found is None else self.step, self.tensorboard)
 
     def save(self) -> None:
-        """Write a checkpoint of this instant."""
+        """Write a checkpoint of this instant, which a run may continue from: its weights must be finite."""
+        if not all(p.isfinite().all() for p in self.parameters):
+            raise self._nonfinite(f"weights after step {self.step} are")
         state = {
             "tokens": self.tokens,
             "seconds": self.seconds,
@@ -235,23 +237,23 @@ class Loop(Generic[B]):
             parts = [weights[name] * loss.total / max(1, counts[name]) for name, loss in losses.items()]
             value = torch.stack(parts).sum()
             if not math.isfinite(value.item()):
-                raise NonFiniteError(self._nonfinite("loss"))
+                raise self._nonfinite(f"loss of step {self.step + 1} is")
             value.backward()  # type: ignore[no-untyped-call]
             for name, loss in losses.items():
                 self.window.add(name, loss.total.item(), int(loss.count), int(loss.correct))
             self.tokens += batch.tokens
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf).item()
         if not math.isfinite(norm):
-            raise NonFiniteError(self._nonfinite("gradient"))
+            raise self._nonfinite(f"gradient of step {self.step + 1} is")
         self.window.gradient_norm += norm
         self.window.steps += 1
         self.optimizers.step(schedule.factor(self.config.schedule, self.step, self.steps))
         self.optimizers.zero_grad()
 
-    def _nonfinite(self, what: str) -> str:
-        return (
-            f"the {what} of step {self.step} is not finite, so the step was not taken; the newest checkpoint in "
-            f"{self.checkpoints} is from before it: start a new --out with a lower learning rate or a longer warm-up"
+    def _nonfinite(self, what: str) -> NonFiniteError:
+        return NonFiniteError(
+            f"the {what} not finite, so the run stopped and saved nothing of it; start another --out with a lower "
+            "train.optimizer.learning_rate or a longer train.schedule.warmup"
         )
 
     def _report(self) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ import torch
 
 from litebert.config import Config, from_dict, parse_amount, replace, to_dict, to_json
 from litebert.data.batches import Batch, Batches
-from litebert.data.shards import Shards
+from litebert.data.shards import Shards, written_whole
 from litebert.errors import RunError
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
@@ -156,7 +155,6 @@ def pretrain(
         raise RunError(f"{folder} is a file; give --out a folder")
     config = resolve(recipe, shards, say)
     machine = devices.choose(config.train.precision, device)
-    folder.mkdir(parents=True, exist_ok=True)
     with RunLock(folder):
         steps = _open_folder(folder, config, shards, machine, say)
         model = build(config, machine)
@@ -197,7 +195,7 @@ def resolve(config: Config, shards: Shards, say: Say) -> Config:
 
 def _open_folder(folder: Path, config: Config, shards: Shards, machine: devices.Device, say: Say) -> int:
     """Start a run folder, or check that it holds this very run; the number of steps."""
-    recipe_file, run_file = folder / "recipe.json", folder / "run.json"
+    run_file = folder / "run.json"
     if run_file.exists():
         _check_same(folder, config, shards)
         return int(read_json(run_file)["steps"])
@@ -211,7 +209,8 @@ def _open_folder(folder: Path, config: Config, shards: Shards, machine: devices.
         tokens_per_second = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
         say(f"{config.train.budget} on this machine is {steps} steps ({tokens_per_second:,.0f} tokens/s); now fixed")
     shards.tokenizer.save(folder / "tokenizer")
-    _write(recipe_file, to_json(config).encode())
+    with written_whole(folder / "recipe.json") as file:
+        file.write(to_json(config).encode())
     run = {
         "format": 1,
         "steps": steps,
@@ -221,7 +220,8 @@ def _open_folder(folder: Path, config: Config, shards: Shards, machine: devices.
         "machine": machine.describe(),
         "seconds_per_step": None if rate is None else rate.mean_step_seconds,
     }
-    _write(run_file, (json.dumps(run, indent=2) + "\n").encode())  # last: a folder with it is a run
+    with written_whole(run_file) as file:  # last: a folder with it is a run
+        file.write((json.dumps(run, indent=2) + "\n").encode())
     return steps
 
 
@@ -246,13 +246,6 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any], path: str = 
         elif there[key] != here[key]:
             found.append((path + key, there[key], here[key]))
     return found
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
 
 
 def read_json(path: Path) -> dict[str, Any]:

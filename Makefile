@@ -1,0 +1,73 @@
+# Every target does the set-up it needs. A machine needs Python 3.10 or newer with pip, git, make and a C compiler.
+# PYTHON names the interpreter that .venv is made from, and is read only then: make clean setup PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help setup quickstart test test-slow lint check format docs bench clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(VENV)/.dev  ## .venv with everything to run, test and develop
+
+quickstart: $(VENV)/.runtime  ## raw text to a pretrained ALBERT and its report, minutes on two cores
+	$(BIN)/litebert quickstart
+
+test: $(VENV)/.dev  ## the tests, without the slow ones
+	$(BIN)/python -m pytest $(if $(COVERAGE),--cov --cov-report=)
+	$(if $(COVERAGE),@$(call covered,data))
+	$(if $(COVERAGE),@$(call covered,model))
+
+test-slow: $(VENV)/.dev  ## the tests that take minutes each
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.dev  ## format, lint, types and generated docs, changing nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python docs/generate.py --check
+
+check: COVERAGE := yes
+check: lint test  ## all that must hold before a commit: lint, tests, coverage
+
+format: $(VENV)/.dev  ## mend format and imports
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+docs: $(VENV)/.dev  ## write the generated pages again
+	$(BIN)/python docs/generate.py
+
+bench: $(VENV)/.dev  ## ours beside the peers, as ratios
+	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+clean:  ## remove .venv, caches and the quickstart's files
+	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info quickstart
+	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Coverage of one room, in percent, which must reach 95.
+covered = printf 'coverage of $(1), in percent: ' && \
+	$(BIN)/python -m coverage report --include='src/litebert/$(1)/*' --format=total --fail-under=95
+
+# ---- .venv: made once, and brought up to date when the requirements change -----------------------------------------
+
+# Some systems package Python without ensurepip; there the system's pip puts a pip into .venv.
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || { \
+		echo "litebert needs Python 3.10 or newer, which '$(PYTHON)' is not; name one: make PYTHON=python3.12" >&2; \
+		exit 2; }
+	$(PYTHON) -m venv --without-pip $(VENV)
+	$(BIN)/python -m ensurepip --upgrade >/dev/null 2>&1 || $(PYTHON) -m pip install --quiet pip \
+		--target "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/.created
+	$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/.created
+	$(PIP) install -c constraints.txt -e '.[dev]'
+	@touch $(VENV)/.runtime $@

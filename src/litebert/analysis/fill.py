@@ -1,0 +1,86 @@
+"""What a model guesses for a masked word of a sentence: the quickest look at what it has learned."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from litebert.data.shards import Split
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import ModelError
+from litebert.model.objectives import MaskedLanguageModeling
+from litebert.model.pretrainer import Pretrainer
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A sentence with one piece masked, the piece that stood there, and the best guesses with their probabilities."""
+
+    sentence: str
+    answer: str
+    guesses: tuple[tuple[str, float], ...]
+
+    @property
+    def right(self) -> bool:
+        """Whether the first guess is the answer."""
+        return self.guesses[0][0] == self.answer
+
+
+@torch.no_grad()
+def fill(model: Pretrainer, tokenizer: Tokenizer, ids: list[int], position: int, best: int = 3) -> Guess:
+    """Mask the piece at `position` of a sentence's ids (special tokens not among them) and guess it.
+
+    Raises:
+        ModelError: the model has no masked language modeling head.
+    """
+    if "mlm" not in model.objectives:
+        raise ModelError("the model has no mlm objective, so it cannot fill in masks")
+    head = model.objectives["mlm"]
+    assert isinstance(head, MaskedLanguageModeling)
+    masked = [tokenizer.cls_id, *ids, tokenizer.sep_id]
+    masked[position + 1] = tokenizer.mask_id
+    weight = model.encoder.embedding.word.weight
+    input_ids = torch.tensor([masked], device=weight.device)
+    was_training = model.training
+    model.eval()
+    output = model.encoder(input_ids)
+    logits = head.logits(output.last, torch.tensor([position + 1], device=weight.device), model.encoder)
+    model.train(was_training)
+    top = logits.float().softmax(-1)[0].topk(best)
+    before, after = tokenizer.decode(ids[:position]), tokenizer.decode(ids[position + 1 :])
+    return Guess(
+        f"{before} [MASK] {after}".strip(),
+        _word(tokenizer, ids[position]),
+        tuple((_word(tokenizer, int(i)), float(p)) for p, i in zip(top.values, top.indices, strict=True)),
+    )
+
+
+def _word(tokenizer: Tokenizer, piece: int) -> str:
+    return tokenizer.piece(piece).removeprefix("▁") or "▁"
+
+
+def examples(model: Pretrainer, tokenizer: Tokenizer, split: Split, count: int = 10, seed: int = 0) -> list[Guess]:
+    """Guesses in `count` held-out sentences of ordinary length, each masking one word that is one piece."""
+    random = np.random.default_rng(seed)
+    starts = tokenizer.word_starts
+    guesses: list[Guess] = []
+    for document in random.permutation(split.documents):
+        tokens, offsets = split.sentences_of(int(document))
+        lengths = np.diff(offsets)
+        usable = np.flatnonzero((lengths >= 8) & (lengths <= 32))
+        if len(usable) == 0:
+            continue
+        sentence = int(random.choice(usable))
+        ids = tokens[offsets[sentence] : offsets[sentence + 1]].astype(np.int64)
+        alone = np.ones(len(ids), dtype=bool)
+        if starts is not None:
+            alone = starts[ids] & np.append(starts[ids[1:]], True)
+        words = [i for i in np.flatnonzero(alone) if any(c.isalpha() for c in tokenizer.piece(int(ids[i])))]
+        if not words:
+            continue
+        guesses.append(fill(model, tokenizer, ids.tolist(), int(random.choice(words))))
+        if len(guesses) == count:
+            break
+    return guesses

@@ -1,0 +1,242 @@
+"""A run as one HTML file: text, tables and line charts that open offline, light or dark, on a desk or a phone.
+
+The page holds everything it shows: no script, no font, no link to another machine. It is therefore a picture of the
+moment it was written; a run writes it again at every evaluation. Every text is escaped, so that what a model guesses
+or a corpus contains cannot break the page.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from litebert.analysis.chart import Chart as Chart
+from litebert.analysis.chart import Series as Series
+from litebert.analysis.chart import draw
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Text; an empty line in it begins a new paragraph."""
+
+    text: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """A few numbers in large print: pairs (number, what it is)."""
+
+    items: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text, as many cells as columns; a column of numbers is set to the right."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            assert len(row) == len(self.columns), f"table '{self.title}': {len(row)} cells, {len(self.columns)} columns"
+
+
+Section = Paragraph | Figures | Table | Chart
+
+
+def render(title: str, lead: str, sections: Sequence[Section]) -> str:
+    """The page as text. Charts that follow one another stand side by side where there is room."""
+    body = []
+    for is_chart, group in groupby(sections, key=lambda section: isinstance(section, Chart)):
+        html = "\n".join(map(_section, group))
+        body.append(f'<div class="charts">\n{html}\n</div>' if is_chart else html)
+    return _PAGE.format(title=escape(title), lead=escape(lead), style=_STYLE, body="\n".join(body))
+
+
+def write(path: str | Path, title: str, lead: str, sections: Sequence[Section]) -> None:
+    """Write the page in one step: a reader finds the old page or the new one, never half of one."""
+    path = Path(path)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_text(render(title, lead, sections), encoding="utf-8")
+    aside.replace(path)
+
+
+def _section(section: Section) -> str:
+    if isinstance(section, Figures):
+        items = "".join(f"<li><b>{escape(number)}</b> {escape(what)}</li>" for number, what in section.items)
+        return f'<ul class="figures">{items}</ul>'
+    title = f"<h2>{escape(section.title)}</h2>" if section.title else ""
+    if isinstance(section, Paragraph):
+        text = "".join(f"<p>{escape(part.strip())}</p>" for part in section.text.split("\n\n") if part.strip())
+        return f"<section>{title}{text}</section>"
+    note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
+    body = draw(section) if isinstance(section, Chart) else _table(section)
+    return f"<section>{title}{body}{note}</section>"
+
+
+_NUMBER = re.compile(r"[-+−~<>≤≥]?\s?[\d.,\s]*\d\s?(%|[kMGT]?B?|×|x|[a-z]+(/s)?|s|min|h)?|[–-]?")
+
+
+def _table(table: Table) -> str:
+    if not table.rows:
+        return '<p class="note">Nothing was recorded yet.</p>'
+    columns = zip(*table.rows, strict=True)
+    kinds = [' class="number"' if all(_NUMBER.fullmatch(cell.strip()) for cell in cells) else "" for cells in columns]
+    head = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, table.columns, strict=True))
+    rows = "\n".join(
+        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
+        for row in table.rows
+    )
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>'
+
+
+# ---- a run's curves ------------------------------------------------------------------------------------------------
+
+
+def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | None = None) -> list[Section]:
+    """The curves of a run from the rows of its `metrics.jsonl`, and the table of its events where there are any.
+
+    Args:
+        rows: of kind `train`, `heldout` and `event`; where a resumed run wrote a step twice, the later row holds.
+        unigram_entropy: in nats, of the data the run learns from; drawn as the level to get below.
+    """
+    kinds: dict[str, list[Mapping[str, Any]]] = {"train": [], "heldout": [], "event": []}
+    for row in rows:
+        kinds.setdefault(str(row.get("kind")), []).append(row)
+    train, heldout = kinds["train"], kinds["heldout"]
+    sections: list[Section] = [_loss(train, heldout, unigram_entropy)]
+    sections += _accuracies(train, heldout)
+    for field, title, label in (
+        ("learning_rate", "Learning rate", "rate of the optimizer"),
+        ("layers", "Depth", "layers in use"),
+        ("tokens_per_second", "Speed", "tokens per second"),
+    ):
+        line = _series(label, train, field)
+        if line.xs and (field != "layers" or len(set(line.ys)) > 1):
+            sections.append(Chart(title, (line,), "step", label))
+    if kinds["event"]:
+        events = tuple((f"{row['step']}", str(row["message"])) for row in kinds["event"])
+        sections.append(Table("What happened", ("step", "event"), events))
+    return sections
+
+
+def _loss(train: Sequence[Mapping[str, Any]], heldout: Sequence[Mapping[str, Any]], entropy: float | None) -> Chart:
+    lines = [_series("training", train, "mlm_loss"), _series("held out", heldout, "mlm_loss")]
+    note = ""
+    if entropy is not None:
+        lines.append(_level("unigram entropy", entropy, lines))
+        note = (
+            "The unigram entropy is the loss of a model that knows how often each piece occurs and nothing of its "
+            "context; a run that stays there has not begun to read."
+        )
+    return Chart("Loss on masked pieces", tuple(lines), "step", "cross entropy, nats", note)
+
+
+def _accuracies(train: Sequence[Mapping[str, Any]], heldout: Sequence[Mapping[str, Any]]) -> list[Section]:
+    charts: list[Section] = []
+    for task, title in (("mlm", "masked pieces"), ("sop", "sentence order"), ("nsp", "the next sentence")):
+        field = f"{task}_accuracy"
+        lines = [_series("training", train, field, 100), _series("held out", heldout, field, 100)]
+        if not any(line.xs for line in lines):
+            continue
+        majority = _series("always the commoner answer", heldout, f"{task}_majority", 100)
+        if majority.ys:
+            lines.append(_level(majority.name, majority.ys[-1], lines))
+        charts.append(Chart(f"Accuracy on {title}", tuple(lines), "step", "correct, %"))
+    return charts
+
+
+def _series(name: str, rows: Iterable[Mapping[str, Any]], field: str, scale: float = 1.0) -> Series:
+    """The field over the steps that have it; a later row replaces an earlier one of the same step."""
+    points = {row["step"]: scale * row[field] for row in rows if row.get(field) is not None}
+    points = {step: value for step, value in sorted(points.items()) if math.isfinite(value)}
+    return Series(name, tuple(points), tuple(points.values()))
+
+
+def _level(name: str, value: float, lines: Iterable[Series]) -> Series:
+    steps = [x for line in lines for x in line.xs] or [0.0]
+    return Series(name, (min(steps), max(steps)), (value, value), dashed=True)
+
+
+# ---- the page ------------------------------------------------------------------------------------------------------
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>{style}</style>
+</head>
+<body>
+<main>
+<header><h1>{title}</h1><p>{lead}</p></header>
+{body}
+</main>
+</body>
+</html>
+"""
+
+_STYLE = """
+:root { --page: #f6f7f9; --card: #ffffff; --text: #1b2330; --soft: #5d6878; --rule: #e3e7ed;
+  --line-0: #2563eb; --line-1: #d9480f; --line-2: #0f8a5f; --line-3: #8b3fc7; --level: #7b8594; }
+@media (prefers-color-scheme: dark) { :root { --page: #10141b; --card: #181e28; --text: #e6eaf1; --soft: #98a3b5;
+  --rule: #2a3240; --line-0: #6ea3ff; --line-1: #ff9a5c; --line-2: #4fcf9f; --line-3: #c795f5; --level: #8e99ab; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--text); line-height: 1.55; -webkit-text-size-adjust: 100%;
+  font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
+main { max-width: 70rem; margin: 0 auto; padding: 2.2rem 1rem 3rem; }
+header { margin: 0 .2rem 1.4rem; }
+h1 { font-size: clamp(1.55rem, 4.5vw, 2.2rem); line-height: 1.2; margin: 0 0 .5rem; letter-spacing: -.015em; }
+header p { color: var(--soft); font-size: 1.06rem; margin: 0; max-width: 46rem; }
+h2 { font-size: 1.06rem; margin: 0 0 .55rem; line-height: 1.3; }
+section { background: var(--card); border: 1px solid var(--rule); border-radius: .7rem; padding: 1.05rem 1.1rem;
+  margin: 0 0 1rem; min-width: 0; }
+section > p { max-width: 46rem; margin: 0 0 .6rem; overflow-wrap: anywhere; }
+section > p:last-child { margin-bottom: 0; }
+.note { color: var(--soft); font-size: .86rem; margin-top: .6rem; }
+.charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr));
+  margin-bottom: 1rem; }
+.charts section { margin: 0; }
+.figures { list-style: none; padding: 0; margin: 0 0 1rem; display: grid; gap: 1rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 9.5rem), 1fr)); }
+.figures li { background: var(--card); border: 1px solid var(--rule); border-radius: .7rem; padding: .8rem 1.1rem;
+  color: var(--soft); font-size: .88rem; line-height: 1.35; }
+.figures b { display: block; color: var(--text); font-size: 1.6rem; line-height: 1.3; letter-spacing: -.02em; }
+.wide { overflow-x: auto; margin: 0 -1.1rem; padding: 0 1.1rem; }
+table { border-collapse: collapse; width: 100%; font-size: .92rem; }
+th, td { text-align: left; vertical-align: top; padding: .42rem 1.1rem .42rem 0; border-bottom: 1px solid var(--rule); }
+th { color: var(--soft); font-weight: 600; font-size: .82rem; vertical-align: bottom; }
+th:last-child, td:last-child { padding-right: 0; }
+tbody tr:last-child td { border-bottom: 0; }
+.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+svg { display: block; width: 100%; height: auto; overflow: visible; }
+svg text { fill: var(--soft); font-size: 11px; font-variant-numeric: tabular-nums; }
+svg path { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round; }
+svg .grid { stroke: var(--rule); stroke-width: 1; }
+svg .level { stroke: var(--level); stroke-dasharray: 5 4; stroke-width: 1.5; }
+.line-0 { --own: var(--line-0); } .line-1 { --own: var(--line-1); } .line-2 { --own: var(--line-2); }
+.line-3 { --own: var(--line-3); }
+svg [class^=line] { stroke: var(--own); } svg circle[class^=line] { fill: var(--own); }
+p.axis { color: var(--soft); font-size: .84rem; margin: 0 0 .15rem; }
+.legend { list-style: none; display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; padding: 0; margin: 0 0 .6rem;
+  font-size: .86rem; }
+.legend li::before { content: ""; display: inline-block; width: 1.1em; margin-right: .45em; vertical-align: .28em;
+  border-top: 3px solid var(--own); border-radius: 2px; }
+.legend .level::before { border-top: 2px dashed var(--level); border-radius: 0; }
+.legend b { font-variant-numeric: tabular-nums; }
+@media (max-width: 40rem) { main { padding: 1.3rem .75rem 2rem; } svg text { font-size: 13px; }
+  .figures { grid-template-columns: 1fr 1fr; gap: .7rem; }
+  .figures b { font-size: 1.35rem; } section { padding: .95rem .9rem; } .wide { margin: 0 -.9rem; padding: 0 .9rem; } }
+"""

@@ -1,0 +1,118 @@
+"""The journal of an unfinished shard folder: what it is being made from, and which shards are done.
+
+One JSON object a line: first the settings and the tokenizer, then a `ShardInfo` per finished shard, each synced to
+the disk. A line torn by a crash is cut off. It is removed once the index is written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from litebert.data.shards import ShardInfo, sha256_of
+from litebert.errors import DataError
+
+try:
+    import fcntl
+except ImportError:  # Windows: nothing keeps two commands out of one folder there
+    fcntl = None  # type: ignore[assignment]
+
+
+class Journal:
+    """Opens or continues the journal of `folder`, alone.
+
+    Raises:
+        DataError: the folder is busy, holds other files, or was begun with other settings.
+    """
+
+    NAME = "unfinished.jsonl"
+
+    def __init__(self, folder: Path, header: dict[str, Any]) -> None:
+        self._folder = folder
+        path = folder / self.NAME
+        if not path.exists() and any(folder.iterdir()):
+            raise DataError(f"{folder} holds other files; give an empty folder or a new name")
+        self._file = open(path, "a+b")  # noqa: SIM115 (closed by __exit__)
+        try:
+            self._lock()
+            lines = list(self._whole_lines())
+            if lines:
+                check_same(folder, lines[0], header)
+            else:
+                self._write(header)
+        except BaseException:
+            self._file.close()
+            raise
+        infos = [ShardInfo(**line) for line in lines[1:]]
+        self.finished = {info.file: info for info in infos if self._is_whole(info)}
+        """Shards that are on the disk as they were written, by file name."""
+
+    def _lock(self) -> None:
+        if fcntl is not None:
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise DataError(f"{self._folder} is being written by another litebert prepare; wait for it") from error
+
+    def _whole_lines(self) -> Iterator[dict[str, Any]]:
+        self._file.seek(0)
+        end = 0
+        for line in self._file.readlines():
+            try:
+                entry = json.loads(line)
+            except ValueError:
+                break
+            if not line.endswith(b"\n"):
+                break
+            end += len(line)
+            yield entry
+        self._file.truncate(end)
+
+    def _is_whole(self, info: ShardInfo) -> bool:
+        file = self._folder / info.file
+        return file.is_file() and file.stat().st_size == info.bytes and sha256_of(file) == info.sha256
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        self._file.write(json.dumps(entry).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def add(self, info: ShardInfo) -> None:
+        """Record a shard that is on the disk."""
+        self._write(asdict(info))
+        self.finished[info.file] = info
+
+    def remove(self) -> None:
+        """The set is whole."""
+        (self._folder / self.NAME).unlink(missing_ok=True)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def check_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Raise DataError naming what differs between what `folder` is made from and what is asked for now."""
+    if found.get("tokenizer") != wanted["tokenizer"]:
+        raise DataError(f"{folder} is made with another tokenizer; give --out another folder, or delete this one")
+    old, new = found.get("settings", {}), wanted["settings"]
+    different = [key for key in new if old.get(key) != new[key]]
+    if different == ["files"]:
+        raise DataError(
+            f"{folder} is made from sources that changed since; give --out another folder, or delete this one"
+        )
+    if different:
+        key = next(key for key in different if key != "files")
+        raise DataError(
+            f"{folder} is made with {key}={old.get(key)!r}, not {new[key]!r}; give --out another folder, or delete "
+            "this one"
+        )

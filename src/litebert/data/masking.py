@@ -1,0 +1,154 @@
+"""Masked language modeling as independent axes: unit x length law x replacement; the key decides static or dynamic.
+
+- unit: a token, or a word (a run of pieces from one that begins a word to the next).
+- length law: how many units a span has (ALBERT section 4.1).
+- replacement: what stands in place of a predicted token (BERT section 3.1).
+
+Spans are chosen one by one per sequence in plain Python, all else for the whole batch in numpy; every draw depends on
+its sequence's key and its place in the sequence, so a sequence is masked alike in any batch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.config import MaskingConfig
+from litebert.data.draws import Keys, uniforms
+from litebert.errors import DataError
+
+if TYPE_CHECKING:
+    from litebert.data.tokenizer import Tokenizer
+
+_BUDGET, _ORDER, _LENGTH, _REPLACE, _RANDOM = 11, 12, 13, 14, 15  # streams of draws
+
+
+class Masker:
+    """Chooses the predicted positions of a batch and corrupts them."""
+
+    def __init__(self, config: MaskingConfig, tokenizer: Tokenizer) -> None:
+        """Raises DataError for whole words with a tokenizer that cannot tell words."""
+        self._config = config
+        self._mask_id = tokenizer.mask_id
+        special = np.zeros(tokenizer.vocab_size, bool)
+        special[list(tokenizer.special_ids)] = True
+        self._special = special
+        self._ordinary = np.flatnonzero(~special)
+        self._law = length_law(config)
+        starts = tokenizer.word_starts if config.unit == "word" else np.ones(tokenizer.vocab_size, bool)
+        if starts is None:
+            raise DataError(
+                f"masking.unit=word needs to know where words begin, and this {tokenizer.kind} tokenizer cannot tell; "
+                "set masking.unit=token"
+            )
+        self._starts = starts
+
+    def __call__(self, ids: NDArray[np.int64], keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Corrupted ids (B, S), and the predicted positions (K,) in the flattened ids, ascending.
+
+        The share of predicted tokens is the rate in the mean, special tokens aside. A sequence always has something to
+        predict, which is more than its share where it has fewer than 1 / rate tokens or one word only.
+        """
+        size = ids.shape[1]
+        content = ~self._special[ids]
+        units = find_units(content, self._starts[ids])
+        coins = uniforms(keys, 2, _BUDGET)
+        budgets = np.maximum(1, np.floor(self._config.rate * content.sum(1) + coins[:, 0]))
+        ranks = uniforms(keys, size, _ORDER).ravel()[units.start]
+        lengths = draw_lengths(self._law, units.ahead, uniforms(keys, size, _LENGTH).ravel()[units.start])
+
+        # Lists, because the choice of spans is a loop over single numbers, where numpy is slow.
+        start, end, length = units.start.tolist(), units.end.tolist(), lengths.tolist()
+        rows = units.start.searchsorted(np.arange(len(ids) + 1) * size)
+        taken = bytearray()
+        for row, budget in enumerate(budgets.tolist()):
+            here = slice(rows[row], rows[row + 1])
+            order = ranks[here].argsort().tolist()
+            taken += choose_units(start[here], end[here], length[here], order, int(budget), float(coins[row, 1]))
+
+        chosen = np.frombuffer(taken, bool)
+        sizes = (units.end - units.start)[chosen]
+        positions = np.repeat(units.start[chosen] - (sizes.cumsum() - sizes), sizes) + np.arange(sizes.sum())
+        return self._replace(ids, positions, keys), positions
+
+    def _replace(self, ids: NDArray[np.int64], positions: NDArray[np.int64], keys: Keys) -> NDArray[np.int64]:
+        """[MASK], a random ordinary token, or the token itself: one draw per token."""
+        draws = uniforms(keys, ids.shape[1], _REPLACE).ravel()[positions]
+        picks = uniforms(keys, ids.shape[1], _RANDOM).ravel()[positions]
+        out = ids.flatten()
+        masked = draws < self._config.replace_mask
+        random = ~masked & (draws < self._config.replace_mask + self._config.replace_random)
+        out[positions[masked]] = self._mask_id
+        out[positions[random]] = self._ordinary[(picks[random] * len(self._ordinary)).astype(np.int64)]
+        return out.reshape(ids.shape)
+
+
+class Units(NamedTuple):
+    """What spans are made of: flattened positions start..end-1, each array (U,)."""
+
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    ahead: NDArray[np.int64]
+    """How many units follow each other from this one on, itself included, before a special token."""
+
+
+def find_units(content: NDArray[np.bool_], begins: NDArray[np.bool_]) -> Units:
+    """Units of the maskable tokens `content` (B, S), new ones where `begins` says and after what is not content."""
+    follows = np.zeros_like(content)
+    follows[:, 1:] = content[:, :-1]
+    starts = (content & (begins | ~follows)).ravel()
+    edges = np.flatnonzero(starts | ~content.ravel())
+    opens = starts[edges]
+    start, end = edges[opens], np.append(edges[1:], content.size)[opens]
+    run = np.cumsum(~opens)[opens] + start // content.shape[1]
+    return Units(start, end, run.searchsorted(run, "right") - np.arange(len(run)))
+
+
+def length_law(config: MaskingConfig) -> NDArray[np.float64]:
+    """Probabilities of 1, 2, ... units in a span."""
+    if config.span == "single":
+        return np.ones(1)
+    weights = 1 / np.arange(1, config.max_span + 1)
+    return np.asarray(weights / weights.sum())
+
+
+def draw_lengths(law: NDArray[np.float64], ahead: NDArray[np.int64], draws: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Span lengths (U,) by `law`, renormalised over the lengths that fit into `ahead` (U,) units."""
+    below = np.cumsum(law)
+    lengths: NDArray[np.int64] = 1 + below.searchsorted(draws * below[np.minimum(ahead, len(law)) - 1], "right")
+    return lengths
+
+
+def choose_units(
+    start: list[int], end: list[int], lengths: list[int], order: list[int], budget: int, coin: float
+) -> bytearray:
+    """Which units of one sequence are predicted, as a byte each: spans in `order` until `budget` tokens are taken.
+
+    A span that exceeds what is left is tried shorter, and skipped if it meets a taken one, as in the official ALBERT
+    code. Where that leaves a part of the budget, single units fill it, the shortest first, and the one that no longer
+    fits is taken with probability part / size, which keeps the mean exact.
+    """
+    taken = bytearray(len(start))
+    left = budget
+    for unit in order:
+        if taken[unit]:
+            continue
+        length = lengths[unit]
+        while length and end[unit + length - 1] - start[unit] > left:
+            length -= 1
+        if length and 1 not in taken[unit : unit + length]:
+            taken[unit : unit + length] = b"\1" * length
+            left -= end[unit + length - 1] - start[unit]
+            if not left:
+                return taken
+    for unit in sorted((unit for unit in order if not taken[unit]), key=lambda unit: end[unit] - start[unit]):
+        size = end[unit] - start[unit]
+        if left < budget and coin * size >= left:
+            break
+        taken[unit] = 1
+        left -= size
+        if left <= 0:
+            break
+    return taken

@@ -1,0 +1,276 @@
+"""Token shards on disk: written whole or not at all, read memory-mapped without a copy.
+
+    DIR/train-00000.arrow ...     Arrow IPC files, one row per document, column `sentences: list<list<uint16>>`
+    DIR/heldout-00000.arrow ...   (uint32 where the vocabulary has more than 65,536 pieces)
+    DIR/tokenizer/                the tokenizer that made the ids
+    DIR/index.json                format, tokenizer, counts, sizes and sha256 per shard; written last: where it is,
+                                  the set is whole
+
+pyarrow, polars and duckdb open the shards as they are. The sentences of a document lie next to each other, so a
+document is one slice of the mapped file. Opening checks names and sizes; reading every byte for its checksum takes a
+second per gigabyte or more and is left to `verify=True`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from litebert.data.encoding import Encoded, id_type
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import DataError
+
+FORMAT_VERSION = 1
+INDEX = "index.json"
+TOKENIZER = "tokenizer"
+_BATCH_TOKENS = 1 << 24
+"""Tokens of one Arrow record batch; a document is never cut."""
+
+Ids = npt.NDArray[Any]
+"""uint16 or uint32."""
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ShardInfo:
+    """What the index holds of one shard. `text` is a checksum of the texts it was made from."""
+
+    file: str
+    split: str
+    documents: int
+    sentences: int
+    tokens: int
+    bytes: int
+    sha256: str
+    text: str
+
+
+# ---- writing -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def written_whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name complete and on the disk, or not at all."""
+    aside = path.with_name(path.name + ".tmp")
+    try:
+        with open(aside, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a folder, to the disk itself; systems without folder handles do so on their own."""
+    if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_shard(path: Path, chunks: Sequence[Encoded], vocab_size: int) -> None:
+    """Write chunks of documents as one shard."""
+    dtype = id_type(vocab_size)
+    schema = pa.schema([("sentences", pa.list_(pa.list_(pa.from_numpy_dtype(dtype))))])
+    with written_whole(path) as file, pa.ipc.new_file(file, schema) as writer:
+        held: list[Encoded] = []
+        for number, chunk in enumerate(chunks):
+            held.append(chunk)
+            if number + 1 == len(chunks) or sum(len(one.ids) for one in held) >= _BATCH_TOKENS:
+                writer.write_batch(_record_batch(held, dtype, schema))
+                held = []
+
+
+def _record_batch(chunks: Sequence[Encoded], dtype: Any, schema: Any) -> Any:
+    ids = np.concatenate([chunk.ids for chunk in chunks]).astype(dtype, copy=False)
+    inner = pa.ListArray.from_arrays(_offsets([chunk.sentence_tokens for chunk in chunks]), pa.array(ids))
+    outer = pa.ListArray.from_arrays(_offsets([chunk.document_sentences for chunk in chunks]), inner)
+    return pa.record_batch([outer], schema=schema)
+
+
+def _offsets(counts: Sequence[npt.NDArray[np.int32]]) -> Any:
+    total = np.concatenate([np.zeros(1, np.int64), *counts]).cumsum(dtype=np.int64)
+    assert total[-1] < 1 << 31, "a record batch is bounded far below the range of its offsets"
+    return pa.array(total.astype(np.int32))
+
+
+def sha256_of(path: Path) -> str:
+    """Hexadecimal checksum of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInfo]) -> None:
+    """Write `index.json`; from then on the set is whole."""
+    content = {"format": FORMAT_VERSION, **content, "shards": [asdict(shard) for shard in shards]}
+    with written_whole(folder / INDEX) as file:
+        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+# ---- reading -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Block:
+    """One record batch of a mapped shard, as views of its buffers."""
+
+    ids: Ids
+    sentence_offsets: npt.NDArray[np.int32]
+    document_offsets: npt.NDArray[np.int32]
+
+    @property
+    def documents(self) -> int:
+        return len(self.document_offsets) - 1
+
+
+def read_blocks(path: Path) -> list[_Block]:
+    """The record batches of a shard, memory-mapped; DataError when it is none of ours."""
+    try:
+        with pa.memory_map(str(path)) as source:
+            reader = pa.ipc.open_file(source)
+            batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+            schema = reader.schema
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).split("\n")[0]
+        raise DataError(f"{path} is not a readable Arrow file ({reason}); prepare the data again") from error
+    kinds = [pa.list_(pa.list_(pa.uint16())), pa.list_(pa.list_(pa.uint32()))]
+    if schema.names != ["sentences"] or schema.types[0] not in kinds:
+        raise DataError(f"{path} holds no column sentences: list<list<uint16|uint32>>; prepare the data again")
+    blocks = []
+    for batch in batches:
+        documents = batch.column(0)
+        sentences = documents.values
+        if documents.null_count or sentences.null_count or sentences.values.null_count:
+            raise DataError(f"{path} holds nulls where token ids must be; prepare the data again")
+        # `offsets` and `values` are views that know of slices: offsets count from the start of the whole child.
+        ids = sentences.values.to_numpy(zero_copy_only=True)
+        blocks.append(_Block(ids, sentences.offsets.to_numpy(), documents.offsets.to_numpy()))
+    return blocks
+
+
+class Split:
+    """One split of a shard set, documents numbered through all its shards."""
+
+    def __init__(self, blocks: Sequence[_Block]) -> None:
+        self._blocks = [block for block in blocks if block.documents]
+        self._starts = np.cumsum([0, *(block.documents for block in self._blocks)], dtype=np.int64)
+        self.documents = int(self._starts[-1])
+        spans = [(block.sentence_offsets, block.document_offsets[[0, -1]]) for block in self._blocks]
+        self.sentences = sum(int(last - first) for _, (first, last) in spans)
+        self.tokens = sum(int(offsets[last] - offsets[first]) for offsets, (first, last) in spans)
+
+    @cached_property
+    def document_tokens(self) -> Offsets:
+        """Tokens of each document, int64 (documents,)."""
+        counts = [np.diff(block.sentence_offsets[block.document_offsets]) for block in self._blocks]
+        return np.concatenate([np.zeros(0, np.int64), *counts]).astype(np.int64, copy=False)
+
+    def sentences_of(self, document: int) -> tuple[Ids, Offsets]:
+        """Token ids of a document, a view of the mapped file (n,), and where its sentences start, (s + 1,), 0 to n."""
+        if not 0 <= document < self.documents:
+            raise IndexError(f"document {document} of {self.documents}")
+        number = int(self._starts.searchsorted(document, side="right")) - 1
+        block = self._blocks[number]
+        row = document - int(self._starts[number])
+        first, last = block.document_offsets[row : row + 2]
+        offsets = block.sentence_offsets[first : last + 1].astype(np.int64)
+        return block.ids[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+class Shards:
+    """A whole set: its splits, its tokenizer, and what its index says."""
+
+    def __init__(self, path: Path, index: dict[str, Any], fingerprint: str, tokenizer: Tokenizer) -> None:
+        self.path = path
+        self.index = index
+        self.fingerprint = fingerprint
+        self.tokenizer = tokenizer
+        self.unigram_entropy = float(index["unigram_entropy"])
+        """Nats, of the pieces of the train split: the loss of a model that knows frequencies only."""
+        self.top_piece_share = float(index["top_piece_share"])
+        """Share of the most frequent piece in the train split: the accuracy of always guessing it."""
+        self.train = self._split("train")
+        self.heldout = self._split("heldout")
+
+    def _split(self, name: str) -> Split:
+        infos = [ShardInfo(**shard) for shard in self.index["shards"] if shard["split"] == name]
+        split = Split([block for info in infos for block in read_blocks(self.path / info.file)])
+        for what in ("documents", "sentences", "tokens"):
+            recorded = sum(getattr(info, what) for info in infos)
+            if recorded != getattr(split, what):
+                raise DataError(
+                    f"{self.path / INDEX} counts {recorded} {what} in the {name} shards, which hold "
+                    f"{getattr(split, what)}; prepare the data again"
+                )
+        return split
+
+    @classmethod
+    def open(cls, folder: str | Path, verify: bool = False) -> Shards:
+        """Open a prepared folder; `verify` also reads every byte for its checksum.
+
+        Raises:
+            DataError: the folder is no whole set, or a piece of it is missing, changed or of another version.
+        """
+        path = Path(folder)
+        index, fingerprint = read_index(path)
+        for shard in index["shards"]:
+            info = ShardInfo(**shard)
+            file = path / info.file
+            if not file.is_file():
+                raise DataError(f"{file} is missing; prepare the data again")
+            if file.stat().st_size != info.bytes:
+                raise DataError(f"{file} has {file.stat().st_size} bytes, not {info.bytes}; prepare the data again")
+            if verify and sha256_of(file) != info.sha256:
+                raise DataError(f"{file} has changed since it was written (sha256); prepare the data again")
+        tokenizer = Tokenizer.load(path / TOKENIZER)
+        if tokenizer.fingerprint != index["tokenizer"]["fingerprint"]:
+            raise DataError(f"{path / TOKENIZER} is not the tokenizer of these shards; prepare the data again")
+        return cls(path, index, fingerprint, tokenizer)
+
+
+def read_index(folder: Path) -> tuple[dict[str, Any], str]:
+    """The index of a whole set and the sha256 of its bytes."""
+    path = folder / INDEX
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        if folder.is_dir():
+            raise DataError(
+                f"{folder} holds no {INDEX}, so it is no whole set; run litebert prepare to its end"
+            ) from error
+        raise DataError(f"{folder} does not exist; make it with litebert prepare") from error
+    try:
+        index = json.loads(data)
+        version = index["format"]
+        if version == FORMAT_VERSION:
+            index["tokenizer"]["fingerprint"], index["unigram_entropy"], index["top_piece_share"]
+            for shard in index["shards"]:
+                ShardInfo(**shard)
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); prepare the data again") from error
+    if version != FORMAT_VERSION:
+        raise DataError(
+            f"{path} has format {version}, and this litebert reads {FORMAT_VERSION}; prepare the data again"
+        )
+    return index, hashlib.sha256(data).hexdigest()

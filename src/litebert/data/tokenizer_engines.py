@@ -1,0 +1,309 @@
+"""The two libraries that cut text into pieces, behind one small face.
+
+`SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch, about three times
+as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` says:
+WordPiece, and unigram models whose normaliser SentencePiece cannot express. Both encode on the calling thread only:
+preparing text runs several processes, and threads that outlive a fork are what deadlocks are made of.
+
+SentencePiece applies a model's character table by longest match, `tokenizers` by grapheme, and the two disagree on
+marks that do not compose. So the models trained here read NFKC text, on both sides (plain ASCII skips the step), and
+their table maps single characters only in ways that the normalisers of `tokenizers` can repeat.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import sentencepiece
+import tokenizers
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
+from tokenizers.models import Unigram, WordPiece
+
+from litebert.errors import DataError
+
+model_pb2: Any = sentencepiece_model_pb2  # classes made at run time, unknown to type checkers
+WORD_MARK = "▁"
+STEPS_PREFIX = "litebert:"
+"""A model's normaliser name `litebert:a,b` says which of `STEPS` run on a text before SentencePiece sees it; after a
+bar, `litebert:a|c,d`, which of them the model's own table of single characters does."""
+
+# What the character table of our models does to controls (SentencePiece's nmt rules, and soft hyphens dropped).
+DROPPED_CHARACTERS = (*range(0x1, 0x9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F, 0xAD)
+SPACE_CHARACTERS = (0x9, 0xA, 0xC, 0xD, 0x61C, 0x1680, 0x200B, 0x200C, 0x200E, 0x200F, 0x2028, 0x2029, 0x2581, 0xFEFF)
+
+# Names of letters in scripts that put no space between words: there a piece counts as a word.
+_UNSPACED = (
+    *("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "HALFWIDTH KATAKANA", "BOPOMOFO ", "TANGUT ", "NUSHU ", "YI "),
+    *("THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ", "JAVANESE ", "BALINESE ", "TAI ", "NEW TAI ", "KHITAN "),
+)
+
+
+SPECIAL_NAMES = {
+    "pad": ("<pad>", "[PAD]"),
+    "unk": ("<unk>", "[UNK]"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+"""Role -> the names it goes by; the first that the vocabulary holds is taken."""
+
+
+class Engine(Protocol):
+    """What a tokenizer needs from a library. Encoding adds no special pieces and never finds one in raw text."""
+
+    kind: str
+    pieces: list[str]
+    controls: frozenset[int]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+    def normalize(self, text: str) -> str: ...
+    def word_starts(self) -> np.ndarray | None: ...
+    def digest(self) -> str: ...
+    def files(self) -> dict[str, bytes]: ...
+    def portable(self) -> tokenizers.Tokenizer: ...
+
+
+# ---------------------------------------------------------------------------------------------------- SentencePiece
+
+
+def strip_marks(text: str) -> str:
+    """The text without its non-spacing marks, composed again where letters decompose (Hangul)."""
+    kept = "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn")
+    return unicodedata.normalize("NFC", kept)
+
+
+STEPS: dict[str, tuple[Callable[[str], str], list[Any]]] = {
+    "nfkc": (lambda text: unicodedata.normalize("NFKC", text), [normalizers.NFKC()]),
+    "lower": (str.lower, [normalizers.Lowercase()]),
+    "strip": (strip_marks, [normalizers.NFKD(), normalizers.Replace(Regex(r"\p{Mn}"), ""), normalizers.NFC()]),
+}
+_ASCII_UNCHANGED = ("nfkc", "strip")
+
+
+class SentencePieceEngine:
+    """A SentencePiece unigram model; `proto` is the content of a `spiece.model` file, `name` appears in errors."""
+
+    kind = "unigram"
+
+    def __init__(self, proto: bytes, name: str) -> None:
+        mend = "give a unigram SentencePiece model"
+        try:
+            model = model_pb2.ModelProto.FromString(proto)
+            if not model.pieces:
+                raise DataError(f"{name} holds no SentencePiece pieces; {mend}")
+            if model.trainer_spec.model_type != model_pb2.TrainerSpec.UNIGRAM:
+                raise DataError(f"{name} is not a unigram model but another type of SentencePiece model; {mend}")
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
+        except (DecodeError, RuntimeError) as error:
+            raise DataError(f"{name} is not a SentencePiece model or is damaged; {mend}") from error
+        self._proto = proto
+        self.pieces = [piece.piece for piece in model.pieces]
+        self.controls = frozenset(
+            i
+            for i, piece in enumerate(model.pieces)
+            if piece.type in (piece.CONTROL, piece.UNKNOWN, piece.UNUSED)  # never drawn, never masked
+        )
+        named = model.normalizer_spec.name
+        before, bar, inside = named.removeprefix(STEPS_PREFIX).partition("|")
+        ours = named.startswith(STEPS_PREFIX)
+        self.steps = before.split(",") if ours else []
+        self._table = [step for step in inside.split(",") if step] if ours and bar else None
+        if unknown := sorted({*self.steps, *(self._table or ())} - set(STEPS)):
+            raise DataError(f"{name} asks for the normaliser {unknown[0]!r}, written by a newer litebert; update it")
+
+    def _prepare(self, text: str) -> str:
+        for step in self.steps:
+            if not (text.isascii() and step in _ASCII_UNCHANGED):
+                text = STEPS[step][0](text)
+        return text
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        batch = [self._prepare(text) for text in texts] if self.steps else list(texts)
+        ids: list[list[int]] = self._processor.encode(batch, out_type=int, num_threads=1)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._processor.decode(list(ids)))
+
+    def normalize(self, text: str) -> str:
+        return str(self._processor.normalize(self._prepare(text))).replace(WORD_MARK, " ").strip()
+
+    def _model(self) -> Any:
+        return model_pb2.ModelProto.FromString(self._proto)
+
+    def word_starts(self) -> np.ndarray | None:
+        model = self._model()
+        if model.trainer_spec.treat_whitespace_as_suffix:
+            return None
+        starts = marked_word_starts(self.pieces)
+        if starts is not None:
+            for i, piece in enumerate(model.pieces):
+                if piece.type == piece.BYTE:  # of the bytes of a character, all but the first continue
+                    starts[i] = not 0x80 <= int(piece.piece[1:-1], 16) < 0xC0
+        return starts
+
+    def digest(self) -> str:
+        # Of the training record only what encoding reads: not paths, seeds or thread counts.
+        model = self._model()
+        decisive = model_pb2.ModelProto(pieces=model.pieces, normalizer_spec=model.normalizer_spec)
+        for field in ("model_type", "treat_whitespace_as_suffix", "byte_fallback"):
+            setattr(decisive.trainer_spec, field, getattr(model.trainer_spec, field))
+        return hashlib.sha256(decisive.SerializeToString(deterministic=True)).hexdigest()
+
+    def files(self) -> dict[str, bytes]:
+        return {"spiece.model": self._proto}
+
+    def portable(self) -> tokenizers.Tokenizer:
+        """The same model for `tokenizers`.
+
+        Where the two can still differ: SentencePiece adds scores in float32, so that of two cuts whose scores agree to
+        seven digits either may win (in a run of one character, `*****`, they agree to the last); `tokenizers` does not
+        know compatibility characters younger than its tables; a foreign model's character table is applied by longest
+        match there and by grapheme here.
+        """
+        model = self._model()
+        spec, rules = model.normalizer_spec, []
+        for step in self.steps:
+            rules += STEPS[step][1]
+        if self._table is not None:
+            dropped, spaces = (
+                "".join(rf"\x{{{point:X}}}" for point in points) for points in (DROPPED_CHARACTERS, SPACE_CHARACTERS)
+            )
+            # The word mark goes before what begins the text; something dropped there must not count as its beginning.
+            leading = dropped + (r"\p{Mn}" if "strip" in self._table else "")
+            for pattern, becomes in ((rf"\A[{leading}]+", " "), (f"[{dropped}]", ""), (f"[{spaces}]", " ")):
+                rules.append(normalizers.Replace(Regex(pattern), becomes))
+            for step in self._table:
+                rules += STEPS[step][1]
+        elif spec.precompiled_charsmap:
+            rules += [normalizers.NFC(), normalizers.Precompiled(spec.precompiled_charsmap)]
+        if spec.remove_extra_whitespaces:
+            rules += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(r" +\z"), "")]
+            if not spec.add_dummy_prefix:
+                rules.append(normalizers.Replace(Regex(r"\A +"), ""))
+        # User-defined pieces have no score of their own: SentencePiece gives them length * best - 0.1.
+        best = max((p.score for p in model.pieces if p.type == p.NORMAL), default=0.0)
+        scores = [
+            (p.piece, len(p.piece.encode()) * best - 0.1 if p.type == p.USER_DEFINED else p.score) for p in model.pieces
+        ]
+        unk_id = next((i for i, p in enumerate(model.pieces) if p.type == p.UNKNOWN), None)
+        portable = tokenizers.Tokenizer(Unigram(scores, unk_id, model.trainer_spec.byte_fallback))
+        if rules:
+            portable.normalizer = normalizers.Sequence(rules)
+        scheme = "first" if spec.add_dummy_prefix else "never"
+        portable.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+        portable.decoder = decoders.Metaspace(prepend_scheme=scheme, split=False)
+        return portable
+
+
+# -------------------------------------------------------------------------------------------------------- tokenizers
+
+
+class TokenizersEngine:
+    """A WordPiece or unigram model of the `tokenizers` library; `text` is the content of a `tokenizer.json`."""
+
+    def __init__(self, text: str, name: str) -> None:
+        try:
+            self._spec: dict[str, Any] = json.loads(text)
+            self._tokenizer = tokenizers.Tokenizer.from_str(text)
+            model = self._spec["model"]
+            # Files written before the type was recorded are told apart by their fields.
+            kind = model.get("type") or ("WordPiece" if "continuing_subword_prefix" in model else "Unigram")
+        except Exception as error:  # the library raises plain Exception
+            raise DataError(f"{name} is not a tokenizer.json file or is damaged ({error}); save it again") from error
+        if kind not in ("WordPiece", "Unigram"):
+            raise DataError(
+                f"{name} holds a {kind} tokenizer; litebert reads WordPiece and Unigram, so use one of them"
+            )
+        self.kind = kind.lower()
+        self._prefix = model.get("continuing_subword_prefix")
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True  # "[MASK]" in a text is text
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+        if [vocabulary[piece] for piece in self.pieces] != list(range(len(self.pieces))):
+            raise DataError(f"the ids of {name} have gaps or repeat; renumber them from 0 without gaps")
+        self.controls = frozenset(t["id"] for t in self._spec.get("added_tokens", []) if t.get("special"))
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        # One call a text: a batch call would start the library's thread pool.
+        encode = self._tokenizer.encode
+        return [encode(text, add_special_tokens=False).ids for text in texts]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+    def normalize(self, text: str) -> str:
+        normalizer = self._tokenizer.normalizer
+        return " ".join((normalizer.normalize_str(text) if normalizer else text).replace(WORD_MARK, " ").split())
+
+    def word_starts(self) -> np.ndarray | None:
+        if self.kind == "unigram":
+            return marked_word_starts(self.pieces)
+        prefix = self._prefix
+        if not prefix:
+            return None
+        return np.array([not (p.startswith(prefix) and continues_word(p[len(prefix) :])) for p in self.pieces])
+
+    def digest(self) -> str:
+        # From the file's own words, not re-written by whichever version of the library reads it.
+        parts = {key: self._spec.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def files(self) -> dict[str, bytes]:
+        if self.kind != "wordpiece":
+            return {}
+        return {"vocab.txt": "".join(f"{piece}\n" for piece in self.pieces).encode()}
+
+    def portable(self) -> tokenizers.Tokenizer:
+        return tokenizers.Tokenizer.from_str(json.dumps(self._spec))
+
+
+def wordpiece_normalizer(lower_case: bool, strip_accents: bool | None, split_chinese: bool = True) -> Any:
+    """BERT's normaliser; accents None means stripped together with lower-casing, as in the original."""
+    return normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=split_chinese, strip_accents=strip_accents, lowercase=lower_case
+    )
+
+
+def wordpiece_engine(vocabulary: dict[str, int], normalizer: Any, name: str) -> TokenizersEngine:
+    """WordPiece with greedy longest match over `vocabulary`, split at whitespace and punctuation."""
+    unk = next((n for n in SPECIAL_NAMES["unk"] if n in vocabulary), None)
+    if unk is None:
+        raise DataError(f"{name} has no piece {' or '.join(SPECIAL_NAMES['unk'])}; add it, or give another file")
+    portable = tokenizers.Tokenizer(WordPiece(vocabulary, unk_token=unk))
+    portable.normalizer = normalizer
+    portable.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    portable.decoder = decoders.WordPiece()
+    special = [n for names in SPECIAL_NAMES.values() for n in names if n in vocabulary]
+    portable.add_special_tokens([AddedToken(n, normalized=False) for n in sorted(special, key=vocabulary.__getitem__)])
+    return TokenizersEngine(portable.to_str(), name)
+
+
+# -------------------------------------------------------------------------------------------------------- whole words
+
+
+def continues_word(text: str) -> bool:
+    """Whether a piece with this text, without a mark of its own, goes on with the word before it.
+
+    It does if its first character is a letter, digit or combining mark of a script that is written with spaces.
+    """
+    if not text:
+        return False
+    return unicodedata.category(text[0])[0] in "LMN" and not unicodedata.name(text[0], "").startswith(_UNSPACED)
+
+
+def marked_word_starts(pieces: Sequence[str]) -> np.ndarray | None:
+    """bool (pieces,): which pieces begin a word, by the mark in front; None where no piece carries the mark."""
+    if not any(piece.startswith(WORD_MARK) for piece in pieces):
+        return None
+    return np.array([piece.startswith(WORD_MARK) or not continues_word(piece) for piece in pieces])

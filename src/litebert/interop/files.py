@@ -1,0 +1,139 @@
+"""Reading and writing the files of a model folder, with every way they can be broken turned into one sentence."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import ModelError
+
+WEIGHTS = "model.safetensors"
+_PICKLED = "pytorch_model.bin"
+_TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object.
+
+    Raises:
+        ModelError: the file cannot be read or is not one.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}") from None
+    except ValueError as error:  # UnicodeDecodeError is one too
+        raise ModelError(f"{path} is not valid JSON ({error}); copy it again") from None
+    if not isinstance(data, dict):
+        raise ModelError(f"{path} must hold a JSON object; copy it again")
+    return data
+
+
+def weights_file(folder: Path) -> Path:
+    """The file of a folder that holds the weights.
+
+    Raises:
+        ModelError: there is none.
+    """
+    for name in (WEIGHTS, _PICKLED):
+        if (folder / name).is_file():
+            return folder / name
+    raise ModelError(f"{folder} has neither {WEIGHTS} nor {_PICKLED}; copy one of them there (in one piece)")
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors or PyTorch file; of the latter, nothing but tensors is unpickled.
+
+    Raises:
+        ModelError: the file is damaged or holds something else.
+    """
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelError(f"{path} is damaged or not a file of weights ({reason}); copy it again") from None
+    if not isinstance(tensors, dict) or not all(isinstance(item, Tensor) for item in tensors.values()):
+        raise ModelError(f"{path} must hold tensors by name and nothing else")
+    return tensors
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """A safetensors file, which transformers opens too."""
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, {"format": "pt"})
+
+
+def read_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer of a folder, None where it has none."""
+    return Tokenizer.load(folder) if any((folder / name).is_file() for name in _TOKENIZER_FILES) else None
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to write into that takes its name only when everything is in it.
+
+    Raises:
+        ModelError: the name is taken, or the disk refuses.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ModelError(f"{folder} exists already; delete it or choose another destination")
+    folder = folder.resolve()
+    partial = folder.with_name(f".{folder.name}.partial")
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        yield partial
+        if folder.exists():
+            folder.rmdir()
+        partial.rename(folder)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"cannot write {folder}: {error}; free the disk or choose another destination") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def newest_weights(run: Path) -> tuple[Path, list[str]]:
+    """The newest whole model of a run folder, and notes on newer ones that are damaged.
+
+    Only the weights are checked against the hash in their checkpoint's index.json: reading needs nothing else.
+
+    Raises:
+        ModelError: the run has no whole checkpoint.
+    """
+    notes: list[str] = []
+    present = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name)]
+    for path in sorted(present, key=lambda path: -int(path.name[5:])):
+        if _whole(path):
+            return path / WEIGHTS, notes
+        notes.append(f"{path} is damaged and was passed over for an older checkpoint")
+    state = "only damaged checkpoints" if notes else "no checkpoint yet"
+    raise ModelError(f"{run} has {state}; run the command that made it again to continue it")
+
+
+def _whole(checkpoint: Path) -> bool:
+    try:
+        index = json.loads((checkpoint / "index.json").read_text(encoding="utf-8"))
+        written = index["files"][WEIGHTS]["sha256"]
+        digest = hashlib.sha256()
+        with open(checkpoint / WEIGHTS, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return bool(digest.hexdigest() == written)

@@ -1,0 +1,70 @@
+"""A model in memory with what belongs to it, and the strict way to fill it with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor
+
+from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import ModelError
+from litebert.model.heads import TaskModel
+from litebert.model.pretrainer import Pretrainer
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model folder in memory."""
+
+    model: Pretrainer | TaskModel
+    """In evaluation mode, float32, on the CPU."""
+    config: Config
+    tokenizer: Tokenizer | None
+    """None where the folder has none."""
+    path: Path
+    labels: tuple[str, ...] = ()
+    """Names of the classes of a fine-tuned model, where the folder has them."""
+    untrained: tuple[str, ...] = ()
+    """Objectives whose head is not in the folder; theirs is freshly initialised."""
+    notes: tuple[str, ...] = ()
+    """What a person should know about it."""
+
+    def __post_init__(self) -> None:
+        pieces = self.config.encoder.vocab_size
+        if self.tokenizer is not None and self.tokenizer.vocab_size > pieces:
+            raise ModelError(
+                f"{self.path} has a tokenizer of {self.tokenizer.vocab_size} pieces for a model of {pieces}; put the "
+                "tokenizer it was trained with there"
+            )
+
+
+def untrained_notes(untrained: Sequence[str], folder: Path) -> list[str]:
+    """Say which heads are freshly initialised."""
+    return [f"{folder} has no {name} head; that objective is untrained" for name in untrained]
+
+
+def sequences_for(config: EncoderConfig) -> SequenceConfig:
+    """The sequence length of a model whose training is not known."""
+    return SequenceConfig(length=min(SequenceConfig().length, config.max_positions))
+
+
+def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path) -> None:
+    """Put a state dict into a model, strictly but for the heads that are known to be absent."""
+    expected = model.state_dict()
+    absent = tuple(f"objectives.{name}." for name in untrained)
+    missing = [name for name in expected if name not in state and not name.startswith(absent)]
+    unknown = [name for name in state if name not in expected]
+    if missing or unknown:
+        problem = f"has no '{missing[0]}'" if missing else f"has an unknown '{unknown[0]}'"
+        raise ModelError(f"{file} {problem}; it does not belong to the config beside it")
+    for name, tensor in state.items():
+        if tensor.shape != expected[name].shape:
+            raise ModelError(
+                f"{file} holds {name} of shape {tuple(tensor.shape)}, and its config asks for "
+                f"{tuple(expected[name].shape)}; the two are not of one model"
+            )
+    model.load_state_dict({**expected, **state})
+    model.eval()

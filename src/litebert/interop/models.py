@@ -1,0 +1,181 @@
+"""Opening and writing model folders: a run, litebert's own layout, and Hugging Face's.
+
+    run folder              litebert model folder        Hugging Face folder
+      recipe.json             recipe.json                  config.json
+      tokenizer/              tokenizer/                    tokenizer.json ...
+      checkpoints/step-N/     model.safetensors            model.safetensors | pytorch_model.bin
+        model.safetensors     task.json (fine-tuned)
+
+A folder is opened for what it is, with no option to say so. Nothing is made up in silence: a head whose weights are
+not in the folder is named in `LoadedModel.untrained` and in the notes, and stays out of what is written from it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from litebert.config import Config, Objective, from_dict, to_json
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import ConfigError, ModelError, nearest
+from litebert.interop.files import (
+    WEIGHTS,
+    new_folder,
+    newest_weights,
+    read_json,
+    read_tensors,
+    read_tokenizer,
+    weights_file,
+    write_tensors,
+)
+from litebert.interop.hf import read_hf, save_hf
+from litebert.interop.loaded import LoadedModel, fill, sequences_for, untrained_notes
+from litebert.interop.names import HeadName
+from litebert.model.heads import TaskModel
+from litebert.model.pretrainer import Pretrainer
+
+TASKS: tuple[HeadName, ...] = ("sequence", "tokens", "span", "choice")
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What `convert` wrote."""
+
+    path: Path
+    notes: tuple[str, ...]
+
+
+def load(path: str | Path, *, head: HeadName | None = None) -> LoadedModel:
+    """Open a run folder, a litebert model folder or a Hugging Face folder.
+
+    Args:
+        head: of a Hugging Face folder, what its classifier is for, where its config.json does not name the class.
+
+    Raises:
+        ModelError: it is none of them, or a file of it is damaged, missing or of another model.
+    """
+    folder = Path(path)
+    if not folder.exists():
+        raise ModelError(f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder")
+    if not folder.is_dir():
+        raise ModelError(f"{folder} is a file; give the folder it lies in")
+    if (folder / "recipe.json").is_file():
+        return _load_own(folder)
+    if (folder / "config.json").is_file():
+        return read_hf(folder, head)
+    raise ModelError(
+        f"{folder} has neither recipe.json (a run or a litebert model) nor config.json (Hugging Face); "
+        "give the folder that has"
+    )
+
+
+def convert(
+    source: str | Path, destination: str | Path, *, to: Literal["hf", "litebert"], head: HeadName | None = None
+) -> Conversion:
+    """Read any model folder and write it in one of the two layouts.
+
+    Args:
+        head: the Hugging Face class to write or, of a source without a class name, to read; by itself the one that
+            holds most of the model.
+
+    Raises:
+        ModelError: the source cannot be read, the destination is taken, or the layout cannot express the model.
+    """
+    if to not in ("hf", "litebert"):
+        raise ModelError(f"to is '{to}'; {nearest(to, ('hf', 'litebert'))}")
+    loaded = load(source, head=head)
+    notes = loaded.notes
+    if to == "litebert":
+        save_litebert(
+            loaded.model,
+            loaded.tokenizer,
+            destination,
+            config=loaded.config,
+            labels=loaded.labels,
+            untrained=loaded.untrained,
+        )
+    else:
+        notes += save_hf(
+            loaded.model, loaded.tokenizer, destination, head=head, labels=loaded.labels, untrained=loaded.untrained
+        )
+    return Conversion(Path(destination), notes)
+
+
+def save_litebert(
+    model: Pretrainer | TaskModel,
+    tokenizer: Tokenizer | None,
+    folder: str | Path,
+    *,
+    config: Config | None = None,
+    labels: Sequence[str] = (),
+    untrained: Sequence[str] = (),
+) -> None:
+    """Write a litebert model folder, all of it or nothing.
+
+    Args:
+        config: what to keep of the training of a fine-tuned model; a Pretrainer has its own.
+        labels: names of a fine-tuned model's classes.
+        untrained: objectives whose head is left out.
+
+    Raises:
+        ModelError: the folder exists, or cannot be written.
+    """
+    if isinstance(model, Pretrainer):
+        config = model.config
+    elif config is None:
+        config = Config(name=model.kind, encoder=model.encoder.config, sequences=sequences_for(model.encoder.config),
+                        objectives=("mlm",))  # fmt: skip
+    assert config.encoder == model.encoder.config
+    skipped = tuple(f"objectives.{name}." for name in untrained)
+    with new_folder(Path(folder)) as partial:
+        state = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(skipped)}
+        write_tensors(partial / WEIGHTS, state)
+        (partial / "recipe.json").write_text(to_json(config), encoding="utf-8")
+        if isinstance(model, TaskModel):
+            task = {"kind": model.kind, "classes": model.classes, "labels": list(labels)}
+            (partial / "task.json").write_text(json.dumps(task, indent=2) + "\n", encoding="utf-8")
+        if tokenizer is not None:
+            tokenizer.save(partial / "tokenizer")
+
+
+def _load_own(folder: Path) -> LoadedModel:
+    notes: list[str] = []
+    if (folder / "checkpoints").is_dir():
+        file, notes = newest_weights(folder)
+    else:
+        file = weights_file(folder)
+    recipe = folder / "recipe.json"
+    try:
+        config = from_dict(Config, read_json(recipe))
+    except ConfigError as error:
+        raise ModelError(f"{recipe}: {error}") from None
+    tensors = read_tensors(file)
+    labels: tuple[str, ...] = ()
+    model: Pretrainer | TaskModel
+    untrained: list[Objective] = []
+    if (folder / "task.json").is_file():
+        kind, classes, labels = _task(folder / "task.json")
+        model = TaskModel(config.encoder, kind, classes)
+    else:
+        model = Pretrainer(config)
+        present = {name.split(".")[1] for name in tensors if name.startswith("objectives.")}
+        untrained = [name for name in config.objectives if name not in present]
+    fill(model, tensors, untrained, file)
+    notes += untrained_notes(untrained, folder)
+    tokenizer = read_tokenizer(folder / "tokenizer")
+    return LoadedModel(model, config, tokenizer, folder, labels, tuple(untrained), tuple(notes))
+
+
+def _task(path: Path) -> tuple[HeadName, int, tuple[str, ...]]:
+    task = read_json(path)
+    kind, classes, labels = task.get("kind"), task.get("classes"), task.get("labels", [])
+    if kind not in TASKS:
+        raise ModelError(f"{path} has kind {kind!r}; {nearest(str(kind), TASKS)}")
+    if not isinstance(classes, int) or classes < 1:
+        raise ModelError(f"{path} has classes {classes!r}; it must be a whole number above 0")
+    if not isinstance(labels, list) or len(labels) not in (0, classes):
+        raise ModelError(f"{path} must name all {classes} classes in labels, or none")
+    return kind, classes, tuple(map(str, labels))

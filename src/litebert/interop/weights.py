@@ -1,0 +1,108 @@
+"""The one interpreter of the name tables, applied forwards and backwards.
+
+`pairs` spells a table out for one config; `to_ours` and `to_theirs` are then the two directions of the same list. A
+block of ours that sits in several slots of theirs is written once per slot: that is how sharing becomes copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from litebert.config import EncoderConfig
+from litebert.errors import ModelError, nearest
+from litebert.interop.names import BUFFERS, OLD_LEAVES, Layout
+
+
+class Pair(NamedTuple):
+    """A parameter of ours and those of theirs that stack to it."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    skip: int
+
+
+def slots(layout: Layout, config: EncoderConfig) -> list[tuple[int, int]]:
+    """Our (attention, feed-forward) blocks in each of their slots, which are groups of layers or layers."""
+    if layout.grouped and config.sharing in ("all", "groups") and groups_agree(config.layers, config.groups):
+        return [(group, group) for group in range(config.groups)]
+    return list(zip(config.attention_of(), config.feedforward_of(), strict=True))
+
+
+def groups_agree(layers: int, groups: int) -> bool:
+    """Whether transformers gives every layer the group that i * G // L does; its floats round otherwise for a few L."""
+    return all(int(i / (layers / groups)) == i * groups // layers for i in range(layers))
+
+
+def pairs(layout: Layout, parts: Collection[str], config: EncoderConfig, sentence: str = "") -> list[Pair]:
+    """The rows of some parts, spelled out for a config; `sentence` names our sentence objective."""
+    # In order of first mention and without repeats: most templates do not depend on the slot.
+    found: dict[Pair, None] = {}
+    for row in (row for part in parts for row in layout.parts[part]):
+        for slot, (attention, feedforward) in enumerate(slots(layout, config)):
+            ours = row.ours.format(attention=attention, feedforward=feedforward, sentence=sentence)
+            theirs = [name.format(slot=slot) for name in row.theirs]
+            for leaf in row.leaves:
+                found[Pair(f"{ours}.{leaf}", tuple(f"{name}.{leaf}" for name in theirs), row.skip)] = None
+    return list(found)
+
+
+def to_ours(table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Their tensors as our state dict.
+
+    Raises:
+        ModelError: a key is missing or unknown; `source` is the file it names.
+    """
+    known = [name for pair in table for name in pair.theirs]
+    unknown = [name for name in tensors if name not in set(known)]
+    missing = [name for name in known if name not in tensors]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        hint = f"; {nearest(missing[0], unknown)}" if unknown else ""
+        raise ModelError(f"{source} has no '{missing[0]}'{more}{hint}; the file is not of the model its config names")
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        raise ModelError(
+            f"{source} has '{unknown[0]}'{more}, which this model does not; nearest known: {nearest(unknown[0], known)}"
+        )
+    return {
+        pair.ours: torch.cat([tensors[name][pair.skip :] for name in pair.theirs]).float()
+        for pair in table
+    }  # fmt: skip
+
+
+def to_theirs(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Our state dict as their tensors, each with memory of its own."""
+    tensors: dict[str, Tensor] = {}
+    for pair in table:
+        whole = state[pair.ours].detach().cpu()
+        for name, piece in zip(pair.theirs, whole.chunk(len(pair.theirs)), strict=True):
+            tensors[name] = torch.cat([piece.new_zeros(pair.skip, *piece.shape[1:]), piece])
+    return tensors
+
+
+def modernise(layout: Layout, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+    """Their tensors under today's names: prefixed, old spellings renamed, buffers and tied repeats dropped.
+
+    Raises:
+        ModelError: keys that must be tied differ.
+    """
+    bare = not any(name.startswith(layout.prefix) for name in tensors)
+    clean: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        leaf = name.rpartition(".")[2]
+        if leaf in BUFFERS:
+            continue
+        current = name.removesuffix(leaf) + OLD_LEAVES.get(leaf, leaf)
+        clean[layout.prefix + current if bare else current] = tensor
+    for name, target in layout.tied.items():
+        if name in clean:
+            tensor = clean.pop(name)
+            if not torch.equal(clean.setdefault(target, tensor), tensor):
+                raise ModelError(
+                    f"{source} has its own '{name}', different from '{target}'; only tied embeddings can be computed"
+                )
+    return clean

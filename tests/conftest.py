@@ -1,0 +1,87 @@
+"""Fixtures shared by all tests: made-up data, real data where it is present, no network."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """A folder of real text and task files; the test is skipped where it is absent."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"the folder of real text {SHARED_DATA} is absent")
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session")
+def tiny_corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A text file of 200 made-up documents, separated by blank lines; the same on every machine."""
+    path = tmp_path_factory.mktemp("corpus") / "tiny.txt"
+    path.write_text("\n\n".join(made_up_documents(200)) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def tiny_tokenizer(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a unigram tokenizer of 400 pieces, trained on `tiny_corpus`."""
+    from litebert.data.tokenizer import train_tokenizer
+
+    folder = tmp_path_factory.mktemp("tokenizer") / "tokenizer"
+    texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
+    train_tokenizer(texts, kind="unigram", vocab_size=400).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_data(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`tiny_corpus` as token shards, a tenth of the documents held out."""
+    from litebert.data.prepare import prepare
+
+    folder = tmp_path_factory.mktemp("data") / "data"
+    prepare([str(tiny_corpus)], folder, tokenizer=tiny_tokenizer, heldout=0.1, processes=1, progress=False)
+    return folder
+
+
+def made_up_documents(count: int, seed: int = 0, topic_words: int = 30) -> list[str]:
+    """Documents of a made-up language with something to learn: each has a topic, which is a chain of words, and its
+    sentences walk along the chain from where the last one stopped."""
+    draw = random.Random(seed)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    words = sorted({"".join(draw.choices(syllables, k=draw.randint(2, 4))) for _ in range(800)})
+    topics = [draw.sample(words, topic_words) for _ in range(20)]
+    documents = []
+    for _ in range(count):
+        topic, place, sentences = draw.choice(topics), 0, []
+        for _ in range(draw.randint(3, 20)):
+            length = draw.randint(3, 14)
+            chosen = [topic[(place + i) % topic_words] if draw.random() < 0.9 else draw.choice(words)
+                      for i in range(length)]  # fmt: skip
+            place += length
+            sentences.append(" ".join(chosen).capitalize() + ".")
+        documents.append(" ".join(sentences))
+    return documents
+
+
+@pytest.fixture(autouse=True)
+def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing needs the network: opening a connection to anything but this machine fails the test."""
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        if self.family == socket.AF_UNIX or (isinstance(address, tuple) and address[0] in ("127.0.0.1", "::1")):
+            return connect(self, address)
+        _refuse(address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def _refuse(address: object) -> NoReturn:
+    raise AssertionError(f"a test tried to reach {address}; tests run without the network")

@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from toy_shards import CLS, PAD, SEP, SPECIAL, ToySplit, prose, toy_tokenizer
+
+from litebert.config import MaskingConfig, SequenceConfig
+from litebert.data.batches import Batch, Batches
+
+FIELDS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions", "masked_labels", "sentence_labels")
+
+
+def batches(
+    split: ToySplit, *, length: int = 32, task: Any = "sop", batch: int = 8, seed: int = 0, **more: Any
+) -> Batches:
+    short = more.pop("short", 0.1)
+    vocabulary = int(split.ids.max()) + 1
+    return Batches(
+        split,  # type: ignore[arg-type]
+        toy_tokenizer(vocabulary),
+        SequenceConfig(length=length, short_probability=short),
+        MaskingConfig(**more),
+        task,
+        batch,
+        seed,
+    )
+
+
+def originals(batch: Batch) -> torch.Tensor:
+    ids = batch.input_ids.flatten().clone()
+    ids[batch.masked_positions] = batch.masked_labels
+    return ids.view_as(batch.input_ids)
+
+
+def same(one: Batch, other: Batch) -> bool:
+    return all(
+        (a is None and b is None) or (a is not None and b is not None and torch.equal(a, b))
+        for a, b in ((getattr(one, name), getattr(other, name)) for name in FIELDS)
+    )
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=5),
+    st.integers(8, 40),
+    st.sampled_from([None, "sop", "nsp"]),
+    st.integers(0, 10**12),
+    st.integers(1, 9),
+    st.integers(-5, 2**40),
+)
+def test_any_batch(documents: list[list[int]], length: int, task: Any, step: int, size: int, seed: int) -> None:
+    split = ToySplit([*documents, [3, 9], [40]])
+    make = batches(split, length=length, task=task, batch=size, seed=seed)
+    batch = make(step)
+    assert same(batch, batches(split, length=length, task=task, batch=size, seed=seed)(step))
+    for name in FIELDS:
+        value = getattr(batch, name)
+        assert value is None or value.dtype == (torch.bool if name == "attention_mask" else torch.int64)
+    rows, width = batch.input_ids.shape
+    assert rows == size
+    assert width % 8 == 0 or width == length
+    real = torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
+    lengths = real.sum(1)
+    assert batch.attention_mask is None or int(lengths.min()) < width
+    assert batch.tokens == int(lengths.sum())
+    assert width - int(lengths.max()) < 8
+    for ids, types, mask, label in zip(
+        originals(batch), batch.token_type_ids, real, batch.sentence_labels, strict=True
+    ):
+        n = int(mask.sum())
+        assert mask[:n].all()
+        assert (ids[n:] == PAD).all()
+        tokens = ids[:n].tolist()
+        seps = [place for place, token in enumerate(tokens) if token == SEP]
+        assert tokens[0] == CLS
+        assert tokens.count(CLS) == 1
+        assert seps[-1] == n - 1
+        assert len(seps) in (1, 2)
+        assert types.tolist() == [int(seps[0] < place < n) for place in range(width)]
+        assert label in ((-100, 0, 1) if len(seps) == 2 and task else (-100,))
+        for run in (tokens[1 : seps[0]], tokens[seps[0] + 1 : n - 1]):
+            assert (np.diff(run) == 1).all()
+    assert not torch.isin(batch.masked_labels, torch.tensor(SPECIAL)).any()
+    assert (batch.masked_positions.diff() > 0).all()
+    assert set((batch.masked_positions // width).tolist()) == set(range(rows))
+
+
+@given(st.integers(0, 1000), st.integers(0, 12), st.integers(1, 12), st.sampled_from(["sop", "nsp"]))
+def test_rows_are_those_of_the_whole_batch(step: int, start: int, count: int, task: Any) -> None:
+    make = batches(ToySplit(prose(9, seed=4)), task=task, batch=24)
+    whole, part = make(step), make(step, slice(start, start + count))
+    width = part.input_ids.shape[1]
+    rows = slice(start, start + count)
+    for name in ("input_ids", "token_type_ids"):
+        assert torch.equal(getattr(whole, name)[rows, :width], getattr(part, name))
+        assert (getattr(whole, name)[rows, width:] == 0).all()
+    assert torch.equal(whole.sentence_labels[rows], part.sentence_labels)
+    across = whole.input_ids.shape[1]
+    inside = (whole.masked_positions // across >= start) & (whole.masked_positions // across < start + count)
+    row, column = whole.masked_positions[inside] // across - start, whole.masked_positions[inside] % across
+    assert torch.equal(row * width + column, part.masked_positions)
+    assert torch.equal(whole.masked_labels[inside], part.masked_labels)
+
+
+def by_document(make: Batches, epoch: int, count: int) -> dict[int, tuple[list[int], list[int]]]:
+    """Of an epoch over `count` one-chunk documents with a batch of that size: tokens and masks by first token."""
+    batch = make(epoch)
+    found = {}
+    width = batch.input_ids.shape[1]
+    for row, ids in enumerate(originals(batch).tolist()):
+        text = [token for token in ids if token not in SPECIAL]
+        found[min(text)] = (ids, [p % width for p in batch.masked_positions.tolist() if p // width == row])
+    assert len(found) == count
+    return found
+
+
+def test_every_example_comes_once_per_epoch_in_a_new_order() -> None:
+    count = 37
+    make = batches(ToySplit([[4, 5, 6]] * count), batch=10, short=0.0)
+    assert make.examples == count
+    assert make.epoch(0) == 0
+    assert make.epoch(37) == 10
+    rows = torch.cat([originals(make(step)) for step in range(37)])  # ten epochs; batches run across their ends
+    firsts = [min(token for token in row if token not in SPECIAL) for row in rows.tolist()]
+    epochs = [firsts[start : start + count] for start in range(0, 370, count)]
+    assert all(sorted(epoch) == sorted(range(5, 5 + 15 * count, 15)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 10
+
+
+def test_static_copies_repeat_and_fresh_masks_do_not() -> None:
+    split = ToySplit([[8, 7, 9]] * 30)
+    static = [by_document(batches(split, batch=30, short=0.0, copies=3), epoch, 30) for epoch in range(7)]
+    assert static[0] == static[3] == static[6]
+    assert static[1] == static[4]
+    assert static[0] != static[1] != static[2] != static[0]
+    fresh = [by_document(batches(split, batch=30, short=0.0), epoch, 30) for epoch in range(4)]
+    for document in fresh[0]:
+        assert len({str(epoch[document]) for epoch in fresh}) > 1
+
+
+def test_the_seed_and_the_step_count() -> None:
+    split = ToySplit(prose(9, seed=4))
+    first = batches(split)(3)
+    assert not same(first, batches(split)(4))
+    assert not same(first, batches(split, seed=1)(3))
+
+
+def test_no_attention_mask_where_nothing_is_padded() -> None:
+    full = batches(ToySplit([[5] * 100]), short=0.0)(0)
+    assert full.attention_mask is None
+    assert full.input_ids.shape == (8, 32)
+    odd = batches(ToySplit([[5] * 100]), short=0.0, length=29)(0)
+    assert odd.attention_mask is None
+    assert odd.input_ids.shape == (8, 29)
+    short = batches(ToySplit([[5, 5]]), short=0.0)(0)
+    assert short.input_ids.shape == (8, 16)
+    assert short.attention_mask is not None
+    assert short.attention_mask.sum(1).tolist() == [13] * 8
+
+
+@pytest.mark.parametrize("documents", [[[6, 7], [9, 9]], prose(6, seed=5)])
+@pytest.mark.parametrize("task", ["sop", "nsp"])
+def test_held_out_batches_are_fixed_whatever_the_epoch(documents: list[list[int]], task: Any) -> None:
+    split = ToySplit(documents)
+    make = batches(split, task=task, short=0.0, unit="token", span="single", copies=1, batch=1)
+    rows = [{str(make(epoch * make.examples + i).input_ids.tolist()) for i in range(make.examples)} for epoch in (0, 1)]
+    assert rows[0] == rows[1]
+
+
+def test_a_batch_moves_whole() -> None:
+    for short in (0.0, 1.0):
+        batch = batches(ToySplit([[5] * 100]), short=short)(0)
+        moved = batch.to("meta")
+        for name in FIELDS:
+            value = getattr(moved, name)
+            assert (value is None) == (getattr(batch, name) is None)
+            assert value is None or value.device.type == "meta"

@@ -1,0 +1,186 @@
+"""The interpreter of the name tables: both directions, other families by a table alone, and its refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from interop.folders import tiny
+from torch import Tensor
+
+from litebert.config import EncoderConfig
+from litebert.errors import ModelError
+from litebert.interop.names import ALBERT, BERT, LAYOUTS, Layout, Row
+from litebert.interop.weights import groups_agree, modernise, pairs, slots, to_ours, to_theirs
+from litebert.model.encoder import Encoder
+
+SHAPE: dict[str, Any] = {"vocab_size": 40, "embedding_size": 4, "hidden_size": 8, "layers": 6, "heads": 2,
+                         "intermediate_size": 16, "max_positions": 16}  # fmt: skip
+PARTS = ("backbone", "projection", "pooler", "mlm", "sentence")
+
+
+def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("sharing", ["none", "all", "attention", "feedforward", "groups"])
+def test_there_and_back_is_the_identity(sharing: Any) -> None:
+    model = tiny(sharing=sharing, layers=6, groups=3 if sharing == "groups" else 1)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter)
+    table = pairs(ALBERT, PARTS, model.encoder.config, "sop")
+    theirs = to_theirs(table, model.state_dict())
+    assert same(dict(model.state_dict()), to_ours(table, theirs, "x"))
+
+
+def test_shared_blocks_are_written_once_per_slot_and_own_their_memory() -> None:
+    model = tiny(sharing="attention", layers=3)
+    theirs = to_theirs(pairs(ALBERT, PARTS, model.encoder.config, "sop"), model.state_dict())
+    group = "albert.encoder.albert_layer_groups.{}.albert_layers.0"
+    attention = [theirs[f"{group.format(i)}.attention.dense.weight"] for i in range(3)]
+    feedforward = [theirs[f"{group.format(i)}.ffn.weight"] for i in range(3)]
+    assert torch.equal(attention[0], attention[2])
+    assert not torch.equal(feedforward[0], feedforward[2])
+    pointers = [tensor.untyped_storage().data_ptr() for tensor in theirs.values()]
+    assert len(set(pointers)) == len(pointers)
+
+
+@given(layers=st.integers(1, 40), groups=st.integers(1, 40))
+def test_slots_hold_the_blocks_their_layers_apply(layers: int, groups: int) -> None:
+    groups = min(groups, layers)
+    config = EncoderConfig(**{**SHAPE, "layers": layers}, sharing="groups", groups=groups)
+    held = slots(ALBERT, config)
+    # The rule of transformers' AlbertTransformer.forward.
+    applied = [held[int(i / (layers / len(held)))] for i in range(layers)]
+    assert applied == list(zip(config.attention_of(), config.feedforward_of(), strict=True))
+    assert slots(BERT, config) == applied
+
+
+def test_where_their_rounding_differs() -> None:
+    assert not groups_agree(18, 14)
+    assert all(groups_agree(layers, groups) for layers in (1, 2, 3, 4, 6, 8, 12, 24, 48)
+               for groups in range(1, layers + 1))  # fmt: skip
+
+
+ROBERTA = Layout(
+    **{
+        **{name: getattr(BERT, name) for name in BERT.__dataclass_fields__},
+        "model_type": "roberta",
+        "prefix": "roberta.",
+        "parts": {
+            "backbone": tuple(
+                replace(
+                    row,
+                    theirs=tuple(name.replace("bert.", "roberta.", 1) for name in row.theirs),
+                    skip=2 if row.ours == "encoder.embedding.position" else 0,
+                )
+                for row in BERT.parts["backbone"]
+            ),
+            "mlm": (
+                Row("objectives.mlm.head.dense", ("lm_head.dense",)),
+                Row("objectives.mlm.head.norm", ("lm_head.layer_norm",)),
+                Row("objectives.mlm.head", ("lm_head",), ("bias",)),
+            ),
+        },
+        "tied": {
+            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+            "lm_head.decoder.bias": "lm_head.bias",
+        },
+    }
+)
+
+
+def test_another_family_is_another_table() -> None:
+    """RoBERTa's positions start at 2 and its head has other names: rows say so, and the interpreter does not change."""
+    torch.manual_seed(0)
+    model = transformers.RobertaForMaskedLM(
+        transformers.RobertaConfig(vocab_size=40, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
+                                   intermediate_size=16, max_position_embeddings=18, type_vocab_size=1)
+    ).eval()  # fmt: skip
+    ours = tiny(("mlm",), sharing="none", embedding_size=8, activation="gelu", segment_types=1, pooler=False).eval()
+    table = pairs(ROBERTA, ("backbone", "mlm"), ours.encoder.config)
+    theirs = modernise(ROBERTA, model.state_dict(), "x")
+    ours.load_state_dict(to_ours(table, theirs, "x"))
+    ids = torch.arange(5, 17)[None]
+    with torch.no_grad():
+        expected = model(ids, output_hidden_states=True).hidden_states
+        found = ours.encoder(ids)
+    for first, second in zip(expected, (found.embeddings, *found.layers), strict=True):
+        assert (first - second).abs().max() <= 1e-5
+    back = to_theirs(table, ours.state_dict())
+    table_of_positions = back.pop("roberta.embeddings.position_embeddings.weight")
+    assert table_of_positions.shape == (18, 8)
+    assert table_of_positions[:2].abs().max() == 0
+    del theirs["roberta.embeddings.position_embeddings.weight"]
+    assert same(back, theirs)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
+def test_tables_name_every_parameter_once(layout: Layout) -> None:
+    width = 4 if layout.always_projects else 8
+    model = tiny(("mlm", layout.sentence), sharing="none", embedding_size=width)
+    table = pairs(layout, [part for part in PARTS if part in layout.parts], model.encoder.config, layout.sentence)
+    assert sorted(pair.ours for pair in table) == sorted(model.state_dict())
+    theirs = [name for pair in table for name in pair.theirs]
+    assert len(set(theirs)) == len(theirs)
+
+
+def bare() -> tuple[Encoder, dict[str, Tensor]]:
+    model = tiny(sharing="none", embedding_size=8)
+    table = pairs(BERT, ("backbone", "pooler"), model.encoder.config)
+    return model.encoder, to_theirs(table, model.state_dict())
+
+
+def test_old_spellings_are_read() -> None:
+    _, theirs = bare()
+    old = {}
+    for name, tensor in theirs.items():
+        stem, _, leaf = name.removeprefix("bert.").rpartition(".")
+        if "LayerNorm" in stem:
+            leaf = {"weight": "gamma", "bias": "beta"}[leaf]
+        old[f"{stem}.{leaf}"] = tensor
+    old["embeddings.position_ids"] = torch.arange(16)[None]
+    old["embeddings.token_type_ids"] = torch.zeros(1, 16)
+    assert same(modernise(BERT, old, "x"), theirs)
+
+
+def test_tied_repeats_must_be_equal() -> None:
+    _, theirs = bare()
+    word = theirs["bert.embeddings.word_embeddings.weight"]
+    key = "cls.predictions.decoder.weight"
+    assert same(modernise(BERT, {**theirs, key: word.clone()}, "x"), theirs)
+    with pytest.raises(ModelError, match=r"^model.bin has its own 'cls.predictions.decoder.weight'.*only tied"):
+        modernise(BERT, {**theirs, key: word + 1}, "model.bin")
+    # Some files keep the vocabulary's bias under the decoder's name alone.
+    bias = torch.arange(40.0)
+    moved = modernise(BERT, {**theirs, "cls.predictions.decoder.bias": bias}, "x")
+    assert torch.equal(moved["cls.predictions.bias"], bias)
+
+
+def test_half_precision_is_widened() -> None:
+    encoder, theirs = bare()
+    table = pairs(BERT, ("backbone", "pooler"), encoder.config)
+    found = to_ours(table, {name: tensor.bfloat16() for name, tensor in theirs.items()}, "x")
+    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+
+
+def test_unknown_and_missing_keys_are_named_with_the_nearest() -> None:
+    encoder, theirs = bare()
+    table = pairs(BERT, ("backbone", "pooler"), encoder.config)
+    misspelt = dict(theirs)
+    misspelt["bert.pooler.dens.weight"] = misspelt.pop("bert.pooler.dense.weight")
+    with pytest.raises(
+        ModelError, match=r"f has no 'bert.pooler.dense.weight'; did you mean 'bert.pooler.dens.weight'"
+    ):
+        to_ours(table, misspelt, "f")
+    with pytest.raises(ModelError, match=r"f has no 'bert.embeddings.word_embeddings.weight' and 38 more"):
+        to_ours(table, {"x": torch.zeros(1)}, "f")
+    with pytest.raises(
+        ModelError, match=r"f has 'bert.pooler.extra' and 1 more.*did you mean 'bert.pooler.dense.bias'"
+    ):
+        to_ours(table, {**theirs, "bert.pooler.extra": torch.zeros(1), "other": torch.zeros(1)}, "f")

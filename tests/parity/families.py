@@ -1,0 +1,159 @@
+"""Tiny random models of `transformers`, with nothing left at a zero or a one that could hide a mistake."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+
+from litebert.model.heads import TaskModel
+from litebert.model.objectives import MaskedLanguageModeling, SentenceOrder
+from litebert.model.pretrainer import Pretrainer
+
+VOCABULARY, LENGTH, BATCH = 61, 12, 3
+TOLERANCE = 1e-5
+
+ALBERT: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "embedding_size": 16,
+    "hidden_size": 32,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 20,
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+}
+BERT: dict[str, Any] = {name: value for name, value in ALBERT.items() if name != "embedding_size"}
+
+HEADS = {
+    "backbone": "Model",
+    "mlm": "ForMaskedLM",
+    "pretraining": "ForPreTraining",
+    "sequence": "ForSequenceClassification",
+    "tokens": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+    "choice": "ForMultipleChoice",
+}
+
+
+def theirs(family: str, head: str, **changes: Any) -> Any:
+    """A random model of a family ("Albert" or "Bert") in evaluation mode."""
+    base = ALBERT if family == "Albert" else BERT
+    if head in ("sequence", "tokens"):
+        changes.setdefault("num_labels", 3)
+    config = getattr(transformers, f"{family}Config")(**{**base, **changes})
+    model = getattr(transformers, family + HEADS[head])(config)
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            centre = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
+            # Weights this wide move attention away from uniform, so that its masks and scales count.
+            parameter.copy_(centre + 0.15 * torch.randn(parameter.shape, generator=generator))
+    model.tie_weights()
+    return model.eval()
+
+
+def inputs(seed: int = 3) -> dict[str, Tensor]:
+    """Ids (B, S) with two token types, padded at the right to three lengths."""
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(5, VOCABULARY, (BATCH, LENGTH), generator=generator)
+    types = (torch.arange(LENGTH) >= 5).long().repeat(BATCH, 1)
+    mask = torch.arange(LENGTH) < torch.tensor([[LENGTH], [9], [6]])
+    return {"input_ids": ids * mask, "token_type_ids": types * mask, "attention_mask": mask.long()}
+
+
+@contextmanager
+def complaints() -> Iterator[list[str]]:
+    """What `transformers` logs at warning level or above meanwhile."""
+    heard: list[str] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record.getMessage())
+
+    root, ear = logging.getLogger("transformers"), Ear(logging.WARNING)
+    root.addHandler(ear)
+    try:
+        yield heard
+    finally:
+        root.removeHandler(ear)
+
+
+def reopen(folder: Path) -> Any:
+    """Open a folder with the class its config.json names; every weight must be there and none be left over."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    (architecture,) = config.architectures
+    with complaints() as heard:
+        model, report = getattr(transformers, architecture).from_pretrained(folder, output_loading_info=True)
+    assert not heard, heard
+    problems = {name: found for name, found in report.items() if found}
+    assert not problems, problems
+    return model.eval()
+
+
+@torch.no_grad()
+def their_outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Everything a model computes, by the names that `our_outputs` uses; padded positions are zeroed."""
+    if "MultipleChoice" in type(model).__name__:  # sequences are the choices of one question
+        output = model(**{name: tensor[None] for name, tensor in batch.items()}, output_hidden_states=True)
+    else:
+        output = model(**batch, output_hidden_states=True)
+    found = {f"hidden {i}": state for i, state in enumerate(output.hidden_states)}
+    backbone = getattr(model, model.base_model_prefix, model)
+    if backbone.pooler is not None:
+        found["pooled"] = backbone(**batch).pooler_output
+    name = type(model).__name__
+    if "ForMaskedLM" in name:
+        found["mlm"] = output.logits
+    elif "ForPreTraining" in name:
+        found["mlm"] = output.prediction_logits
+        found["sentence"] = output.sop_logits if "sop_logits" in output else output.seq_relationship_logits
+    elif "MultipleChoice" in name:
+        found["task"] = output.logits.reshape(-1, 1)
+    elif "QuestionAnswering" in name:
+        found["task"] = torch.stack((output.start_logits, output.end_logits), dim=-1)
+    elif "logits" in output:
+        found["task"] = output.logits
+    return _real(found, batch)
+
+
+@torch.no_grad()
+def our_outputs(model: Pretrainer | TaskModel, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Everything one of our models computes."""
+    output = model.encoder(**batch)
+    found = {f"hidden {i}": state for i, state in enumerate((output.embeddings, *output.layers))}
+    if output.pooled is not None:
+        found["pooled"] = output.pooled
+    if isinstance(model, TaskModel):
+        found["task"] = model(**batch)
+    else:
+        for name, objective in model.each_objective():
+            if isinstance(objective, MaskedLanguageModeling):
+                everywhere = torch.arange(BATCH * LENGTH)
+                found["mlm"] = objective.logits(output.last, everywhere, model.encoder).view(BATCH, LENGTH, -1)
+            elif isinstance(objective, SentenceOrder):
+                assert output.pooled is not None, name
+                found["sentence"] = objective.head(output.pooled)
+    return _real(found, batch)
+
+
+def _real(found: dict[str, Tensor], batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    mask = batch["attention_mask"].bool()[..., None]
+    return {name: tensor * mask if tensor.ndim == 3 else tensor for name, tensor in found.items()}
+
+
+def assert_equal_outputs(first: dict[str, Tensor], second: dict[str, Tensor], ignore: tuple[str, ...] = ()) -> None:
+    """Same outputs, each within the tolerance in every number."""
+    assert first.keys() - set(ignore) == second.keys() - set(ignore)
+    for name in first.keys() - set(ignore):
+        assert first[name].shape == second[name].shape, name
+        assert first[name].abs().max() > 0.01, f"{name} is all but zero and proves nothing"
+        worst = float((first[name] - second[name]).abs().max())
+        assert worst <= TOLERANCE, f"{name} differs by {worst}"

@@ -1,0 +1,432 @@
+"""Checkpoints under kills, damage and full disks, and the lock of a run folder."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import SafetensorError
+from torch import Tensor, nn
+
+from litebert.errors import RunError
+from litebert.train import checkpoint
+from litebert.train.checkpoint import RunLock, newest, prune, save
+
+FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "index.json")
+needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="kills and forks are POSIX's")
+
+
+def content(step: int) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
+    """What the checkpoint of a step must hold."""
+    model = {"weight": torch.full((5, 3), float(step)), "bias": torch.arange(4, dtype=torch.bfloat16)}
+    return (
+        model,
+        {"weight.step": torch.tensor(float(step)), "empty": torch.zeros(0)},
+        {"tokens": 100 * step, "note": "é"},
+    )
+
+
+def save_step(folder: Path, step: int) -> Path:
+    return save(folder / "checkpoints", step, *content(step))
+
+
+def assert_whole(folder: Path, *steps: int) -> int:
+    """The newest checkpoint is that of one of the steps, to the bit; returns its step."""
+    found = newest(folder / "checkpoints")
+    assert found is not None
+    assert found.step in steps
+    model, optimizer, state = content(found.step)
+    for expected, tensors in ((model, found.model()), (optimizer, found.optimizer())):
+        assert expected.keys() == tensors.keys()
+        for name, tensor in expected.items():
+            assert torch.equal(tensors[name], tensor)
+            assert tensors[name].dtype == tensor.dtype
+    assert found.state == {**state, "step": found.step}
+    return found.step
+
+
+def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    assert newest(tmp_path / "checkpoints") is None
+    path = save_step(tmp_path, 1200)
+    assert path == tmp_path / "checkpoints" / "step-00001200"
+    assert sorted(item.name for item in path.iterdir()) == sorted(FILES)
+    index = json.loads((path / "index.json").read_text())
+    assert index["format"] == 1
+    assert index["files"]["state.json"]["bytes"] == (path / "state.json").stat().st_size
+    assert_whole(tmp_path, 1200)
+    save_step(tmp_path, 900)
+    save_step(tmp_path, 123_456_789)
+    assert assert_whole(tmp_path, 123_456_789)
+    found = newest(tmp_path / "checkpoints")
+    assert found is not None
+    assert found.damaged == ()
+
+
+def test_tensors_that_need_grad_or_are_not_contiguous_are_saved(tmp_path: Path) -> None:
+    weight = nn.Parameter(torch.arange(6.0).reshape(2, 3))
+    save(tmp_path / "checkpoints", 1, {"a": weight, "b": torch.arange(6.0).reshape(2, 3).t()}, {}, {})
+    found = newest(tmp_path / "checkpoints")
+    assert found is not None
+    assert torch.equal(found.model()["a"], weight)
+    assert torch.equal(found.model()["b"], weight.t())
+
+
+def test_tied_tensors_are_our_own_mistake(tmp_path: Path) -> None:
+    tied = torch.ones(3)
+    with pytest.raises(AssertionError, match="b and a share memory"):
+        save(tmp_path / "checkpoints", 1, {"a": tied, "b": tied[:2]}, {}, {})
+    assert newest(tmp_path / "checkpoints") is None
+
+
+def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
+    save(tmp_path / "checkpoints", 3, {"weight": torch.zeros(2)}, {}, {})
+    save_step(tmp_path, 3)
+    assert_whole(tmp_path, 3)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000003"]
+
+
+def cut(data: bytes, at: int) -> bytes:
+    return data[:at]
+
+
+def flip(data: bytes, at: int) -> bytes:
+    return data[:at] + bytes([data[at] ^ (1 << at % 8)]) + data[at + 1 :]
+
+
+def grow(data: bytes, at: int) -> bytes:
+    return data + bytes(at + 1)
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("change", [cut, flip, grow])
+def test_damage_anywhere_falls_back_to_the_one_before_and_is_told(
+    name: str, change: Callable[[bytes, int], bytes], tmp_path: Path
+) -> None:
+    save_step(tmp_path, 1)
+    path = save_step(tmp_path, 2)
+    whole = (path / name).read_bytes()
+    places = range(len(whole)) if name == "index.json" else random.Random(0).sample(range(len(whole)), 25)
+    for at in places:
+        (path / name).write_bytes(change(whole, at))
+        found = newest(tmp_path / "checkpoints")
+        assert found is not None
+        assert found.step == 1, f"{change.__name__} at byte {at} of {name} was not seen"
+        assert [(where.name, name in reason) for where, reason in found.damaged] == [("step-00000002", True)]
+    (path / name).write_bytes(whole)
+    assert_whole(tmp_path, 2)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_is_damage(name: str, tmp_path: Path) -> None:
+    save_step(tmp_path, 1)
+    (save_step(tmp_path, 2) / name).unlink()
+    assert assert_whole(tmp_path, 1)
+    assert name in newest(tmp_path / "checkpoints").damaged[0][1]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("text", ["[]", '{"format": 2}', '{"format": 1, "files": []}', '{"format": 1, "files": {}}'])
+def test_an_index_of_another_shape_is_damage(text: str, tmp_path: Path) -> None:
+    save_step(tmp_path, 1)
+    (save_step(tmp_path, 2) / "index.json").write_text(text)
+    assert assert_whole(tmp_path, 1)
+
+
+def test_a_run_with_only_damaged_checkpoints_is_not_started_over(tmp_path: Path) -> None:
+    for step in (1, 2):
+        (save_step(tmp_path, step) / "state.json").write_text("{}")
+    with pytest.raises(RunError, match=r"every checkpoint in .* is damaged \(step-00000002: state.json does not match"):
+        newest(tmp_path / "checkpoints")
+
+
+def test_pruning_keeps_the_newest_whole_ones(tmp_path: Path) -> None:
+    for step in range(1, 7):
+        save_step(tmp_path, step)
+    (tmp_path / "checkpoints" / "step-00000005" / "model.safetensors").write_bytes(b"")
+    prune(tmp_path / "checkpoints", 2)
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == ["step-00000004", "step-00000005", "step-00000006"]
+    prune(tmp_path / "checkpoints", 1)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000006"]
+    prune(tmp_path / "absent", 1)
+
+
+@needs_fork
+def test_everything_is_on_the_disk_before_the_name_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files, then their folder, then the rename, then its folder: a power cut leaves no name without its bytes."""
+    calls: list[int | str] = []
+    fsync, rename = os.fsync, os.rename
+    monkeypatch.setattr(os, "fsync", lambda file: (calls.append(os.fstat(file).st_ino), fsync(file)))
+    monkeypatch.setattr(os, "rename", lambda *paths: (calls.append("rename"), rename(*paths)))
+    path = save_step(tmp_path, 1)
+    paths = (*path.iterdir(), path, path.parent, tmp_path)
+    names = {item.stat().st_ino: item.relative_to(tmp_path).name for item in paths}
+    told = [call if isinstance(call, str) else names[call] for call in calls]
+    assert told == [*FILES, "step-00000001", "rename", "checkpoints", ""]
+
+
+# ---- kills ---------------------------------------------------------------------------------------------------------
+
+
+def _save_and_die(folder: Path, steps: list[int], at: int) -> None:
+    """Save the steps, keeping one; kill the process just before the `at`-th call that changes the disk."""
+    calls = 0
+
+    def deadly(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == at:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return function(*args, **kwargs)
+
+        return wrapped
+
+    for owner, names in (
+        (os, ("fsync", "rename", "rmdir", "unlink")),
+        (Path, ("mkdir", "write_text")),
+        (checkpoint, ("save_file",)),
+    ):
+        for name in names:
+            setattr(owner, name, deadly(getattr(owner, name)))
+    for step in steps:
+        save_step(folder, step)
+        prune(folder / "checkpoints", 1)
+
+
+def _save_for_ever(folder: Path, started: Any) -> None:
+    step = 1
+    while True:
+        save(folder / "checkpoints", step, {"big": torch.full((300_000,), float(step))}, {}, {"tokens": step})
+        prune(folder / "checkpoints", 2)
+        started.set()
+        step += 1
+
+
+@pytest.fixture(scope="module")
+def processes() -> Any:
+    """Processes that start fast because torch is loaded once, in a server that they are forked from."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["litebert.train.checkpoint", "pytest"])
+    return context
+
+
+@needs_fork
+def test_a_kill_at_any_write_leaves_a_whole_checkpoint(tmp_path: Path, processes: Any) -> None:
+    """The child writes step 2, then writes it again in place of the first."""
+    at, died = 0, True
+    while died:
+        at += 1
+        folder = tmp_path / str(at)
+        save_step(folder, 1)
+        child = processes.Process(target=_save_and_die, args=(folder, [2, 2], at))
+        child.start()
+        child.join()
+        died = child.exitcode == -signal.SIGKILL
+        assert died or child.exitcode == 0
+        reached = assert_whole(folder, 1, 2)
+        with RunLock(folder):  # what the next run does first
+            names = [path.name for path in (folder / "checkpoints").iterdir()]
+            assert all(name.removeprefix("step-").isdigit() for name in names), names
+            assert assert_whole(folder, 1, 2) == reached
+            save_step(folder, 3)
+            assert_whole(folder, 3)
+        shutil.rmtree(folder)
+    assert at > 30  # it really died at that many places
+
+
+@needs_fork
+def test_kills_at_random_instants_leave_a_whole_checkpoint(tmp_path: Path, processes: Any) -> None:
+    generator = random.Random(0)
+    for round_ in range(12):
+        folder = tmp_path / str(round_)
+        started = processes.Event()
+        child = processes.Process(target=_save_for_ever, args=(folder, started))
+        child.start()
+        assert started.wait(60)
+        time.sleep(generator.uniform(0, 0.06))
+        child.kill()
+        child.join()
+        found = newest(folder / "checkpoints")
+        assert found is not None
+        assert found.damaged == ()
+        assert torch.equal(found.model()["big"], torch.full((300_000,), float(found.step)))
+        assert found.state == {"tokens": found.step, "step": found.step}
+
+
+# ---- full disks ----------------------------------------------------------------------------------------------------
+
+
+def _raises(error: Exception) -> Callable[..., Any]:
+    def function(*args: Any, **kwargs: Any) -> Any:
+        raise error
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [
+        (checkpoint, "save_file", SafetensorError("I/O error: No space left on device (os error 28)")),
+        (os, "fsync", OSError(errno.ENOSPC, "No space left on device")),
+        (Path, "write_text", OSError(errno.EDQUOT, "Disk quota exceeded")),
+    ],
+)
+def test_a_full_disk_names_the_folder_the_need_and_the_mend(
+    owner: Any, name: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_step(tmp_path, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, _raises(error))
+        with pytest.raises(RunError) as caught:
+            save_step(tmp_path, 2)
+    assert str(caught.value) == (
+        f"cannot write the checkpoint of step 2 (72 bytes) into {tmp_path / 'checkpoints'}: the disk is full; free at "
+        "least that much, and run the same command again to continue from the one before"
+    )
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000001"]
+    assert_whole(tmp_path, 1)
+    save_step(tmp_path, 2)
+    assert_whole(tmp_path, 2)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_rename_that_fails_keeps_the_checkpoint_before(
+    step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_step(tmp_path, 1)
+    rename = os.rename
+
+    def refuse_new(source: Path, target: Path) -> None:
+        if source.name.startswith(".tmp"):
+            raise OSError(errno.EIO, "Input/output error")
+        rename(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "rename", refuse_new)
+        with pytest.raises(RunError, match="Input/output error"):
+            save_step(tmp_path, step)
+    assert_whole(tmp_path, 1)
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs to mount a small disk")
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("this container may not mount")
+    try:
+        save_step(tmp_path, 1)
+        for big in (({"x": torch.ones(100_000)}, {}, {}), ({}, {}, {"x": "y" * 400_000})):
+            with pytest.raises(RunError, match="the disk is full"):
+                save(tmp_path / "checkpoints", 2, *big)
+            assert_whole(tmp_path, 1)
+        save_step(tmp_path, 2)
+        assert_whole(tmp_path, 2)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file in the way")
+    with pytest.raises(RunError, match=r"cannot write the checkpoint of step 1 .* make the folder writable"):
+        save_step(tmp_path, 1)
+
+
+# ---- the lock ------------------------------------------------------------------------------------------------------
+
+
+def _hold(folder: Path, held: Any) -> None:
+    with RunLock(folder):
+        child = os.fork()  # a worker that outlives a kill of its parent
+        if child:
+            (folder / "worker").write_text(str(child))
+            held.set()
+        time.sleep(60)
+
+
+def test_a_second_owner_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "run"
+    with RunLock(folder):
+        with (
+            pytest.raises(RunError, match=rf"run folder .*run is in use by process {os.getpid()}; wait"),
+            RunLock(folder),
+        ):
+            pytest.fail("entered twice")
+        with pytest.raises(RunError, match="in use"), RunLock(folder):
+            pytest.fail("the refusal dropped the lock")
+    with RunLock(folder):
+        pass
+
+
+@needs_fork
+def test_the_lock_dies_with_its_process_even_if_a_worker_lives(tmp_path: Path, processes: Any) -> None:
+    held = processes.Event()
+    owner = processes.Process(target=_hold, args=(tmp_path, held))
+    owner.start()
+    assert held.wait(60)
+    with pytest.raises(RunError, match=f"in use by process {owner.pid};"), RunLock(tmp_path):
+        pytest.fail("entered while another process holds it")
+    owner.kill()
+    owner.join()
+    worker = int((tmp_path / "worker").read_text())
+    try:
+        os.kill(worker, 0)  # it lives
+        with RunLock(tmp_path):
+            pass
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+@needs_fork
+def test_a_forked_child_that_leaves_the_block_does_not_drop_the_lock(tmp_path: Path, processes: Any) -> None:
+    child = processes.Process(target=_leave_in_child, args=(tmp_path,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+def _leave_in_child(folder: Path) -> None:
+    with RunLock(folder):
+        child = os.fork()
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+            with pytest.raises(RunError, match="in use"), RunLock(folder):
+                pass
+    if not child:
+        os._exit(0)
+
+
+def test_entering_removes_what_a_killed_run_left(tmp_path: Path) -> None:
+    for step in (1, 2, 3):
+        save_step(tmp_path, step)
+    parent = tmp_path / "checkpoints"
+    shutil.copytree(parent / "step-00000003", parent / ".tmp-step-00000004")
+    shutil.copytree(parent / "step-00000002", parent / "step-00000002.old")
+    os.rename(parent / "step-00000003", parent / "step-00000003.old")
+    (parent / "notes.txt").write_text("a person's own file")
+    assert_whole(tmp_path, 3)
+    with RunLock(tmp_path):
+        names = sorted(path.name for path in parent.iterdir())
+        assert names == ["notes.txt", "step-00000001", "step-00000002", "step-00000003"]
+        assert_whole(tmp_path, 3)
+
+
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match=r"cannot open the run folder .*file"), RunLock(tmp_path / "file"):
+        pytest.fail("locked a file")
+    monkeypatch.setattr(checkpoint, "_lock", _raises(OSError(errno.ENOLCK, "No locks available")))
+    with pytest.raises(RunError, match=r"file system without locks \(No locks available\)"), RunLock(tmp_path):
+        pytest.fail("locked without locks")

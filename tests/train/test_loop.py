@@ -1,0 +1,404 @@
+"""The loop: the same seed is the same run, a step is the whole batch's, and nothing that is not finite gets through."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import config, result
+from torch import Tensor
+
+from litebert.config import Config, MaskingConfig, SequenceConfig
+from litebert.data.batches import Batch
+from litebert.data.shards import Shards
+from litebert.errors import NonFiniteError
+from litebert.model.pretrainer import Pretrainer
+from litebert.train import checkpoint, metrics, schedule
+from litebert.train.device import choose
+from litebert.train.loop import Loop, Outcome, Window
+from litebert.train.pretrain import PretrainingWork, build, pretrain
+
+
+def loop_of(point: Config, data: Path, folder: Path, steps: int = 12, **changes: Any) -> Loop[Batch]:
+    """A loop ready to run, outside a run folder's checks."""
+    machine = choose("float32", "cpu")
+    work = PretrainingWork(point, build(point, machine), Shards.open(data), machine)
+    folder.mkdir(parents=True, exist_ok=True)
+    loop = Loop(work, point.train, steps, point.batch_sequences, machine, folder, lambda line: None, **changes)
+    loop.resume()
+    return loop
+
+
+def gradient_at_optimizer(point: Config, data: Path, folder: Path) -> dict[str, Tensor]:
+    """The gradient that the optimizer sees in the first step."""
+    loop, seen = loop_of(point, data, folder), {}
+
+    def step(factor: float) -> None:
+        seen.update({name: p.grad.clone() for name, p in loop.work.module.named_parameters() if p.grad is not None})
+
+    loop.optimizers.step = step  # type: ignore[method-assign]
+    loop._train_step(loop._micro_batches(0))
+    loop.log.close()
+    return seen
+
+
+# ---- the same run ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
+def test_the_same_seed_is_the_same_run_and_another_seed_is_not(name: str, tiny_data: Path, tmp_path: Path) -> None:
+    def run(folder: str, seed: int) -> dict[str, bytes]:
+        point = config(
+            encoder={"hidden_dropout": 0.1, "attention_dropout": 0.1},
+            train={"seed": seed, "optimizer": config().train.optimizer.__class__(name=name, learning_rate=1e-2)},  # type: ignore[arg-type]
+        )
+        pretrain(point, tiny_data, tmp_path / folder)
+        return result(tmp_path / folder)
+
+    first = run("first", seed=3)
+    assert run("again", seed=3) == first
+    other = run("other", seed=4)
+    assert other["model.safetensors"] != first["model.safetensors"]
+    assert other["metrics"] != first["metrics"]
+
+
+def test_what_happens_between_steps_changes_nothing(tiny_data: Path, tmp_path: Path) -> None:
+    """Evaluations, checkpoints and other users of torch's generator leave the run as it is."""
+    point = config(encoder={"hidden_dropout": 0.3})
+    pretrain(point, tiny_data, tmp_path / "plain")
+    busy = config(encoder={"hidden_dropout": 0.3}, train={"evaluate_every": "1 steps", "save_every": "1 steps"})
+    pretrain(busy, tiny_data, tmp_path / "busy", on_step=lambda loop: torch.rand(7))
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert result(tmp_path / "busy")[name] == result(tmp_path / "plain")[name]
+
+
+# ---- one step is the whole batch's ----------------------------------------------------------------------------------
+
+
+def test_accumulation_gives_the_gradient_of_the_whole_batch(tiny_data: Path, tmp_path: Path) -> None:
+    fields: dict[str, Any] = {"sequences": SequenceConfig(length=64, short_probability=0.7)}
+    point = config(train={"batch": "13 sequences", "clip": 0.0}, **fields)
+    work = PretrainingWork(point, build(point, choose("float32", "cpu")), Shards.open(tiny_data), choose("float32"))
+    parts = [work.batch(0, slice(i, min(i + 3, 13))) for i in range(0, 13, 3)]
+    assert len({work.counts(part)["mlm"] for part in parts}) > 2, "the micro-batches must differ in their masks"
+    assert len({work.counts(part)["sop"] for part in parts}) > 1
+
+    def mean_of(batch: Batch) -> Tensor:
+        losses = work.module(batch)
+        return sum(loss.total / loss.count for loss in losses.values())  # type: ignore[return-value]
+
+    named = dict(work.module.named_parameters())
+    whole = dict(zip(named, torch.autograd.grad(mean_of(work.batch(0, slice(None))), named.values()), strict=True))
+    naive = torch.autograd.grad(sum(map(mean_of, parts), torch.zeros(())) / len(parts), named.values())
+    assert max((a - b).abs().max() for a, b in zip(naive, whole.values(), strict=True)) > 1e-4
+
+    for micro in (0, 3, 5, 13, 99):
+        trained = config(train={"batch": "13 sequences", "clip": 0.0, "micro_batch": micro}, **fields)
+        seen = gradient_at_optimizer(trained, tiny_data, tmp_path / str(micro))
+        assert seen.keys() == whole.keys()
+        for name, gradient in seen.items():
+            torch.testing.assert_close(gradient, whole[name], atol=1e-6, rtol=0, msg=f"{name} with micro_batch={micro}")
+
+
+def test_clipping_bounds_the_norm_and_keeps_the_direction(tiny_data: Path, tmp_path: Path) -> None:
+    free = gradient_at_optimizer(config(train={"clip": 0.0}), tiny_data, tmp_path / "free")
+    clipped = gradient_at_optimizer(config(train={"clip": 0.01}), tiny_data, tmp_path / "clipped")
+    norm = math.sqrt(sum(float(g.square().sum()) for g in free.values()))
+    assert norm > 0.02
+    for name, gradient in free.items():
+        torch.testing.assert_close(clipped[name], gradient * 0.01 / norm, atol=1e-8, rtol=1e-3)
+
+
+def test_a_batch_in_tokens_is_as_many_full_sequences(tiny_data: Path, tmp_path: Path) -> None:
+    shapes: list[tuple[int, ...]] = []
+    loop = loop_of(config(train={"batch": "330 tokens"}), tiny_data, tmp_path)
+    loop.work.module.encoder.register_forward_pre_hook(lambda module, inputs: shapes.append(tuple(inputs[0].shape)))
+    loop._train_step(loop._micro_batches(0))
+    loop.log.close()
+    assert shapes == [(10, 32)]
+
+
+def test_the_two_ranks_of_a_step_see_what_one_would(tiny_data: Path) -> None:
+    point = config(sequences=SequenceConfig(length=64, short_probability=0.5))
+    machine = choose("float32", "cpu")
+    work = PretrainingWork(point, Pretrainer(point), Shards.open(tiny_data), machine)
+
+    def sequences(rows: slice, step: int) -> list[tuple[Any, ...]]:
+        batch = work.batch(step, rows)
+        size = batch.input_ids.shape[1]
+        masks: list[list[tuple[int, int]]] = [[] for _ in batch.input_ids]
+        for position, label in zip(batch.masked_positions.tolist(), batch.masked_labels.tolist(), strict=True):
+            masks[position // size].append((position % size, label))
+        lengths = [size] * len(masks) if batch.attention_mask is None else batch.attention_mask.sum(1).tolist()
+        return [
+            (ids[:length].tolist(), types[:length].tolist(), mask, int(label))
+            for ids, types, mask, label, length in zip(
+                batch.input_ids, batch.token_type_ids, masks, batch.sentence_labels, lengths, strict=True
+            )
+        ]
+
+    for step in (0, 7, 10_000):
+        whole = sequences(slice(None), step)
+        assert len(whole) == 8
+        assert sequences(slice(0, 4), step) + sequences(slice(4, 8), step) == whole
+
+
+def test_depth_grows_as_scheduled(tiny_data: Path, tmp_path: Path) -> None:
+    applied: list[int] = []
+    point = config(encoder={"layers": 4}, train={"depth_schedule": ((0.25, 1), (0.75, 2))})
+    loop = loop_of(point, tiny_data, tmp_path)
+    loop.work.module.encoder.register_forward_hook(
+        lambda module, inputs, output: applied.append(len(output.layers)) if module.training else None
+    )
+    loop.run()
+    loop.log.close()
+    assert applied == [1] * 3 + [2] * 6 + [4] * 3
+    rows = [row for row in metrics.read(tmp_path / "metrics.jsonl") if row["kind"] == "train"]
+    assert [row["layers"] for row in rows] == applied
+
+
+# ---- what is written ------------------------------------------------------------------------------------------------
+
+
+def test_the_first_row_says_what_the_first_step_was(tiny_data: Path, tmp_path: Path) -> None:
+    point = config(train={"clip": 0.0, "micro_batch": 3, "schedule": config().train.schedule})
+    machine = choose("float32", "cpu")
+    work = PretrainingWork(point, build(point, machine), Shards.open(tiny_data), machine)
+    batch = work.batch(0, slice(None))
+    losses = work.module(batch)
+    gradient = gradient_at_optimizer(point, tiny_data, tmp_path / "gradient")
+    pretrain(point, tiny_data, tmp_path / "run")
+    rows = metrics.read(tmp_path / "run" / "metrics.jsonl")
+    first = rows[0]
+    for name, loss in losses.items():
+        assert first[f"{name}_loss"] == pytest.approx(float(loss.total) / int(loss.count), rel=1e-5)
+        assert first[f"{name}_accuracy"] == pytest.approx(int(loss.correct) / int(loss.count))
+    assert first["loss"] == pytest.approx(first["mlm_loss"] + first["sop_loss"])
+    assert first["gradient_norm"] == pytest.approx(
+        math.sqrt(sum(float(g.square().sum()) for g in gradient.values())), rel=1e-5
+    )
+    assert first["learning_rate"] == 1e-2 * schedule.factor(point.train.schedule, 0, 12)
+    assert first["tokens"] == batch.tokens
+    train = [row for row in rows if row["kind"] == "train"]
+    assert [row["step"] for row in train] == list(range(1, 13))
+    assert [row["step"] for row in rows if row["kind"] == "heldout"] == [12]
+    assert not any(math.isnan(value) for row in train for value in row.values() if isinstance(value, float))
+
+
+def test_a_window_holds_means_over_its_steps() -> None:
+    window = Window(steps=2, gradient_norm=3.0)
+    window.add("a", 6.0, 3, 1)
+    window.add("a", 2.0, 1, 1)
+    window.add("b", 0.0, 0, 0)
+    assert window.row({"a": 2.0, "b": 1.0}) == {
+        "loss": 4.0, "a_loss": 2.0, "a_accuracy": 0.5, "b_loss": 0.0, "b_accuracy": 0.0, "gradient_norm": 1.5
+    }  # fmt: skip
+
+
+def test_a_long_run_writes_two_hundred_rows(tiny_data: Path, tmp_path: Path) -> None:
+    loop = loop_of(config(train={"evaluate_every": "10%", "save_every": "1h"}), tiny_data, tmp_path, steps=100_000)
+    loop.log.close()
+    assert loop.log_every == 500
+    assert loop.evaluate_every == 10_000
+
+
+def test_checkpoints_come_by_steps_and_old_ones_go(tiny_data: Path, tmp_path: Path) -> None:
+    seen: set[str] = set()
+    point = config(train={"save_every": "5 steps", "keep_checkpoints": 2})
+
+    def look(loop: Loop[Batch]) -> None:
+        seen.update(path.name for path in loop.checkpoints.glob("step-*"))
+
+    pretrain(point, tiny_data, tmp_path, on_step=look)
+    left = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert left == ["step-00000010", "step-00000012"]
+    assert seen == {"step-00000005", "step-00000010"}
+
+
+def test_checkpoints_come_by_time(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(10_000))
+    monkeypatch.setattr("litebert.train.loop.time.monotonic", lambda: float(next(clock)))
+    steps: list[int] = []
+    save = checkpoint.save
+    monkeypatch.setattr(
+        "litebert.train.loop.checkpoint.save", lambda folder, step, *rest: steps.append(step) or save(folder, step, *rest)
+    )
+    pretrain(config(train={"save_every": "8s"}), tiny_data, tmp_path)
+    assert len(steps) > 2
+    assert steps[-1] == 12
+    assert steps == sorted(set(steps))
+
+
+# ---- numbers that are not finite ------------------------------------------------------------------------------------
+
+
+def poison(kind: str, at: int) -> Callable[[Loop[Batch]], None]:
+    """After step `at`, break the next one."""
+
+    def on_step(loop: Loop[Batch]) -> None:
+        if loop.step != at:
+            return
+        if kind == "weights":
+            next(iter(loop.parameters)).data.view(-1)[0] = math.inf
+        elif kind == "gradient":
+            loop.parameters[0].register_hook(lambda gradient: gradient * math.nan)
+        else:
+            forward = loop.work.losses
+
+            def losses(batch: Batch, layers: int) -> Any:
+                found = forward(batch, layers)
+                object.__setattr__(found["mlm"], "total", found["mlm"].total * math.nan)
+                return found
+
+            loop.work.losses = losses  # type: ignore[method-assign]
+
+    return on_step
+
+
+@pytest.mark.parametrize("kind", ["loss", "gradient"])
+@pytest.mark.parametrize("clip", [0.0, 1.0])
+def test_what_is_not_finite_never_reaches_the_optimizer(
+    kind: str, clip: float, tiny_data: Path, tmp_path: Path
+) -> None:
+    loop = loop_of(config(train={"clip": clip}), tiny_data, tmp_path, on_step=poison(kind, at=5))
+    before: list[dict[str, Tensor]] = []
+
+    def step(factor: float, take: Callable[[float], None] = loop.optimizers.step) -> None:
+        take(factor)
+        state = {**loop.work.module.state_dict(), **loop.optimizers.state()}
+        before.append({name: tensor.clone() for name, tensor in state.items()})
+
+    loop.optimizers.step = step  # type: ignore[method-assign]
+    with pytest.raises(NonFiniteError, match=f"the {kind} of step 6 is not finite.*learning_rate"):
+        loop.run()
+    loop.log.close()
+    assert len(before) == 5
+    after = {**loop.work.module.state_dict(), **loop.optimizers.state()}
+    for name, tensor in before[-1].items():
+        assert torch.equal(after[name], tensor), name
+        assert tensor.isfinite().all(), name
+
+
+def test_weights_that_are_not_finite_are_never_saved(tiny_data: Path, tmp_path: Path) -> None:
+    point = config(train={"save_every": "5 steps"})
+    with pytest.raises(NonFiniteError, match="the weights after step 10 are not finite"):
+        pretrain(point, tiny_data, tmp_path, on_step=poison("weights", at=10))
+    found = checkpoint.newest(tmp_path / "checkpoints")
+    assert found is not None
+    assert found.step == 5
+    assert found.damaged == ()
+
+
+@pytest.mark.parametrize("rate", [1e12, 1e30, 1e39])
+def test_an_absurd_learning_rate_stops_with_a_finite_checkpoint(rate: float, tiny_data: Path, tmp_path: Path) -> None:
+    optimizer = config().train.optimizer.__class__(name="adamw", learning_rate=rate, weight_decay=0.1)
+    point = config(
+        encoder={"norm": "pre"},
+        train={"save_every": "1 steps", "budget": "30 steps", "optimizer": optimizer, "clip": 0.0},
+    )
+    with pytest.raises(NonFiniteError, match=r"(loss|gradient|weights) (of|after) step \d+ (is|are) not finite"):
+        pretrain(point, tiny_data, tmp_path)
+    found = checkpoint.newest(tmp_path / "checkpoints")
+    tensors = {} if found is None else found.model()
+    assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+# ---- leaving and coming back ----------------------------------------------------------------------------------------
+
+
+def ask_to_leave(number: int, at: int) -> Callable[[Loop[Batch]], None]:
+    return lambda loop: os.kill(os.getpid(), number) if loop.step == at else None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_leaves_and_the_same_call_continues(
+    number: signal.Signals, tiny_data: Path, tmp_path: Path
+) -> None:
+    point = config(encoder={"hidden_dropout": 0.1}, train={"evaluate_every": "4 steps"})
+    pretrain(point, tiny_data, tmp_path / "whole")
+    handlers = [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)]
+    left = pretrain(point, tiny_data, tmp_path / "cut", on_step=ask_to_leave(number, at=5)).outcome
+    assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
+    assert (left.step, left.finished, left.signal) == (5, False, number)
+    said: list[str] = []
+    done = pretrain(point, tiny_data, tmp_path / "cut", say=said.append).outcome
+    assert (done.step, done.finished, done.signal) == (12, True, None)
+    assert done.seconds > left.seconds > 0
+    assert said == ["continuing from step 5 of 12"]
+    assert result(tmp_path / "cut") == result(tmp_path / "whole")
+
+
+def test_a_signal_in_the_last_step_finishes(tiny_data: Path, tmp_path: Path) -> None:
+    outcome = pretrain(config(), tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=12)).outcome
+    assert outcome.finished
+
+
+def test_a_second_ctrl_c_stops_at_once(tiny_data: Path, tmp_path: Path) -> None:
+    def impatient(loop: Loop[Batch]) -> None:
+        if loop.step == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(config(), tiny_data, tmp_path / "cut", on_step=impatient)
+    pretrain(config(), tiny_data, tmp_path / "cut")
+    pretrain(config(), tiny_data, tmp_path / "whole")
+    assert result(tmp_path / "cut") == result(tmp_path / "whole")
+
+
+def test_a_finished_run_returns_at_once(tiny_data: Path, tmp_path: Path) -> None:
+    first = pretrain(config(), tiny_data, tmp_path).outcome
+    kept = result(tmp_path)
+    steps: list[int] = []
+    again = pretrain(config(), tiny_data, tmp_path, on_step=lambda loop: steps.append(loop.step)).outcome
+    assert steps == []
+    assert again == Outcome(12, True, None, first.scores, first.tokens, first.seconds)
+    assert result(tmp_path) == kept
+    assert "mlm_accuracy" in again.scores
+
+
+def damage(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "flip":
+        data[len(data) // 2] ^= 0x10
+    path.write_bytes(bytes(data) if how == "flip" else bytes(data[: len(data) // 2]))
+    if how == "remove":
+        path.unlink()
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json", "index.json"])
+@pytest.mark.parametrize("how", ["flip", "truncate", "remove"])
+def test_a_damaged_checkpoint_is_passed_over_and_it_is_said(
+    file: str, how: str, tiny_data: Path, tmp_path: Path, whole_run: dict[str, bytes]
+) -> None:
+    point = config(train={"save_every": "4 steps"})
+    pretrain(point, tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=7))
+    damage(tmp_path / "checkpoints" / "step-00000007" / file, how)
+    said: list[str] = []
+    pretrain(point, tiny_data, tmp_path, say=said.append)
+    assert len(said) == 2
+    assert "step-00000007 is damaged" in said[0]
+    assert file in said[0]
+    assert "taking the older step-00000004" in said[0]
+    assert said[1] == "continuing from step 4 of 12"
+    assert result(tmp_path) == whole_run
+
+
+@pytest.fixture(scope="module")
+def whole_run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    folder = tmp_path_factory.mktemp("whole")
+    pretrain(config(train={"save_every": "4 steps"}), tiny_data, folder)
+    return result(folder)
+
+
+def test_masks_and_text_change_from_step_to_step(tiny_data: Path) -> None:
+    point = config(masking=MaskingConfig())
+    work = PretrainingWork(point, Pretrainer(point), Shards.open(tiny_data), choose("float32", "cpu"))
+    first, second = work.batch(0, slice(None)), work.batch(1, slice(None))
+    assert not torch.equal(first.input_ids, second.input_ids)

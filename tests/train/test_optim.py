@@ -1,0 +1,246 @@
+"""The optimizers against their formulas, recomputed in numpy, and their state through a save and a load."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from litebert.config import OptimizerConfig
+from litebert.errors import ConfigError, RunError
+from litebert.train.optim import Lamb, Optimizers, build_optimizers
+
+needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
+KINDS = [
+    OptimizerConfig(name="adamw"),
+    OptimizerConfig(name="adamw", bias_correction=False),
+    OptimizerConfig(name="lamb"),
+    pytest.param(OptimizerConfig(name="muon"), marks=needs_muon),
+    pytest.param(OptimizerConfig(name="muon", bias_correction=False), marks=needs_muon),
+]
+
+
+class Block(nn.Module):
+    """The names and shapes of a small encoder, for sorting parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.encoder = nn.Module()
+        self.encoder.embedding = nn.ModuleDict({"word": nn.Embedding(11, 4)})
+        self.encoder.attention = nn.ModuleList([nn.ModuleDict({"qkv": nn.Linear(4, 12), "norm": nn.LayerNorm(4)})])
+        self.encoder.feedforward = nn.ModuleList([nn.ModuleDict({"input": nn.Linear(4, 16)})])
+        self.encoder.pooler = nn.Linear(4, 4)  # without a use: its gradient stays None
+
+    def forward(self, ids: Tensor) -> Tensor:
+        encoder: Any = self.encoder
+        states = encoder.embedding["word"](ids)
+        states = encoder.attention[0]["norm"](encoder.attention[0]["qkv"](states)[..., :4])
+        return torch.as_tensor(encoder.feedforward[0]["input"](states))
+
+
+def train(model: nn.Module, optimizers: Optimizers, steps: range) -> None:
+    for step in steps:
+        generator = torch.Generator().manual_seed(step)
+        optimizers.zero_grad()
+        model(torch.randint(11, (8, 5), generator=generator)).pow(2).mean().backward()
+        optimizers.step(1 / (1 + step))
+
+
+def numpy_lamb(w: Any, grads: list[Any], lr: float, decay: float, adapt: bool) -> list[Any]:
+    """Facts of the official code, in float64: the weights after each step."""
+    m, v, path = np.zeros_like(w), np.zeros_like(w), []
+    for g in grads:
+        m = 0.9 * m + 0.1 * g
+        v = 0.999 * v + 0.001 * g**2
+        u = m / (np.sqrt(v) + 1e-6) + decay * w
+        norm_w, norm_u = np.linalg.norm(w), np.linalg.norm(u)
+        w = w - lr * (norm_w / norm_u if adapt and norm_w > 0 and norm_u > 0 else 1.0) * u
+        path.append(w)
+    return path
+
+
+@pytest.mark.parametrize(("adapt", "decay"), [(True, 0.01), (True, 0.0), (False, 0.01), (False, 0.0)])
+def test_lamb_follows_the_formulas(adapt: bool, decay: float) -> None:
+    generator = np.random.default_rng(1)
+    start = [generator.normal(size=shape) for shape in ((7, 5), (3, 2))] + [np.zeros((2, 2))]
+    grads = [[generator.normal(size=w.shape) for _ in range(5)] for w in start]
+    params = [nn.Parameter(torch.tensor(w)) for w in start]
+    optimizer = Lamb(params, lr=0.01, weight_decay=decay, adapt=adapt)
+    expected = [numpy_lamb(w, g, 0.01, decay, adapt) for w, g in zip(start, grads, strict=True)]
+    for step in range(5):
+        for param, g in zip(params, grads, strict=True):
+            param.grad = torch.tensor(g[step])
+        optimizer.step()
+        for param, path in zip(params, expected, strict=True):
+            np.testing.assert_allclose(param.detach().numpy(), path[step], rtol=1e-12, atol=1e-15)
+
+
+def test_a_lamb_step_of_a_matrix_is_as_long_as_the_rate_times_the_matrix() -> None:
+    weight, bias = nn.Parameter(torch.randn(64, 32).double()), nn.Parameter(torch.randn(64).double())
+    optimizers = Optimizers([("a.weight", weight), ("a.bias", bias)], OptimizerConfig(name="lamb", learning_rate=0.5))
+    for _ in range(3):
+        before, before_bias = weight.detach().clone(), bias.detach().clone()
+        weight.grad, bias.grad = torch.randn_like(weight) * 1e3, torch.randn_like(bias) * 1e3
+        optimizers.step(0.25)
+        length = torch.linalg.norm(weight.detach() - before)
+        assert length.item() == pytest.approx(0.125 * torch.linalg.norm(before).item(), rel=1e-12)
+        bias_length = torch.linalg.norm(bias.detach() - before_bias)
+        assert bias_length.item() != pytest.approx(0.125 * torch.linalg.norm(before_bias).item(), rel=1e-3)
+
+
+def test_a_lamb_step_skips_parameters_without_a_gradient_and_keeps_zero_weights_moving() -> None:
+    unused, used = nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.zeros(2, 2))
+    optimizer = Lamb([{"params": [unused]}, {"params": [used]}], lr=0.1)
+    used.grad = torch.ones(2, 2)
+    optimizer.step()
+    assert torch.equal(unused, torch.ones(2, 2))
+    # |w| = 0, so r = 1 and u = 0.1 / (sqrt(0.001) + 1e-6)
+    torch.testing.assert_close(used.detach(), torch.full((2, 2), -0.1 * 0.1 / (0.001**0.5 + 1e-6)))
+
+
+def test_adamw_is_bias_corrected_or_not_as_asked() -> None:
+    """The first step of corrected AdamW is lr * sign(g); uncorrected it is 0.1 / sqrt(0.001) times that."""
+    lengths = {}
+    for corrected in (True, False):
+        param = nn.Parameter(torch.full((3, 3), 2.0))
+        config = OptimizerConfig(learning_rate=0.01, weight_decay=0.5, bias_correction=corrected)
+        optimizers = Optimizers([("weight", param)], config)
+        param.grad = torch.full((3, 3), 7.0)
+        optimizers.step(1.0)
+        lengths[corrected] = (2.0 - param[0, 0].item()) / 0.01 - 0.5 * 2.0
+    assert lengths[True] == pytest.approx(1, abs=1e-4)
+    assert lengths[False] == pytest.approx(0.1 / 0.001**0.5, abs=1e-3)
+
+
+def test_fused_adamw_agrees_with_the_plain_one_under_bfloat16_autocast() -> None:
+    models = [Block(), Block()]
+    fused = Optimizers(models[0].named_parameters(), OptimizerConfig(learning_rate=0.01))
+    groups = [
+        {"params": [p for p in models[1].parameters() if p.ndim >= 2], "weight_decay": 0.01},
+        {"params": [p for p in models[1].parameters() if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    plain = torch.optim.AdamW(groups, lr=0.01, eps=1e-6, fused=False, foreach=False)
+    for step in range(5):
+        ids = torch.randint(11, (8, 5), generator=torch.Generator().manual_seed(step))
+        for model in models:
+            model.zero_grad()
+            with torch.autocast("cpu", torch.bfloat16):
+                loss = model(ids).pow(2).mean()
+            loss.backward()
+        fused.step(1.0)
+        plain.step()
+    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("config", KINDS)
+def test_every_trainable_parameter_is_in_one_group_by_its_role(config: OptimizerConfig) -> None:
+    model = Block()
+    model.encoder.pooler.bias.requires_grad = False  # type: ignore[union-attr]
+    names = {param: name for name, param in model.named_parameters()}
+    seen = {}
+    for optimizer in build_optimizers(model.named_parameters(), config):
+        for group in optimizer.param_groups:
+            for param in group["params"]:
+                assert names[param] not in seen
+                seen[names[param]] = (type(optimizer).__name__, group)
+    assert set(seen) == set(names.values()) - {"encoder.pooler.bias"}
+    for name, (kind, group) in seen.items():
+        is_matrix = name.endswith("weight") and "norm" not in name
+        in_block = is_matrix and (".attention." in name or ".feedforward." in name)
+        assert group["weight_decay"] == (0.01 if is_matrix else 0)
+        assert (kind == "Muon") == (config.name == "muon" and in_block)
+        assert group["lr"] == (0.02 if kind == "Muon" else 1e-4)
+        if config.name == "lamb":
+            assert group["adapt"] == is_matrix
+        elif kind == "Lamb":
+            assert not group["adapt"]
+            assert not config.bias_correction
+
+
+@needs_muon
+def test_muon_orthogonalises_a_fused_matrix_as_a_whole() -> None:
+    """The step of a tall matrix has singular values near sqrt(rows / columns) times the rate."""
+    weight = nn.Parameter(torch.zeros(48, 16))
+    optimizers = Optimizers([("x.attention.0.qkv.weight", weight)], OptimizerConfig(name="muon"))
+    weight.grad = torch.randn(48, 16, generator=torch.Generator().manual_seed(0))
+    optimizers.step(0.5)
+    values = torch.linalg.svdvals(weight.detach()) / (0.5 * 0.02 * 3**0.5)
+    assert values.min() > 0.6
+    assert values.max() < 1.3
+
+
+def test_muon_on_an_old_torch_is_refused_with_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.optim, "Muon", raising=False)
+    with pytest.raises(ConfigError, match=r"needs torch 2\.9 or later.*upgrade torch or choose adamw or lamb"):
+        build_optimizers(Block().named_parameters(), OptimizerConfig(name="muon"))
+
+
+@pytest.mark.parametrize("config", KINDS)
+def test_a_loaded_state_continues_bit_for_bit(config: OptimizerConfig, tmp_path: Path) -> None:
+    whole = Block()
+    uninterrupted = Optimizers(whole.named_parameters(), config)
+    train(whole, uninterrupted, range(3))
+    save_file(uninterrupted.state(), tmp_path / "optimizer.safetensors")
+    resumed, forgetful = Block(), Block()
+    resumed.load_state_dict(whole.state_dict())
+    forgetful.load_state_dict(whole.state_dict())
+    optimizers = Optimizers(resumed.named_parameters(), config)
+    optimizers.load(load_file(tmp_path / "optimizer.safetensors"))
+    train(whole, uninterrupted, range(3, 7))
+    train(resumed, optimizers, range(3, 7))
+    train(forgetful, Optimizers(forgetful.named_parameters(), config), range(3, 7))
+    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(whole.parameters(), forgetful.parameters(), strict=True))
+    ours, theirs = uninterrupted.state(), optimizers.state()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("config", KINDS)
+def test_the_state_allocated_at_the_start_is_what_torch_would_allocate(config: OptimizerConfig) -> None:
+    """Steps with it equal steps of the bare optimizers, and no key appears later."""
+    ours, bare = Block(), Block()
+    optimizers = Optimizers(ours.named_parameters(), config)
+    names = set(optimizers.state())
+    built = build_optimizers(bare.named_parameters(), config)
+    peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in built]
+    train(ours, optimizers, range(3))
+    for step in range(3):
+        bare.zero_grad()
+        bare(torch.randint(11, (8, 5), generator=torch.Generator().manual_seed(step))).pow(2).mean().backward()
+        for optimizer, lrs in zip(built, peaks, strict=True):
+            for group, lr in zip(optimizer.param_groups, lrs, strict=True):
+                group["lr"] = lr / (1 + step)
+            optimizer.step()
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), bare.parameters(), strict=True))
+    of = {param: name for name, param in bare.named_parameters()}
+    keys = {f"{of[p]}.{key}" for optimizer in built for p, state in optimizer.state.items() for key in state}
+    assert keys == {name for name in names if "pooler" not in name}
+
+
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
+    model = Block()
+    optimizers = Optimizers(model.named_parameters(), OptimizerConfig())
+    train(model, optimizers, range(2))
+    name = "encoder.attention.0.qkv.weight.exp_avg"
+    state = {key: value.clone() for key, value in optimizers.state().items()}
+    train(model, optimizers, range(2, 3))
+    after = {key: value.clone() for key, value in optimizers.state().items()}
+    without = {key: value for key, value in state.items() if key != name}
+    for wrong, message in (
+        (without, f"lacks {name}"),
+        (state | {"other.step": torch.zeros(())}, "has other.step, which this run has not"),
+        (state | {name: torch.zeros(4, 12)}, rf"has {name} as torch.float32 \(4, 12\) where"),
+        (state | {name: state[name].double()}, "as torch.float64"),
+    ):
+        with pytest.raises(RunError, match=message):
+            optimizers.load(wrong)
+    assert all(torch.equal(value, after[key]) for key, value in optimizers.state().items())
