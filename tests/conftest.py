@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on tiny tensors threads only wait for each other
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -1,1 +1,67 @@
-"""litebert: small text encoders, trained on your own text and shipped."""
+"""litebert: small text encoders, trained on your own text and shipped.
+
+The verbs of the command line are functions here, with the same names; each is imported when first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from litebert.config import Config, replace
+    from litebert.data.prepare import prepare
+    from litebert.data.shards import Shards
+    from litebert.data.tokenizer import Tokenizer, train_tokenizer
+    from litebert.errors import LitebertError
+    from litebert.interop import convert, load
+    from litebert.model.encoder import Encoder
+    from litebert.model.pretrainer import Pretrainer
+    from litebert.recipes import recipe
+    from litebert.train.evaluate import evaluate
+    from litebert.train.pretrain import pretrain
+
+__all__ = [
+    "Config",
+    "Encoder",
+    "LitebertError",
+    "Pretrainer",
+    "Shards",
+    "Tokenizer",
+    "convert",
+    "evaluate",
+    "load",
+    "prepare",
+    "pretrain",
+    "recipe",
+    "replace",
+    "train_tokenizer",
+]
+
+_HOME = {
+    "Config": "config",
+    "Encoder": "model.encoder",
+    "LitebertError": "errors",
+    "Pretrainer": "model.pretrainer",
+    "Shards": "data.shards",
+    "Tokenizer": "data.tokenizer",
+    "convert": "interop",
+    "evaluate": "train.evaluate",
+    "load": "interop",
+    "prepare": "data.prepare",
+    "pretrain": "train.pretrain",
+    "recipe": "recipes",
+    "replace": "config",
+    "train_tokenizer": "data.tokenizer",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'litebert' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(f"litebert.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -101,9 +101,10 @@ class Memory:
 def memory(config: Config, micro_batch: int | None = None) -> Memory:
     """Bytes for float32 weights and gradients, the optimizer's moments, and the activations kept for one backward pass.
 
-    Activations are not shared, however few the weights: every layer keeps its own. Counted per token and layer, in
-    the training precision: block inputs, q k v, attention output, feed-forward branches before and after the
-    activation, and the float32 norms; the fused attention keeps no S x S scores.
+    Activations are not shared, however few the weights: every layer keeps its own. Counted per token and layer: the
+    inputs of both norms and of the four linear maps, q k v (again after a rotation), and the feed-forward branches
+    before and after the activation; the fused attention keeps no S x S scores. Under autocast all of it but the
+    norms' inputs takes half, and the weights have a bfloat16 copy.
     """
     shape = config.encoder
     weights = sum(parameters(shape, config.objectives).values())
@@ -113,9 +114,10 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     width = 4 if config.train.precision == "float32" else 2
     hidden, inner = shape.hidden_size, shape.intermediate_size
     branches = 2 if shape.feedforward == "gated" else 1
-    per_layer = width * (8 * hidden + (2 * branches + 1) * inner) + 4 * 4 * hidden
+    rotated = 2 * hidden if shape.positions == "rotary" else 0
+    per_layer = width * (6 * hidden + rotated + 2 * branches * inner) + 4 * 2 * hidden
     sequences = micro_batch or config.train.micro_batch or config.batch_sequences
     tokens = sequences * config.sequences.length
     logits = config.masking.rate * (4 + 4 + width) * shape.vocab_size if "mlm" in config.objectives else 0.0
     activations = tokens * (shape.layers * per_layer + logits + 12 * shape.embedding_size)
-    return Memory(4 * weights, 4 * weights, 4 * moments, int(activations))
+    return Memory((4 if width == 4 else 6) * weights, 4 * weights, 4 * moments, int(activations))

@@ -10,9 +10,9 @@ import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
-from interop.folders import tiny
 from torch import Tensor
 
+from interop.folders import tiny
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.interop.names import ALBERT, BERT, LAYOUTS, Layout, Row
@@ -174,13 +174,11 @@ def test_unknown_and_missing_keys_are_named_with_the_nearest() -> None:
     table = pairs(BERT, ("backbone", "pooler"), encoder.config)
     misspelt = dict(theirs)
     misspelt["bert.pooler.dens.weight"] = misspelt.pop("bert.pooler.dense.weight")
-    with pytest.raises(
-        ModelError, match=r"f has no 'bert.pooler.dense.weight'; did you mean 'bert.pooler.dens.weight'"
-    ):
+    with pytest.raises(ModelError, match=r"f has no 'bert.pooler.dense.weight' \(nearest: 'bert.pooler.dens.weight'\)"):
         to_ours(table, misspelt, "f")
-    with pytest.raises(ModelError, match=r"f has no 'bert.embeddings.word_embeddings.weight' and 38 more"):
+    with pytest.raises(ModelError, match=r"f has no 'bert.embeddings.word_embeddings.weight' and 38 more;"):
         to_ours(table, {"x": torch.zeros(1)}, "f")
     with pytest.raises(
-        ModelError, match=r"f has 'bert.pooler.extra' and 1 more.*did you mean 'bert.pooler.dense.bias'"
+        ModelError, match=r"f has 'bert.pooler.dense.extra' and 1 more \(nearest: 'bert.pooler.dense.\w+'\)"
     ):
-        to_ours(table, {**theirs, "bert.pooler.extra": torch.zeros(1), "other": torch.zeros(1)}, "f")
+        to_ours(table, {**theirs, "bert.pooler.dense.extra": torch.zeros(1), "other": torch.zeros(1)}, "f")

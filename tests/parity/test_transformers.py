@@ -8,6 +8,11 @@ from typing import Any
 import pytest
 import torch
 import transformers
+
+from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.interop import convert, load, save_hf, save_litebert
+from litebert.model.heads import TaskModel
+from litebert.model.pretrainer import Pretrainer
 from parity.families import (
     ALBERT,
     BERT,
@@ -20,11 +25,6 @@ from parity.families import (
     their_outputs,
     theirs,
 )
-
-from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.interop import convert, load, save_hf, save_litebert
-from litebert.model.heads import TaskModel
-from litebert.model.pretrainer import Pretrainer
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     *((family, head, {}) for family in ("Albert", "Bert") for head in HEADS),

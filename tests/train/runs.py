@@ -18,9 +18,7 @@ from litebert.config import (
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors")
 
 
-def config(
-    *, train: dict[str, Any] | None = None, encoder: dict[str, Any] | None = None, **fields: Any
-) -> Config:
+def config(*, train: dict[str, Any] | None = None, encoder: dict[str, Any] | None = None, **fields: Any) -> Config:
     """Two shared layers of H 16 in float32, twelve steps of eight short sequences; any field may be changed."""
     shape = EncoderConfig(
         vocab_size=400, embedding_size=8, hidden_size=16, layers=2, heads=2, intermediate_size=32, max_positions=64

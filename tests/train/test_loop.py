@@ -177,7 +177,7 @@ def test_the_first_row_says_what_the_first_step_was(tiny_data: Path, tmp_path: P
     rows = metrics.read(tmp_path / "run" / "metrics.jsonl")
     first = rows[0]
     for name, loss in losses.items():
-        assert first[f"{name}_loss"] == pytest.approx(float(loss.total) / int(loss.count), rel=1e-5)
+        assert first[f"{name}_loss"] == pytest.approx(loss.total.item() / int(loss.count), rel=1e-5)
         assert first[f"{name}_accuracy"] == pytest.approx(int(loss.correct) / int(loss.count))
     assert first["loss"] == pytest.approx(first["mlm_loss"] + first["sop_loss"])
     assert first["gradient_norm"] == pytest.approx(
@@ -227,7 +227,8 @@ def test_checkpoints_come_by_time(tiny_data: Path, tmp_path: Path, monkeypatch: 
     steps: list[int] = []
     save = checkpoint.save
     monkeypatch.setattr(
-        "litebert.train.loop.checkpoint.save", lambda folder, step, *rest: steps.append(step) or save(folder, step, *rest)
+        "litebert.train.loop.checkpoint.save",
+        lambda folder, step, *rest: steps.append(step) or save(folder, step, *rest),
     )
     pretrain(config(train={"save_every": "8s"}), tiny_data, tmp_path)
     assert len(steps) > 2

@@ -110,9 +110,9 @@ def thin(points: list[tuple[float, float]], most: int) -> list[tuple[float, floa
 
 def ticks(low: float, high: float, count: int) -> list[float]:
     """Round numbers that cover [low, high] in about `count` even steps of 1, 2, 2.5 or 5 times a power of ten."""
-    span = high - low
-    if span <= 0:
-        span = abs(high) or 1.0
+    span, size = high - low, max(abs(low), abs(high))
+    if span <= 1e-9 * size + 1e-30:  # one number, or what its rounding makes of it
+        span = size if size > 1e-30 else 1.0
     rough = span / count
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)

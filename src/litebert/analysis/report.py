@@ -84,7 +84,7 @@ def _section(section: Section) -> str:
     return f"<section>{title}{body}{note}</section>"
 
 
-_NUMBER = re.compile(r"[-+−~<>≤≥]?\s?[\d.,\s]*\d\s?(%|[kMGT]?B?|×|x|[a-z]+(/s)?|s|min|h)?|[–-]?")
+_NUMBER = re.compile(r"[-+−~<>≤≥]?\s?\d[\d.,\s]*(%|×|[a-zA-Z]{1,3}(/s)?)?(\s?±\s?[\d.]+\s?%?)?|[–-]?")
 
 
 def _table(table: Table) -> str:

@@ -60,9 +60,9 @@ class Pairs:
     outwards to the end of its sentence, by whole sentences until it holds its target: the budget, or with
     `short_probability` a uniform number in [2, budget]. The first window grows from its start, the last from its
     end, the others from either with equal chance: so every token has its turn, and the two ends of a chunk follow one
-    law, which keeps the lengths from telling the order. An end stays where it is, inside a
-    sentence, if it would move by more than half a budget where the chunk starts to grow, or a whole one where it
-    stops; with more, the text between the two chunks that one window may have would never be seen.
+    law, which keeps the lengths from telling the order. An end stays where it is, inside a sentence, if it would move
+    by more than half a budget where the chunk starts to grow, or a whole one where it stops growing; with more, some
+    text between the two chunks that a window may have would never be seen.
 
     The chunk is cut at a uniform choice of its sentence ends into A and B, and trimmed to its target one token at a
     time off the longer, as BERT does. BERT tosses a coin for each of these tokens, front or back, and so hardly ever

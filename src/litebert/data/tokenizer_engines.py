@@ -1,6 +1,6 @@
 """The two libraries that cut text into pieces, behind one small face.
 
-`SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch, about three times
+`SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch, several times
 as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` says:
 WordPiece, and unigram models whose normaliser SentencePiece cannot express. Both encode on the calling thread only:
 preparing text runs several processes, and threads that outlive a fork are what deadlocks are made of.

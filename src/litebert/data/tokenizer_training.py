@@ -104,19 +104,22 @@ def split_lines(text: str, size: int = LINE_CHARACTERS) -> Iterator[str]:
 def sample_lines(lines: Iterable[str], memory: int, seed: int) -> list[str]:
     """A uniform sample of the lines that fits `memory` bytes, in their order; all of them where they fit.
 
-    Each line draws a number and the lowest stay (a bottom-k sample): one pass, and never more than the budget held.
+    Each line draws a number, and those below the highest limit that fits the budget stay (a bottom-k sample): one
+    pass, and never more than the budget held, whatever the lengths of the lines.
     """
     draw = random.Random(seed).random
     heap: list[tuple[float, int, str]] = []  # (-draw, position, line): the highest draw leaves first
-    held = 0
+    held, limit = 0, 1.0
     for position, line in enumerate(lines):
         number = draw()
-        if held >= memory and number >= -heap[0][0]:
+        if number >= limit:
             continue
         heapq.heappush(heap, (-number, position, line))
         held += sys.getsizeof(line) + _ENTRY_BYTES
         while held > memory and len(heap) > 1:
-            held -= sys.getsizeof(heapq.heappop(heap)[2]) + _ENTRY_BYTES
+            evicted, _, gone = heapq.heappop(heap)
+            limit = -evicted
+            held -= sys.getsizeof(gone) + _ENTRY_BYTES
     return [line for _, _, line in sorted(heap, key=lambda entry: entry[1])]
 
 

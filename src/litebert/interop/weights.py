@@ -7,13 +7,14 @@ block of ours that sits in several slots of theirs is written once per slot: tha
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from litebert.config import EncoderConfig
-from litebert.errors import ModelError, nearest
+from litebert.errors import ModelError
 from litebert.interop.names import BUFFERS, OLD_LEAVES, Layout
 
 
@@ -57,21 +58,28 @@ def to_ours(table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str) -
         ModelError: a key is missing or unknown; `source` is the file it names.
     """
     known = [name for pair in table for name in pair.theirs]
-    unknown = [name for name in tensors if name not in set(known)]
+    unknown = sorted(tensors.keys() - set(known))
     missing = [name for name in known if name not in tensors]
     if missing:
-        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        hint = f"; {nearest(missing[0], unknown)}" if unknown else ""
-        raise ModelError(f"{source} has no '{missing[0]}'{more}{hint}; the file is not of the model its config names")
-    if unknown:
-        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         raise ModelError(
-            f"{source} has '{unknown[0]}'{more}, which this model does not; nearest known: {nearest(unknown[0], known)}"
+            f"{source} has no {_named(missing, unknown)}; the file and its config.json are not of one model"
+        )
+    if unknown:
+        raise ModelError(
+            f"{source} has {_named(unknown, known)}, which no part of this model holds; "
+            "if it is not needed, remove it from the file"
         )
     return {
         pair.ours: torch.cat([tensors[name][pair.skip :] for name in pair.theirs]).float()
         for pair in table
     }  # fmt: skip
+
+
+def _named(names: Sequence[str], others: Sequence[str]) -> str:
+    """The first of some names, how many more there are, and the nearest of the others where one is near."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    close = get_close_matches(names[0], others, n=1)
+    return f"'{names[0]}'{more}" + (f" (nearest: '{close[0]}')" if close else "")
 
 
 def to_theirs(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from litebert.config import EncoderConfig
+from litebert.errors import ModelError
 from litebert.model.encoder import Encoder, EncoderOutput, initialiser
 from litebert.model.feedforward import ACTIVATIONS
 
@@ -75,6 +76,8 @@ class TaskModel(nn.Module):
     def __init__(self, config: EncoderConfig, kind: str, classes: int) -> None:
         super().__init__()
         assert kind in ("sequence", "tokens", "span", "choice"), kind
+        if kind in self.READS_POOLED and not config.pooler:
+            raise ModelError(f"a {kind} head reads the pooled [CLS] state; set encoder.pooler=True")
         self.kind, self.classes = kind, classes
         self.encoder = Encoder(config)
         self.head = TaskHead(config, classes)

@@ -1,7 +1,8 @@
 """Held-out scores on fixed masks, so that runs compare whatever they trained with.
 
-Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length. A sentence head answers both
-sentence tasks: what a model trained on one knows about the other is a finding of the ALBERT paper (table 5).
+Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length, and for masked words their
+segments are in order, whichever sentence task a run trained on. A sentence head answers both sentence tasks: what a
+model trained on one knows about the other is a finding of the ALBERT paper (table 5).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards, Split
 from litebert.data.tokenizer import Tokenizer
-from litebert.errors import DataError, ModelError
+from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import load
 from litebert.model.objectives import Objective, SentenceOrder
 from litebert.model.pretrainer import Pretrainer
@@ -52,26 +53,27 @@ def evaluate_split(
         that the split cannot give (no labelled pair) is left out.
     """
     trained = [objective.sentence for _, objective in model.each_objective() if objective.sentence is not None]
-    wanted: list[SentenceTask] = list(trained if tasks is None else tasks) if trained else []
+    wanted: Sequence[SentenceTask] = (trained if tasks is None else tasks) if trained else ()
     was_training = model.training
     model.eval()
     scores: dict[str, float] = {}
+
+    def parts(task: SentenceTask | None) -> list[Batch]:
+        batches = Batches(
+            split, tokenizer, SequenceConfig(length=length, short_probability=0.0), MASKING, task, batch, SEED
+        )
+        rows = min(sequences, batches.examples)
+        return [batches(i, slice(0, min(batch, rows - i * batch))) for i in range(math.ceil(rows / batch))]
+
     try:
-        tasks_or_none: list[SentenceTask | None] = list(wanted) or [None]
-        for task in tasks_or_none:
+        if "mlm" in model.objectives:
+            scores.update(_mlm_scores(model, parts(None), device))
+        for task in wanted:
             try:
-                batches = Batches(split, tokenizer, SequenceConfig(length=length, short_probability=0.0),
-                                  MASKING, task, batch, SEED)  # fmt: skip
-            except DataError:
-                if len(wanted) > 1:
-                    continue  # one document has no other to draw a random segment from
-                raise
-            rows = min(sequences, batches.examples)
-            parts = [batches(i, slice(0, min(batch, rows - i * batch))) for i in range(math.ceil(rows / batch))]
-            if "mlm_loss" not in scores and "mlm" in model.objectives:
-                scores.update(_mlm_scores(model, parts, device))
-            if task is not None:
-                scores.update(_sentence_scores(model, parts, device, task))
+                pairs = parts(task)
+            except DataError:  # one document has no other to draw a random segment from
+                continue
+            scores.update(_sentence_scores(model, pairs, device, task))
     finally:
         model.train(was_training)
     return scores
@@ -89,7 +91,10 @@ def evaluate(
 
     Raises:
         ModelError, DataError: a folder cannot be used, or the data was prepared with another tokenizer.
+        ConfigError: a size that cannot be.
     """
+    if sequences < 1:
+        raise ConfigError(f"sequences is {sequences}; it must be at least 1")
     loaded, shards = load(model), Shards.open(data)
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(f"{model} holds a fine-tuned model; evaluate scores pretraining objectives")
@@ -101,7 +106,7 @@ def evaluate(
             f"{model} has {config.encoder.vocab_size} pieces and the tokenizer of {data} has "
             f"{shards.tokenizer.vocab_size}; prepare the data with the model's tokenizer"
         )
-    machine = choose("auto", device)
+    machine = choose(config.train.precision, device)
     loaded.model.to(machine.device)
     return evaluate_split(
         loaded.model,

@@ -84,7 +84,9 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
     start = _now(device)
     with torch.no_grad(), device.autocast_context():
         model(batch)
-    return Rate(tuple(timed), (_now(device) - start) / sequences * config.train.evaluate_sequences)
+    passes_of_evaluation = len(config.objectives)
+    forward = (_now(device) - start) / sequences
+    return Rate(tuple(timed), forward * config.train.evaluate_sequences * passes_of_evaluation)
 
 
 def steps_for(config: Config, rate: Rate | None) -> int:
@@ -102,8 +104,16 @@ def steps_for(config: Config, rate: Rate | None) -> int:
     return max(1, int(budget.value / (rate.mean_step_seconds + rate.evaluation_seconds / every.value)))
 
 
-def kept_bytes(config: Config, sequences: int = 2) -> int:
-    """Bytes autograd keeps per sequence for the backward pass, counted on one forward pass."""
+def kept_bytes(config: Config) -> int:
+    """Bytes autograd keeps per sequence for the backward pass, counted on forward passes of two sizes.
+
+    Their difference leaves out what is kept once for any batch, as the copies of the weights that autocast makes.
+    """
+    model = Pretrainer(config)
+    return (_kept(model, config, 4) - _kept(model, config, 2)) // 2
+
+
+def _kept(model: Pretrainer, config: Config, sequences: int) -> int:
     seen: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
@@ -111,16 +121,13 @@ def kept_bytes(config: Config, sequences: int = 2) -> int:
         seen[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    model = Pretrainer(config)
-    weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     held: list[object] = []  # keep the graph alive, so that no address is used twice
-    precision = torch.float32 if config.train.precision == "float32" else torch.bfloat16
     with (
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
-        torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision is torch.bfloat16),
+        torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.train.precision != "float32"),
     ):
         held.append(model(synthetic_batch(config, sequences)))
-    return sum(size for address, size in seen.items() if address not in weights) // sequences
+    return sum(seen.values())
 
 
 def largest_micro_batch(config: Config, device: Device, kept: int | None = None) -> int:

@@ -24,7 +24,7 @@ import torch
 from litebert.config import Config, from_dict, parse_amount, replace, to_dict, to_json
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards, written_whole
-from litebert.errors import RunError
+from litebert.errors import ConfigError, DataError, RunError
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import device as devices
@@ -104,10 +104,11 @@ class PretrainingWork:
 
 def plateau_remark(memory: dict[str, Any], step: int, loss: float | None, entropy: float) -> str | None:
     """Say when a run sits on the unigram entropy of its data, the loss of knowing only piece frequencies, and when
-    it has left; `memory` counts the rows between calls.
+    it has left; `memory` smooths the loss and counts the rows between calls.
     """
     if loss is None:
         return None
+    loss = memory["plateau_loss"] = 0.8 * memory.get("plateau_loss", loss) + 0.2 * loss  # small batches are noisy
     on_it = loss > entropy - PLATEAU_NATS
     memory["plateau_rows"] = memory.get("plateau_rows", 0) + 1 if on_it else 0
     if memory.get("plateau_said") and not on_it:
@@ -116,11 +117,12 @@ def plateau_remark(memory: dict[str, Any], step: int, loss: float | None, entrop
     if memory["plateau_rows"] < PLATEAU_ROWS or step < PLATEAU_STEPS or memory.get("plateau_said"):
         return None
     memory["plateau_said"] = True
+    where = "above" if loss > entropy + PLATEAU_NATS else "on"
     return (
-        f"step {step}: the loss {loss:.2f} sits on the unigram entropy of this data ({entropy:.2f} nats): so far the "
-        "model has learned how frequent each piece is and nothing else. Some runs leave this plateau late; to leave "
-        "it sooner try train.optimizer.name=muon, encoder.norm=pre, shallower layers first (train.depth_schedule), "
-        "shorter sequences, or another train.optimizer.learning_rate"
+        f"step {step}: the loss {loss:.2f} sits {where} the unigram entropy of this data ({entropy:.2f} nats): so far "
+        "the model has learned how frequent each piece is and nothing else. Some runs leave this plateau late; to "
+        "leave it sooner try train.optimizer.name=muon, encoder.norm=pre, shallower layers first "
+        "(train.depth_schedule), shorter sequences, or another train.optimizer.learning_rate"
     )
 
 
@@ -145,6 +147,7 @@ def pretrain(
         on_step: called after every step.
 
     Raises:
+        DataError: the data cannot be used, or holds nothing out.
         RunError: the folder is in use, or holds a run of another config or of other data.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
@@ -153,6 +156,8 @@ def pretrain(
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; give --out a folder")
+    if not shards.heldout.tokens:
+        raise DataError(f"{shards.path} holds out no text to evaluate on; prepare it with a --heldout above 0")
     config = resolve(recipe, shards, say)
     machine = devices.choose(config.train.precision, device)
     with RunLock(folder):
@@ -197,8 +202,7 @@ def _open_folder(folder: Path, config: Config, shards: Shards, machine: devices.
     """Start a run folder, or check that it holds this very run; the number of steps."""
     run_file = folder / "run.json"
     if run_file.exists():
-        _check_same(folder, config, shards)
-        return int(read_json(run_file)["steps"])
+        return _same_run(folder, config, shards)
     if any((folder / "checkpoints").glob("step-*")):
         raise RunError(f"{folder} holds checkpoints but no run.json; choose another --out or empty it")
     rate = None
@@ -225,8 +229,17 @@ def _open_folder(folder: Path, config: Config, shards: Shards, machine: devices.
     return steps
 
 
-def _check_same(folder: Path, config: Config, shards: Shards) -> None:
-    there = from_dict(Config, read_json(folder / "recipe.json"))
+def _same_run(folder: Path, config: Config, shards: Shards) -> int:
+    """The steps of the run in the folder, which must be of this config and data."""
+    recipe_file, run_file = folder / "recipe.json", folder / "run.json"
+    try:
+        there = from_dict(Config, read_json(recipe_file))
+        run = read_json(run_file)
+        steps, fingerprint = int(run["steps"]), run["data_fingerprint"]
+    except ConfigError as error:
+        raise RunError(f"{recipe_file} was changed ({error}); restore it or start another --out") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{run_file} was changed ({error!r}); restore it or start another --out") from None
     differences = [
         f"{name} is {was} there and {now} here" for name, was, now in _differences(to_dict(there), to_dict(config))
     ]
@@ -234,8 +247,9 @@ def _check_same(folder: Path, config: Config, shards: Shards) -> None:
         raise RunError(
             f"{folder} holds another run ({'; '.join(differences[:3])}); give the same fields or another --out"
         )
-    if read_json(folder / "run.json")["data_fingerprint"] != shards.fingerprint:
+    if fingerprint != shards.fingerprint:
         raise RunError(f"{folder} was trained on other data than {shards.path}; give its data or another --out")
+    return steps
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any], path: str = "") -> list[tuple[str, Any, Any]]:

@@ -1,0 +1,162 @@
+"""Writes docs/reference.md from the code: the recipes, every field of the space, every option of every verb.
+
+What a field means is written once, below the field. `--check` writes nothing and fails where the page is stale.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from litebert import cost
+from litebert.cli import VERBS
+from litebert.config import Config
+from litebert.recipes import PUBLISHED, RECIPES
+
+PAGE = Path(__file__).with_name("reference.md")
+TYPES = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Path": "path"}
+
+
+def main(arguments: Sequence[str]) -> int:
+    text = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
+    if "--check" not in arguments:
+        PAGE.write_text(text, encoding="utf-8")
+    elif not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
+        sys.stderr.write("docs/reference.md is not what the code says; write it again with: make docs\n")
+        return 1
+    return 0
+
+
+def _head() -> Iterator[str]:
+    yield "# Reference"
+    yield ""
+    yield "Written from the code by `make docs`; edit the docstrings, not this page."
+    yield ""
+
+
+def _recipes() -> Iterator[str]:
+    yield "## Recipes"
+    yield ""
+    yield "Parameters are those of the encoder with its pooler, exactly; beside them what the paper prints."
+    yield ""
+    rows = []
+    for name, function in RECIPES.items():
+        config = function()
+        shape, mask = config.encoder, config.masking
+        span = f"n-gram up to {mask.max_span}" if mask.span == "ngram" else mask.span
+        rows.append((
+            f"`{name}`", f"{sum(cost.encoder_parameters(shape).values()):,}", PUBLISHED.get(name, ("", ""))[0],
+            str(shape.layers), str(shape.hidden_size), str(shape.embedding_size), shape.sharing,
+            f"{mask.unit}, {span}", f"{mask.copies} copies" if mask.copies else "fresh", " + ".join(config.objectives),
+            config.train.budget, config.train.batch,
+        ))  # fmt: skip
+    yield from _table(
+        "recipe | parameters | in print | L | H | E | sharing | masks | drawn | objectives | budget | batch", rows
+    )
+
+
+def _space() -> Iterator[str]:
+    yield "## The space"
+    yield ""
+    yield "A recipe file and the command line name a field by its path, as in `--encoder.layers 6`."
+    yield ""
+    yield from _fields_of(Config, "")
+
+
+def _fields_of(cls: type[Any], path: str) -> Iterator[str]:
+    hints = get_type_hints(cls)
+    nested = [item.name for item in dataclasses.fields(cls) if dataclasses.is_dataclass(hints[item.name])]
+    yield f"### `{path.rstrip('.')}`" if path else "### A complete config"
+    yield ""
+    yield inspect.getdoc(cls) or ""
+    yield ""
+    rows = [row for row in _rows(cls, path) if row[0].strip("`").removeprefix(path) not in nested]
+    yield from _table("field | kind | default | meaning", rows)
+    for name in nested:
+        yield from _fields_of(hints[name], f"{path}{name}.")
+
+
+def _verbs() -> Iterator[str]:
+    yield "## The command line"
+    yield ""
+    yield from _table("verb | what it does", [(f"`litebert {verb}`", line) for verb, (_, line) in VERBS.items()])
+    for module in dict.fromkeys(target.split(":")[0] for target, _ in VERBS.values()):
+        for name, cls in vars(import_module(module)).items():
+            if name.endswith("Arguments") and cls.__module__ == module:
+                verb = " ".join(reversed(re.findall("[A-Z][a-z]+", name.removesuffix("Arguments")))).lower()
+                yield f"### `litebert {verb}`"
+                yield ""
+                yield inspect.getdoc(cls) or ""
+                yield ""
+                yield from _table("argument | kind | default | meaning", list(_rows(cls, "--")))
+
+
+def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
+    """Name, kind, default and meaning of every field, as its source says."""
+    written: dict[str, tuple[str, str]] = {}
+    for base in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(base):
+            written.update(_written(base))
+    for item in dataclasses.fields(cls):
+        kind, meaning = written[item.name]
+        option = prefix == "--"
+        name = item.name.replace("_", "-") if option else item.name
+        positional = "Positional" in kind
+        default = "" if item.default is dataclasses.MISSING else f"`{item.default}`"
+        if item.default in ("", (), None):
+            default = "none"
+        elif isinstance(item.default, tuple):
+            default = f"`{' '.join(item.default)}`"
+        kind = "flag" if option and kind in ("bool", "Json") else _kind(kind)
+        yield (f"`{name.upper() if positional else prefix + name}`", kind, default, meaning)
+
+
+def _written(cls: type[Any]) -> dict[str, tuple[str, str]]:
+    """The annotation and the docstring of each field of a class body."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found: dict[str, tuple[str, str]] = {}
+    last = ""
+    for node in body.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            last = node.target.id
+            found[last] = (ast.unparse(node.annotation), "")
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and last:
+            found[last] = (found[last][0], " ".join(str(node.value.value).split()))
+            last = ""
+        else:
+            last = ""
+    return found
+
+
+def _kind(annotation: str) -> str:
+    kind = re.sub(r"tyro\.conf\.Positional\[(.*)\]", r"\1", annotation).removesuffix(" | None")
+    alias = getattr(import_module("litebert.config"), kind, None)
+    if alias is not None and str(alias).startswith("typing.Literal"):
+        kind = str(alias)
+    if kind.startswith(("Literal[", "typing.Literal[")):
+        return ", ".join(f"`{value}`" for value in re.findall(r"'([^']*)'", kind))
+    if kind.startswith("tuple["):
+        return "list"
+    return TYPES.get(kind, kind)
+
+
+def _table(head: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    columns = head.count("|") + 1
+    yield f"| {head} |"
+    yield "|" + "---|" * columns
+    for row in rows:
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+    yield ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,179 @@
+"""The page is well formed, holds what it was given, and reaches for nothing outside itself."""
+
+from __future__ import annotations
+
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from litebert.analysis import report
+from litebert.analysis.report import Chart, Figures, Paragraph, Section, Series, Table, render, run_sections, write
+
+VOID = {"meta", "path", "circle", "br"}
+HOSTILE = '<script>alert("x")</script> & {style}'
+
+
+class Reader(HTMLParser):
+    """Texts by element; refuses a tag that is closed out of turn."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.seen: list[str] = []
+        self.texts: dict[str, list[str]] = {}
+        self.feed(page)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and data.strip():
+            self.texts.setdefault(self.open[-1], []).append(data.strip())
+
+
+ROWS: list[dict[str, Any]] = [
+    *(
+        {"kind": "train", "step": s, "loss": 9 - s / 100, "mlm_loss": 8 - s / 100, "mlm_accuracy": s / 1000,
+         "sop_accuracy": 0.5, "tokens_per_second": 20_000.0, "learning_rate": 1e-3, "layers": 1 + s // 200}
+        for s in range(10, 401, 10)
+    ),
+    {"kind": "heldout", "step": 200, "mlm_loss": 6.1, "mlm_accuracy": 0.2, "sop_accuracy": 0.55, "sop_majority": 0.51},
+    {"kind": "heldout", "step": 400, "mlm_loss": 4.321, "mlm_accuracy": 0.4, "sop_accuracy": 0.625,
+     "sop_majority": 0.51},
+    {"kind": "event", "step": 200, "message": f"left the plateau {HOSTILE}"},
+]  # fmt: skip
+
+
+def charts(sections: list[Section]) -> dict[str, Chart]:
+    return {section.title: section for section in sections if isinstance(section, Chart)}
+
+
+def lines(chart: Chart) -> dict[str, Series]:
+    return {series.name: series for series in chart.series}
+
+
+def page() -> str:
+    table = Table("Scores", ("model", "parameters", "what"), (("one", "1,234,567", "a & b"), ("two", "89", "<b>")))
+    return render(
+        "A run",
+        "What it did.",
+        [Figures((("43 %", "right"),)), Paragraph("One.\n\nTwo."), table, *run_sections(ROWS, 6.5)],
+    )
+
+
+def test_the_page_is_well_formed_and_holds_what_it_was_given() -> None:
+    read = Reader(page())
+    assert read.texts["h1"] == ["A run"]
+    assert {"One.", "Two.", "What it did."} <= set(read.texts["p"])
+    assert {"1,234,567", "a & b", "<b>"} <= set(read.texts["td"])
+    assert {"43 %", "4.321", "62.5", "6.5"} <= set(read.texts["b"]), "large figures and the last values of the curves"
+    assert read.seen.count("svg") == 6
+
+
+def test_the_page_reaches_for_nothing_outside_itself() -> None:
+    text = page()
+    assert not re.search(r"https?:|//[a-z]|\bsrc=|\bhref=|url\(|@import", text, re.IGNORECASE)
+    assert "script" not in Reader(text).seen
+
+
+def test_every_text_is_escaped() -> None:
+    series = Series(HOSTILE, (1, 2), (1, 2))
+    text = render(
+        HOSTILE,
+        HOSTILE,
+        [
+            Paragraph(HOSTILE, HOSTILE),
+            Figures(((HOSTILE, HOSTILE),)),
+            Table(HOSTILE, (HOSTILE,), ((HOSTILE,),), HOSTILE),
+            Chart(HOSTILE, (series, series), HOSTILE, HOSTILE, HOSTILE),
+        ],
+    )
+    read = Reader(text)
+    assert "script" not in read.seen
+    assert sum(HOSTILE in part for parts in read.texts.values() for part in parts) == 17
+    assert 'aria-label="&lt;script&gt;alert(&quot;' in text
+
+
+def test_columns_of_numbers_are_set_to_the_right() -> None:
+    html = render("t", "", [Table("t", ("a", "b", "c"), (("one", "1,234", "4.5 MiB"), ("2", "43.1% ± 0.5%", "–")))])
+    assert html.count('<th class="number">') == 2
+    assert "<td>one</td>" in html
+
+
+def test_charts_that_follow_one_another_share_a_grid() -> None:
+    chart = Chart("c", (Series("s", (1, 2), (1, 2)),), "x", "y")
+    html = render("t", "", [chart, chart, Paragraph("between"), chart])
+    assert html.count('<div class="charts">') == 2
+
+
+def test_empty_inputs_say_so() -> None:
+    html = render("t", "", [Table("empty", ("a",), ()), *run_sections([], None)])
+    assert html.count("Nothing was recorded yet.") == 2
+    assert Reader(html).texts["h2"] == ["empty", "Loss on masked pieces"]
+
+
+def test_a_table_with_a_cell_too_few_is_our_own_mistake() -> None:
+    with pytest.raises(AssertionError, match="1 cells, 2 columns"):
+        Table("t", ("a", "b"), (("1",),))
+
+
+def test_the_curves_of_a_run() -> None:
+    sections = run_sections(ROWS, unigram_entropy=6.5)
+    by_title = charts(sections)
+    assert list(by_title) == [
+        "Loss on masked pieces", "Accuracy on masked pieces", "Accuracy on sentence order", "Learning rate", "Depth",
+        "Speed",
+    ]  # fmt: skip
+    loss = lines(by_title["Loss on masked pieces"])
+    assert loss["held out"].ys == (6.1, 4.321)
+    assert loss["training"].xs == tuple(range(10, 401, 10))
+    assert loss["unigram entropy"] == Series("unigram entropy", (10, 400), (6.5, 6.5), dashed=True)
+    order = lines(by_title["Accuracy on sentence order"])
+    assert order["held out"].ys == pytest.approx((55.0, 62.5))
+    assert order["always the commoner answer"].dashed
+    assert order["always the commoner answer"].ys == (51.0, 51.0)
+    events = sections[-1]
+    assert isinstance(events, Table)
+    assert events.rows == (("200", f"left the plateau {HOSTILE}"),)
+
+
+def test_only_what_a_run_recorded_is_drawn() -> None:
+    rows = [{"kind": "train", "step": s, "mlm_loss": 5.0, "layers": 6, "nsp_accuracy": 0.9} for s in (1, 2)]
+    assert set(charts(run_sections(rows))) == {"Loss on masked pieces", "Accuracy on the next sentence"}
+
+
+def test_a_step_written_twice_counts_once_and_missing_numbers_are_gaps() -> None:
+    rows = [
+        {"kind": "train", "step": 2, "mlm_loss": 1.0},
+        {"kind": "train", "step": 1, "mlm_loss": 3.0},
+        {"kind": "train", "step": 2, "mlm_loss": 2.0},
+        {"kind": "train", "step": 3, "mlm_loss": None},
+        {"kind": "train", "step": 4, "mlm_loss": math.nan},
+    ]
+    loss = lines(charts(run_sections(rows))["Loss on masked pieces"])
+    assert (loss["training"].xs, loss["training"].ys) == ((1, 2), (3.0, 2.0))
+
+
+def test_writing_replaces_the_page_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "report.html"
+    write(path, "first", "", [])
+    monkeypatch.setattr(report, "render", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))
+    with pytest.raises(RuntimeError):
+        write(path, "second", "", [])
+    assert Reader(path.read_text(encoding="utf-8")).texts["h1"] == ["first"]
+    monkeypatch.undo()
+    write(path, "third", "", [])
+    assert Reader(path.read_text(encoding="utf-8")).texts["h1"] == ["third"]
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]

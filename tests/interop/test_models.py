@@ -1,0 +1,323 @@
+"""Model folders of every kind, opened, written and broken."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from interop.folders import checkpoint, small_tokenizer, tiny
+from litebert.config import replace
+from litebert.errors import ModelError
+from litebert.interop import convert, load, save_hf, save_litebert
+from litebert.model.heads import TaskModel
+from litebert.model.pretrainer import Pretrainer
+
+IDS = torch.arange(5, 17)[None]
+
+
+def same_weights(first: torch.nn.Module, second: torch.nn.Module) -> bool:
+    one, two = first.state_dict(), second.state_dict()
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+# ---- litebert folders and runs ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False}])
+def test_own_folder_of_any_point(changes: dict[str, Any], tmp_path: Path) -> None:
+    model, tokenizer = tiny(**changes), small_tokenizer()
+    save_litebert(model, tokenizer, tmp_path / "m")
+    loaded = load(tmp_path / "m")
+    assert same_weights(model, loaded.model)
+    assert loaded.config == model.config
+    assert loaded.tokenizer is not None
+    assert loaded.tokenizer.fingerprint == tokenizer.fingerprint
+    assert (loaded.path, loaded.notes, loaded.untrained, loaded.labels) == (tmp_path / "m", (), (), ())
+    assert not loaded.model.training
+
+
+def test_own_task_folder(tmp_path: Path) -> None:
+    encoder = tiny().encoder.config
+    model = TaskModel(encoder, "sequence", 2)
+    config = replace(tiny().config, name="from-a-recipe")
+    save_litebert(model, None, tmp_path / "m", config=config, labels=("no", "yes"))
+    loaded = load(tmp_path / "m")
+    assert same_weights(model, loaded.model)
+    assert isinstance(loaded.model, TaskModel)
+    assert (loaded.config, loaded.labels, loaded.tokenizer) == (config, ("no", "yes"), None)
+
+
+def test_run_folder_gives_its_newest_whole_checkpoint(tmp_path: Path) -> None:
+    older, newer = tiny(), tiny()
+    (tmp_path / "recipe.json").write_text("{}")
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ModelError, match="has no checkpoint yet; run the command that made it again"):
+        load(tmp_path)
+    checkpoint(tmp_path, 900, older)
+    last = checkpoint(tmp_path, 100000000, newer)  # one digit more than the others
+    small_tokenizer().save(tmp_path / "tokenizer")
+    loaded = load(tmp_path)
+    assert same_weights(newer, loaded.model)
+    assert loaded.tokenizer is not None
+    assert loaded.notes == ()
+
+    data = bytearray((last / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (last / "model.safetensors").write_bytes(data)
+    loaded = load(tmp_path)
+    assert same_weights(older, loaded.model)
+    assert loaded.notes == (f"{last} is damaged and was passed over for an older checkpoint",)
+
+    (tmp_path / "checkpoints" / "step-00000900" / "index.json").unlink()
+    with pytest.raises(ModelError, match="has only damaged checkpoints"):
+        load(tmp_path)
+
+
+def test_run_converted_both_ways(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    model = tiny()
+    checkpoint(run, 5, model)
+    small_tokenizer().save(run / "tokenizer")
+    result = convert(str(run), str(tmp_path / "hf"), to="hf")
+    assert (result.path, result.notes) == (tmp_path / "hf", ())
+    convert(tmp_path / "hf", tmp_path / "own", to="litebert")
+    assert same_weights(model, load(tmp_path / "own").model)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    ours = load(tmp_path / "own").tokenizer
+    assert ours is not None
+    text = "a model folder with some words"
+    assert tokenizer(text, add_special_tokens=False)["input_ids"] == ours.encode([text])[0]
+    assert tokenizer.pad_token_id == transformers.AutoConfig.from_pretrained(tmp_path / "hf").pad_token_id
+
+
+# ---- nothing made up in silence ------------------------------------------------------------------------------------
+
+
+def test_absent_heads_are_said_and_stay_absent(tmp_path: Path) -> None:
+    save_hf(tiny(), None, tmp_path / "bare", head="backbone")
+    loaded = load(tmp_path / "bare")
+    assert isinstance(loaded.model, Pretrainer)
+    assert loaded.untrained == ("mlm",)
+    assert loaded.notes == (f"{tmp_path / 'bare'} has no mlm head; that objective is untrained",)
+    convert(tmp_path / "bare", tmp_path / "own", to="litebert")
+    assert not any(name.startswith("objectives") for name in load_file(tmp_path / "own" / "model.safetensors"))
+    again = load(tmp_path / "own")
+    assert again.untrained == ("mlm",)
+    assert again.notes
+    convert(tmp_path / "own", tmp_path / "back", to="hf")
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["architectures"] == ["AlbertModel"]
+
+
+def test_sentence_head_alone(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    shape = {"vocab_size": 40, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+             "intermediate_size": 16, "max_position_embeddings": 16}  # fmt: skip
+    model = transformers.BertForNextSentencePrediction(transformers.BertConfig(**shape)).eval()
+    model.save_pretrained(tmp_path)
+    loaded = load(tmp_path)
+    assert isinstance(loaded.model, Pretrainer)
+    assert (loaded.config.objectives, loaded.untrained) == (("nsp",), ())
+    with torch.no_grad():
+        expected = model(IDS).logits
+        found = loaded.model.objectives["nsp"].head(loaded.model.encoder(IDS).pooled)
+    assert (expected - found).abs().max() <= 1e-5
+
+
+def test_pytorch_files_are_read_without_unpickling_more_than_tensors(tmp_path: Path) -> None:
+    save_hf(tiny(), None, tmp_path / "hf")
+    tensors = load_file(tmp_path / "hf" / "model.safetensors")
+    (tmp_path / "hf" / "model.safetensors").unlink()
+    torch.save(tensors, tmp_path / "hf" / "pytorch_model.bin")
+    assert load(tmp_path / "hf").untrained == ()
+
+    class Trap:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "sprung",))
+
+    torch.save({"weight": Trap()}, tmp_path / "hf" / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"pytorch_model.bin is damaged or not a file of weights"):
+        load(tmp_path / "hf")
+    assert not (tmp_path / "sprung").exists()
+    torch.save([1, 2], tmp_path / "hf" / "pytorch_model.bin")
+    with pytest.raises(ModelError, match=r"pytorch_model.bin must hold tensors by name and nothing else"):
+        load(tmp_path / "hf")
+
+
+def test_a_classifier_of_unknown_use_is_asked_for(tmp_path: Path) -> None:
+    save_hf(TaskModel(tiny().encoder.config, "tokens", 3), None, tmp_path / "hf")
+    settings = json.loads((tmp_path / "hf" / "config.json").read_text())
+    del settings["architectures"]
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(
+        ModelError, match=r"does not say what its classifier is for; set architectures to one of Albert"
+    ):
+        load(tmp_path / "hf")
+    model = load(tmp_path / "hf", head="tokens").model
+    assert isinstance(model, TaskModel)
+    assert (model.kind, model.classes) == ("tokens", 3)
+
+
+def test_a_head_that_reads_the_pooler_needs_it(tmp_path: Path) -> None:
+    save_hf(TaskModel(tiny().encoder.config, "sequence", 3), None, tmp_path / "hf")
+    edit_weights(tmp_path / "hf", lambda tensors: [tensors.pop(f"albert.pooler.{leaf}") for leaf in ("weight", "bias")])
+    with pytest.raises(ModelError, match=r"has no 'albert.pooler.weight' and 1 more"):
+        load(tmp_path / "hf")
+
+
+# ---- broken folders ------------------------------------------------------------------------------------------------
+
+
+def edit_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+
+
+def shrink(tensors: dict[str, torch.Tensor]) -> None:
+    name = next(name for name in tensors if name.endswith(("word_embeddings.weight", "word.weight")))
+    tensors[name] = tensors[name][:30].clone()
+
+
+BREAKS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "absent": (shutil.rmtree, "there is no folder {}"),
+    "a file": (lambda f: (shutil.rmtree(f), f.write_text("x")), "{} is a file; give the folder it lies in"),
+    "empty": (lambda f: (shutil.rmtree(f), f.mkdir()), "{} has neither recipe.json .* nor config.json"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), "{} has neither model.safetensors nor pytorch_model"),
+    "truncated": (
+        lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-9]),
+        "{}/model.safetensors is damaged",
+    ),
+    "junk": (lambda f: (f / "model.safetensors").write_bytes(bytes(range(256)) * 4), "model.safetensors is damaged"),
+    "no bytes": (lambda f: (f / "model.safetensors").write_bytes(b""), "model.safetensors is damaged"),
+    "other shape": (
+        lambda f: edit_weights(f, shrink),
+        "model.safetensors holds encoder.embedding.word.weight of shape",
+    ),
+    "extra key": (
+        lambda f: edit_weights(f, lambda t: t.update(extra=torch.zeros(1))),
+        "model.safetensors has .*'extra'",
+    ),
+    "other vocabulary": (
+        lambda f: small_tokenizer(41).save(f / "tokenizer" if (f / "recipe.json").exists() else f),
+        "{} has a tokenizer of 41 pieces for a model of 40",
+    ),
+}
+JSON_BREAKS: dict[str, tuple[bytes, str]] = {
+    "not json": (b'{"model_type": ', "is not valid JSON"),
+    "binary": (b"\xff\xfe\x00", "is not valid JSON"),
+    "a list": (b"[]", "must hold a JSON object"),
+}
+
+
+@pytest.mark.parametrize("kind", ["hf", "litebert"])
+@pytest.mark.parametrize("how", BREAKS)
+def test_broken_folders_give_one_sentence(kind: str, how: str, tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    (save_hf if kind == "hf" else save_litebert)(tiny(), None, folder)
+    break_it, message = BREAKS[how]
+    break_it(folder)
+    with pytest.raises(ModelError, match=message.format(folder)) as caught:
+        load(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["hf", "litebert"])
+@pytest.mark.parametrize("how", JSON_BREAKS)
+def test_broken_configs_give_one_sentence(kind: str, how: str, tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    (save_hf if kind == "hf" else save_litebert)(tiny(), None, folder)
+    name = "config.json" if kind == "hf" else "recipe.json"
+    content, message = JSON_BREAKS[how]
+    (folder / name).write_bytes(content)
+    with pytest.raises(ModelError, match=f"{folder}/{name} {message}"):
+        load(folder)
+
+
+def test_an_unreadable_recipe_names_the_field(tmp_path: Path) -> None:
+    save_litebert(tiny(), None, tmp_path / "m")
+    recipe = json.loads((tmp_path / "m" / "recipe.json").read_text())
+    recipe["encoder"]["layer"] = 3
+    (tmp_path / "m" / "recipe.json").write_text(json.dumps(recipe))
+    with pytest.raises(ModelError, match=r"recipe.json: unknown field 'encoder.layer'; did you mean 'layers'"):
+        load(tmp_path / "m")
+
+
+def test_weights_of_another_recipe(tmp_path: Path) -> None:
+    save_litebert(tiny(), None, tmp_path / "m")
+    edit_weights(tmp_path / "m", lambda tensors: tensors.pop("objectives.sop.head.classifier.bias"))
+    with pytest.raises(ModelError, match=r"has no 'objectives.sop.head.classifier.bias'"):
+        load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "sequences"}, "has kind 'sequences'; did you mean 'sequence'"),
+        ({"classes": 0}, "has classes 0; it must be a whole number above 0"),
+        ({"labels": ["one"]}, "must name all 2 classes in labels, or none"),
+    ],
+)
+def test_a_broken_task_file(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    save_litebert(TaskModel(tiny().encoder.config, "sequence", 2), None, tmp_path / "m")
+    task = json.loads((tmp_path / "m" / "task.json").read_text())
+    (tmp_path / "m" / "task.json").write_text(json.dumps({**task, **changes}))
+    with pytest.raises(ModelError, match=message):
+        load(tmp_path / "m")
+
+
+def test_config_that_no_objective_fits(tmp_path: Path) -> None:
+    save_hf(tiny(), None, tmp_path / "hf")
+    edit_weights(
+        tmp_path / "hf",
+        lambda tensors: tensors.update({"albert.embeddings.token_type_embeddings.weight": torch.zeros(1, 4)}),
+    )
+    settings = json.loads((tmp_path / "hf" / "config.json").read_text())
+    (tmp_path / "hf" / "config.json").write_text(json.dumps({**settings, "type_vocab_size": 1}))
+    with pytest.raises(ModelError, match="sop and nsp mark two segments"):
+        load(tmp_path / "hf")
+
+
+# ---- writing -------------------------------------------------------------------------------------------------------
+
+
+def test_a_destination_that_is_taken_is_left_alone(tmp_path: Path) -> None:
+    save_litebert(tiny(), None, tmp_path / "m")
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis.txt").write_text("years of work")
+    for to in ("hf", "litebert"):
+        with pytest.raises(ModelError, match="taken exists already; delete it or choose another destination"):
+            convert(tmp_path / "m", tmp_path / "taken", to=to)  # type: ignore[arg-type]
+    assert (tmp_path / "taken" / "thesis.txt").read_text() == "years of work"
+    (tmp_path / "empty").mkdir()
+    convert(tmp_path / "m", tmp_path / "empty", to="hf")
+    assert load(tmp_path / "empty").untrained == ()
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("litebert.interop.files.save_file", full)
+    with pytest.raises(ModelError, match=r"cannot write .*No space left on device"):
+        save_litebert(tiny(), None, tmp_path / "m")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_refused_requests(tmp_path: Path) -> None:
+    save_litebert(tiny(("mlm",)), None, tmp_path / "m")
+    with pytest.raises(ModelError, match="to is 'HF'; "):
+        convert(tmp_path / "m", tmp_path / "x", to="HF")  # type: ignore[arg-type]
+    with pytest.raises(ModelError, match="the model has no pretraining head to write; choose one of: backbone, mlm"):
+        convert(tmp_path / "m", tmp_path / "x", to="hf", head="pretraining")
+    save_litebert(tiny(norm="pre", bias=False), None, tmp_path / "pre")
+    with pytest.raises(ModelError, match=r"no class that computes encoder.norm=pre, encoder.bias=False; keep"):
+        convert(tmp_path / "pre", tmp_path / "x", to="hf")
+    assert not (tmp_path / "x").exists()

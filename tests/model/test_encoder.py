@@ -1,0 +1,379 @@
+"""The one encoder: sharing, every kind of block against plain formulas, positions, masks, depth, initialisation."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
+
+from litebert.config import EncoderConfig, replace
+from litebert.errors import DataError
+from litebert.model.embedding import Rotary
+from litebert.model.encoder import Encoder
+from model.points import PIECES, batch, randomise, shape
+
+# ---- sharing ------------------------------------------------------------------------------------------------------
+
+MAPS: list[tuple[dict[str, Any], list[int], list[int]]] = [
+    ({"sharing": "none"}, [0, 1, 2, 3], [0, 1, 2, 3]),
+    ({"sharing": "all"}, [0, 0, 0, 0], [0, 0, 0, 0]),
+    ({"sharing": "attention"}, [0, 0, 0, 0], [0, 1, 2, 3]),
+    ({"sharing": "feedforward"}, [0, 1, 2, 3], [0, 0, 0, 0]),
+    ({"sharing": "groups", "groups": 2}, [0, 0, 1, 1], [0, 0, 1, 1]),
+    ({"sharing": "groups", "groups": 3}, [0, 0, 1, 2], [0, 0, 1, 2]),
+    ({"sharing": "groups", "groups": 4}, [0, 1, 2, 3], [0, 1, 2, 3]),
+]
+
+
+@pytest.mark.parametrize(("changes", "attention", "feedforward"), MAPS)
+def test_layers_apply_the_blocks_of_their_map_in_order(
+    changes: dict[str, Any], attention: list[int], feedforward: list[int]
+) -> None:
+    encoder = Encoder(shape(**changes))
+    assert len(encoder.attention) == max(attention) + 1
+    assert len(encoder.feedforward) == max(feedforward) + 1
+    called: list[tuple[str, int]] = []
+    for kind, blocks in (("a", encoder.attention), ("f", encoder.feedforward)):
+        for index, block in enumerate(blocks):
+            block.register_forward_hook(lambda *_, key=(kind, index): called.append(key))
+    encoder(torch.ones(1, 8, dtype=torch.long))
+    assert called == [
+        key for a, f in zip(attention, feedforward, strict=True) for key in (("a", a), ("f", f))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("sharing", ["all", "attention", "feedforward"])
+def test_sharing_is_unshared_layers_with_equal_weights_whose_gradients_add(sharing: Any) -> None:
+    shared = Encoder(shape(sharing=sharing, pooler=False))
+    apart = Encoder(shape(sharing="none", pooler=False))
+    randomise(shared)
+    apart.load_state_dict({name: shared.state_dict()[source(name, sharing)] for name in apart.state_dict()})
+    ids = torch.arange(5, 21).view(2, 8)
+    one, two = shared(ids), apart(ids)
+    for first, second in zip(one.layers, two.layers, strict=True):
+        assert torch.equal(first, second)
+    one.last.square().sum().backward()
+    two.last.square().sum().backward()
+    for name, parameter in shared.named_parameters():
+        total = sum(copy.grad for other, copy in apart.named_parameters() if source(other, sharing) == name)
+        assert torch.allclose(parameter.grad, total, rtol=1e-4, atol=1e-4), name
+
+
+def source(name: str, sharing: str) -> str:
+    """The shared parameter that one of unshared layers is a copy of."""
+    kind, _, rest = name.partition(".")
+    index, _, leaf = rest.partition(".")
+    return f"{kind}.0.{leaf}" if index.isdigit() and sharing in ("all", kind) else name
+
+
+@given(layers=st.integers(1, 60), groups=st.integers(1, 60))
+def test_groups_are_adjacent_and_nearly_equal(layers: int, groups: int) -> None:
+    groups = min(groups, layers)
+    found = EncoderConfig(layers=layers, sharing="groups", groups=groups).attention_of()
+    assert list(found) == sorted(found)
+    sizes = [found.count(group) for group in range(groups)]
+    assert sum(sizes) == layers
+    assert max(sizes) - min(sizes) <= 1
+
+
+# ---- blocks against plain formulas --------------------------------------------------------------------------------
+
+SCALARS = {
+    "gelu": lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "relu": lambda x: max(x, 0.0),
+    "silu": lambda x: x / (1 + math.exp(-x)),
+}
+
+
+def activate(name: str, x: Tensor) -> Tensor:
+    return torch.tensor([SCALARS[name](value) for value in x.flatten().tolist()], dtype=x.dtype).view(x.shape)
+
+
+def normalise(state: dict[str, Tensor], name: str, x: Tensor, eps: float) -> Tensor:
+    centred = x - x.mean(-1, keepdim=True)
+    scaled = centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt()
+    return scaled * state[f"{name}.weight"] + state.get(f"{name}.bias", torch.zeros(()))
+
+
+def linear(state: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
+    return x @ state[f"{name}.weight"].T + state.get(f"{name}.bias", torch.zeros(()))
+
+
+def rotate(x: Tensor) -> Tensor:
+    """(S, D): feature i and i + D/2 are one complex number, turned by position / 10000^(2i/D)."""
+    half = x.shape[-1] // 2
+    place = torch.arange(x.shape[0], dtype=torch.float64)[:, None]
+    angle = place / 10000 ** (2 * torch.arange(half, dtype=torch.float64) / x.shape[-1])
+    turned = torch.complex(x[:, :half], x[:, half:]) * torch.exp(1j * angle)
+    return torch.cat([turned.real, turned.imag], dim=-1)
+
+
+def attend(state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig) -> Tensor:
+    hidden, size = config.hidden_size, config.hidden_size // config.heads
+    q, k, v = linear(state, f"{name}.qkv", x).split(hidden, dim=-1)
+    heads = []
+    for start in range(0, hidden, size):
+        one, two, three = (part[:, start : start + size] for part in (q, k, v))
+        if config.positions == "rotary":
+            one, two = rotate(one), rotate(two)
+        scores = one @ two.T / math.sqrt(size)
+        weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
+        heads.append(weights @ three)
+    return linear(state, f"{name}.output", torch.cat(heads, dim=-1))
+
+
+def feed_forward(state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig) -> Tensor:
+    inner = linear(state, f"{name}.input", x)
+    if config.feedforward == "gated":
+        gate, value = inner[:, : config.intermediate_size], inner[:, config.intermediate_size :]
+        inner = activate(config.activation, gate) * value
+    else:
+        inner = activate(config.activation, inner)
+    return linear(state, f"{name}.output", inner)
+
+
+def reference(encoder: Encoder, ids: Tensor, types: Tensor) -> list[Tensor]:
+    """One sequence (S,) through the formulas of the papers, in double precision: embeddings, then every layer."""
+    config = encoder.config
+    state = {name: tensor.double() for name, tensor in encoder.state_dict().items()}
+    x = state["embedding.word.weight"][ids]
+    if config.positions == "learned":
+        x = x + state["embedding.position.weight"][: len(ids)]
+    if config.segment_types:
+        x = x + state["embedding.token_type.weight"][types]
+    x = normalise(state, "embedding.norm", x, config.norm_eps)
+    if config.projects:
+        x = linear(state, "embedding.project", x)
+    states = [x]
+    for a, f in zip(config.attention_of(), config.feedforward_of(), strict=True):
+        for name, block in ((f"attention.{a}", attend), (f"feedforward.{f}", feed_forward)):
+            if config.norm == "pre":
+                x = x + block(state, name, normalise(state, f"{name}.norm", x, config.norm_eps), config)
+            else:
+                x = normalise(state, f"{name}.norm", x + block(state, name, x, config), config.norm_eps)
+        states.append(x)
+    return states
+
+
+BLOCKS: list[dict[str, Any]] = [
+    {},
+    {"norm": "pre"},
+    {"feedforward": "gated"},
+    {"positions": "rotary"},
+    {"bias": False},
+    {"segment_types": 0},
+    {"embedding_size": 16},
+    {"embedding_size": 16, "always_project": True},
+    {"norm_eps": 0.1},
+    *({"activation": name} for name in SCALARS),
+    {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False, "activation": "silu"},
+    {"sharing": "groups", "groups": 3, "norm": "pre"},
+]
+
+
+@pytest.mark.parametrize("changes", BLOCKS, ids=str)
+def test_every_state_follows_the_formulas(changes: dict[str, Any]) -> None:
+    encoder = Encoder(shape(**changes)).double().eval()
+    randomise(encoder)
+    ids, types = torch.randint(5, PIECES, (10,), generator=torch.Generator().manual_seed(0)), torch.arange(10) // 5
+    output = encoder(ids[None], types[None])
+    expected = reference(encoder, ids, types)
+    # Rotation tables are kept in single precision.
+    tolerance = 1e-5 if encoder.config.positions == "rotary" else 1e-10
+    for found, wanted in zip((output.embeddings, *output.layers), expected, strict=True):
+        assert (found[0] - wanted).abs().max() < tolerance
+    state = {name: tensor.double() for name, tensor in encoder.state_dict().items()}
+    last = expected[-1]
+    if encoder.config.norm == "pre":
+        last = normalise(state, "norm", last, encoder.config.norm_eps)
+    assert (output.last[0] - last).abs().max() < tolerance
+    assert output.pooled is not None
+    assert (output.pooled[0] - torch.tanh(linear(state, "pooler", last[0]))).abs().max() < tolerance
+
+
+# ---- positions ----------------------------------------------------------------------------------------------------
+
+
+def test_rotation_is_complex_multiplication() -> None:
+    rotary = Rotary(shape(positions="rotary", hidden_size=32, heads=4))
+    x = torch.randn(2, 4, 10, 8)
+    found = rotary(x)
+    for row in range(2):
+        for head in range(4):
+            assert (found[row, head] - rotate(x[row, head].double())).abs().max() < 1e-5
+
+
+@given(distance=st.integers(0, 15), place=st.integers(0, 7), seed=st.integers(0, 100))
+def test_rotated_products_depend_on_the_distance_alone(distance: int, place: int, seed: int) -> None:
+    rotary = Rotary(shape(positions="rotary"))
+    generator = torch.Generator().manual_seed(seed)
+    q, k = torch.randn(2, 4, generator=generator)
+    length = 24
+    turned_q = rotary(q.expand(1, 1, length, 4))[0, 0]
+    turned_k = rotary(k.expand(1, 1, length, 4))[0, 0]
+    assert torch.allclose(
+        turned_q[place] @ turned_k[place + distance], turned_q[0] @ turned_k[distance], rtol=1e-4, atol=1e-4
+    )
+
+
+def test_order_matters_with_positions_of_either_kind() -> None:
+    ids = torch.arange(5, 13)[None]
+    for positions in ("learned", "rotary"):
+        encoder = Encoder(shape(positions=positions)).eval()
+        randomise(encoder)
+        turned = encoder(ids.flip(1)).last.flip(1)
+        assert (turned - encoder(ids).last).abs().max() > 1e-2
+
+
+def test_positions_end_with_the_table() -> None:
+    encoder = Encoder(shape())
+    encoder(torch.ones(1, 24, dtype=torch.long))
+    with pytest.raises(DataError, match=r"a sequence has 25 tokens and the model's encoder.max_positions is 24"):
+        encoder(torch.ones(1, 25, dtype=torch.long))
+
+
+# ---- masks and token types ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "positions": "rotary", "feedforward": "gated"}])
+def test_padding_changes_nothing(changes: dict[str, Any]) -> None:
+    encoder = Encoder(shape(**changes)).eval()
+    randomise(encoder)
+    made = batch()
+    output = encoder(made.input_ids, made.token_type_ids, made.attention_mask)
+    assert made.attention_mask is not None
+    for row, length in enumerate(made.attention_mask.sum(1).tolist()):
+        alone = encoder(made.input_ids[row : row + 1, :length], made.token_type_ids[row : row + 1, :length])
+        assert torch.allclose(output.last[row, :length], alone.last[0], atol=1e-5)
+        assert output.pooled is not None
+        assert alone.pooled is not None
+        assert torch.allclose(output.pooled[row], alone.pooled[0], atol=1e-5)
+
+
+def test_no_mask_is_a_full_mask_of_any_type() -> None:
+    encoder = Encoder(shape()).eval()
+    randomise(encoder)
+    made = batch(padded=False)
+    bare = encoder(made.input_ids, made.token_type_ids).last
+    for dtype in (torch.bool, torch.long, torch.float32):
+        mask = torch.ones(made.input_ids.shape, dtype=dtype)
+        assert torch.allclose(bare, encoder(made.input_ids, made.token_type_ids, mask).last, atol=1e-6)
+
+
+def test_no_token_types_are_zeros() -> None:
+    encoder = Encoder(shape()).eval()
+    randomise(encoder)
+    ids = torch.arange(5, 15)[None]
+    assert torch.equal(encoder(ids).last, encoder(ids, torch.zeros_like(ids)).last)
+    assert not torch.allclose(encoder(ids).last, encoder(ids, torch.ones_like(ids)).last)
+
+
+# ---- depth --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_shallower_pass_stops_early(norm: Any) -> None:
+    encoder = Encoder(shape(norm=norm)).eval()
+    randomise(encoder)
+    ids = torch.arange(5, 15)[None]
+    full = encoder(ids)
+    assert len(full.layers) == 4
+    for depth in (1, 2, 3):
+        part = encoder(ids, layers=depth)
+        assert len(part.layers) == depth
+        assert all(torch.equal(a, b) for a, b in zip(part.layers, full.layers, strict=False))
+        assert torch.equal(part.last, encoder.norm(part.layers[-1]))
+    assert len(encoder(ids, layers=9).layers) == 9  # shared layers may go deeper too
+
+
+def test_groups_stretch_over_another_depth() -> None:
+    config = shape(sharing="groups", groups=2)
+    assert config.attention_of(2) == (0, 1)
+    assert config.attention_of(6) == (0, 0, 0, 1, 1, 1)
+
+
+# ---- dropout, gradients, initialisation ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["hidden_dropout", "attention_dropout"])
+def test_dropout_in_training_only(name: str) -> None:
+    encoder = Encoder(shape(**{name: 0.5}))
+    randomise(encoder)
+    ids = torch.arange(5, 15)[None]
+    encoder.train()
+    assert not torch.equal(encoder(ids).last, encoder(ids).last)
+    encoder.eval()
+    assert torch.equal(encoder(ids).last, encoder(ids).last)
+
+
+def test_hidden_dropout_falls_on_embeddings_and_both_sublayers() -> None:
+    encoder = Encoder(shape(hidden_dropout=0.5)).train()
+    randomise(encoder)
+    dropped: list[str] = []
+    for name, module in encoder.named_modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.register_forward_hook(
+                lambda module, inputs, output, name=name: dropped.append(name) if (output == 0).any() else None
+            )
+    encoder(torch.arange(5, 21).view(2, 8), layers=1)
+    assert dropped == ["embedding.dropout", "attention.0.dropout", "feedforward.0.dropout"]
+
+
+@pytest.mark.parametrize("changes", BLOCKS, ids=str)
+def test_every_parameter_gets_a_gradient(changes: dict[str, Any]) -> None:
+    encoder = Encoder(shape(**{"activation": "gelu", **changes}))
+    randomise(encoder)
+    made = batch()
+    output = encoder(made.input_ids, made.token_type_ids, made.attention_mask)
+    assert output.pooled is not None
+    weights = torch.randn(output.last.shape, generator=torch.Generator().manual_seed(0))
+    ((output.last * weights).sum() + output.pooled.sum()).backward()
+    silent = [name for name, p in encoder.named_parameters() if p.grad is None or not p.grad.abs().max() > 0]
+    assert silent == []
+
+
+def test_without_pooler() -> None:
+    encoder = Encoder(shape(pooler=False))
+    assert encoder(torch.ones(1, 8, dtype=torch.long)).pooled is None
+
+
+@pytest.mark.parametrize(("init", "deviation"), [("truncated_normal", 0.0176), ("normal", 0.02)])
+@torch.no_grad()
+def test_initialisation(init: Any, deviation: float) -> None:
+    """A normal cut at two deviations keeps 0.8796 of its deviation."""
+    torch.manual_seed(0)
+    encoder = Encoder(shape(vocab_size=3000, embedding_size=32, hidden_size=64, intermediate_size=256, init=init))
+    for name, parameter in encoder.named_parameters():
+        if name.endswith("bias"):
+            assert parameter.abs().max() == 0, name
+        elif "norm" in name:
+            assert torch.equal(parameter, torch.ones_like(parameter)), name
+        elif parameter.numel() > 1000:
+            # Four standard errors of a standard deviation.
+            assert abs(float(parameter.std()) - deviation) < 4 * deviation / math.sqrt(2 * parameter.numel()), name
+            assert abs(float(parameter.mean())) < 4 * deviation / math.sqrt(parameter.numel()), name
+    largest = float(encoder.embedding.word.weight.abs().max())
+    assert largest <= 0.04 if init == "truncated_normal" else largest > 0.06
+    other = Encoder(replace(encoder.config, init_std=0.1))
+    assert float(other.embedding.word.weight.std()) == pytest.approx(5 * deviation, rel=0.03)
+
+
+def test_fused_attention_is_the_plain_one() -> None:
+    """A mask that hides everything but the first token leaves its value alone."""
+    encoder = Encoder(shape(layers=1)).eval()
+    randomise(encoder)
+    ids = torch.arange(5, 15)[None]
+    mask = torch.arange(10)[None] < 1
+    block = encoder.attention[0]
+    x = encoder(ids).embeddings
+    value = block.qkv(x)[..., -16:]
+    expected = block.norm(x + block.output(value[:, :1].expand_as(x)))
+    assert torch.allclose(block(x, mask[:, None, None, :], None), expected, atol=1e-6)
+    assert F.mse_loss(encoder(ids).last, encoder(ids, None, mask).last) > 1e-3

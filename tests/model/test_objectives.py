@@ -1,0 +1,156 @@
+"""Objectives and the pretrainer: losses against plain formulas, sums that add up, and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from litebert.config import Objective
+from litebert.data.batches import Batch
+from litebert.model.objectives import MaskedLanguageModeling
+from litebert.model.objectives import Objective as Hooks
+from litebert.model.pretrainer import Pretrainer
+from model.points import batch, config, randomise
+
+
+def made(objectives: tuple[Objective, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
+    model = Pretrainer(config(objectives, **changes)).eval()
+    randomise(model)
+    return model
+
+
+def test_losses_are_cross_entropies_in_nats() -> None:
+    model, data = made(), batch()
+    losses = model(data)
+    assert list(losses) == ["mlm", "sop"]
+    output = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask)
+    mlm, sop = model.objectives["mlm"], model.objectives["sop"]
+    assert isinstance(mlm, MaskedLanguageModeling)
+
+    everywhere = mlm.head(output.last, model.encoder.embedding.word.weight)
+    log = everywhere.log_softmax(-1).flatten(0, 1)[data.masked_positions, data.masked_labels]
+    assert losses["mlm"].total.item() == pytest.approx(-log.sum().item(), rel=1e-5)
+    assert int(losses["mlm"].count) == len(data.masked_labels) == mlm.count(data)
+    best = everywhere.flatten(0, 1)[data.masked_positions].argmax(-1)
+    assert int(losses["mlm"].correct) == int((best == data.masked_labels).sum())
+
+    pairs = sop.head(output.pooled).log_softmax(-1)
+    assert losses["sop"].total.item() == pytest.approx(-(pairs[0, 0] + pairs[1, 1]).item(), rel=1e-5)
+    assert int(losses["sop"].count) == 2 == sop.count(data)  # the third has no label
+    assert int(losses["sop"].correct) == int(pairs[0, 0] > pairs[0, 1]) + int(pairs[1, 1] > pairs[1, 0])
+
+
+def test_the_projection_runs_on_masked_positions_and_gives_what_the_full_one_gives() -> None:
+    model, data = made(), batch()
+    mlm = model.objectives["mlm"]
+    assert isinstance(mlm, MaskedLanguageModeling)
+    last = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask).last
+    full = mlm.head(last, model.encoder.embedding.word.weight)
+    few = mlm.logits(last, data.masked_positions, model.encoder)
+    assert few.shape == (len(data.masked_positions), 50)
+    assert torch.allclose(few, full.flatten(0, 1)[data.masked_positions], atol=1e-6)
+    seen: list[int] = []
+    mlm.head.register_forward_hook(lambda module, inputs, output: seen.append(len(inputs[0])))
+    model(data)
+    assert seen == [len(data.masked_positions)]
+
+
+def test_rows_add_up_to_their_batch() -> None:
+    model, data = made(), batch()
+    whole = model(data)
+    sums = {name: [0.0, 0, 0] for name in whole}
+    for row in range(len(data.input_ids)):
+        here = (data.masked_positions // 16) == row
+        part = Batch(
+            data.input_ids[row : row + 1],
+            data.token_type_ids[row : row + 1],
+            None if data.attention_mask is None else data.attention_mask[row : row + 1],
+            data.masked_positions[here] - 16 * row,
+            data.masked_labels[here],
+            data.sentence_labels[row : row + 1],
+        )
+        for name, loss in model(part).items():
+            for index, value in enumerate((loss.total, loss.count, loss.correct)):
+                sums[name][index] += value.item()
+    for name, loss in whole.items():
+        assert [loss.total.item(), loss.count.item(), loss.correct.item()] == pytest.approx(sums[name], rel=1e-5)
+
+
+def test_nothing_labelled_is_zero_and_not_a_nan() -> None:
+    model, data = made(), batch(rows=1)  # its only sentence label is missing
+    loss = model(data)["sop"]
+    assert (loss.total.item(), loss.count.item(), loss.correct.item()) == (0.0, 0, 0)
+    loss.total.backward()
+    gradient = model.objectives["sop"].head.classifier.weight.grad
+    assert gradient is not None
+    assert gradient.abs().max() == 0
+
+
+def test_losses_are_summed_in_float32_under_autocast() -> None:
+    model, data = made(), batch()
+    with torch.autocast("cpu", torch.bfloat16):
+        losses = model(data)
+    assert {loss.total.dtype for loss in losses.values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("objectives", [("mlm",), ("mlm", "sop"), ("mlm", "nsp"), ("sop",)])
+def test_each_objective_reaches_its_head_and_the_encoder(objectives: tuple[Objective, ...]) -> None:
+    model, data = made(objectives), batch()
+    sum(loss.total for loss in model(data).values()).backward()
+    silent = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0}
+    untouched = {"encoder.pooler.weight", "encoder.pooler.bias"} if objectives == ("mlm",) else set()
+    assert silent == untouched
+
+
+def test_sentence_objectives_say_which_second_segment_they_need() -> None:
+    said = {name: objective.sentence for names in (("mlm", "sop"), ("nsp",))
+            for name, objective in Pretrainer(config(names)).each_objective()}  # fmt: skip
+    assert said == {"mlm": None, "sop": "sop", "nsp": "nsp"}
+
+
+def test_depth_reaches_the_encoder() -> None:
+    model, data = made(), batch()
+    shallow = model(data, layers=1)["mlm"].total
+    last = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask, layers=1).last
+    logits = model.objectives["mlm"].logits(last, data.masked_positions, model.encoder)
+    expected = F.cross_entropy(logits, data.masked_labels, reduction="sum").item()
+    assert shallow.item() == pytest.approx(expected, rel=1e-5)
+    assert shallow.item() != model(data)["mlm"].total.item()
+
+
+def test_corrupt_comes_before_the_encoder() -> None:
+    model, data = made(("mlm",)), batch()
+
+    class Blank(Hooks):
+        def corrupt(self, batch: Batch) -> Batch:
+            return Batch(torch.full_like(batch.input_ids, 4), *list(vars(batch).values())[1:])
+
+        def loss(self, output: Any, batch: Batch, encoder: Any) -> Any:
+            return batch
+
+        def count(self, batch: Batch) -> int:
+            return 0
+
+    model.objectives["blank"] = Blank()
+    assert set(model(data)["blank"].input_ids.flatten().tolist()) == {4}
+
+
+def test_the_base_leaves_its_hooks_to_others() -> None:
+    base, data = Hooks(), batch()
+    assert base.corrupt(data) is data
+    with pytest.raises(NotImplementedError):
+        base.count(data)
+    with pytest.raises(NotImplementedError):
+        base.loss(None, data, None)  # type: ignore[arg-type]
+
+
+def test_the_output_table_is_the_input_table() -> None:
+    model, data = made(), batch()
+    before = model(data)["mlm"].total
+    with torch.no_grad():
+        model.encoder.embedding.word.weight[3] += 100.0  # an id that the batch does not hold
+    assert 3 not in data.input_ids
+    assert model(data)["mlm"].total.item() != before.item()

@@ -1,0 +1,206 @@
+"""Parameter counts to the unit, from the config alone and from the built model.
+
+The numbers are those of the published shapes under the official rules (a linear map E -> H only where E differs, tied
+vocabulary projection), and were checked once against `transformers`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from litebert.config import Config, EncoderConfig, Objective, replace
+from litebert.cost import attention_parameters, encoder_parameters, feedforward_parameters, head_parameters, parameters
+from litebert.model.encoder import Encoder
+from litebert.model.heads import TaskModel
+from litebert.model.pretrainer import Pretrainer
+from litebert.recipes import recipe
+
+
+def built(module: type[nn.Module], *arguments: Any) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in module(*arguments).parameters())
+
+
+def pretrainer(encoder: EncoderConfig, *objectives: Objective) -> int:
+    return built(Pretrainer, Config(name="x", encoder=encoder, objectives=objectives))
+
+
+def planned(encoder: EncoderConfig, *heads: str) -> int:
+    return sum(parameters(encoder, heads).values())
+
+
+def without_pooler(encoder: EncoderConfig) -> EncoderConfig:
+    return replace(encoder, pooler=False)
+
+
+PIECES = {
+    "albert-base": (2363904, 4723968, 3906048, 99072, 590592, 128688),
+    "albert-large": (4200448, 8395776, 3906048, 132096, 1049600, 161456),
+    "albert-xlarge": (16789504, 33568768, 3906048, 264192, 4196352, 292528),
+    "albert-xxlarge": (67133440, 134246400, 3906048, 528384, 16781312, 554672),
+}
+
+
+@pytest.mark.parametrize(("name", "counts"), PIECES.items())
+def test_pieces(name: str, counts: tuple[int, ...]) -> None:
+    encoder = recipe(name).encoder
+    parts = encoder_parameters(encoder)
+    assert (
+        attention_parameters(encoder),
+        feedforward_parameters(encoder),
+        parts["embeddings"],
+        parts["projection"],
+        parts["pooler"],
+        head_parameters(encoder, "mlm"),
+    ) == counts
+    with torch.device("meta"):
+        model = Pretrainer(recipe(name))
+    modules = (
+        model.encoder.attention,
+        model.encoder.feedforward,
+        [model.encoder.embedding.word, model.encoder.embedding.position, model.encoder.embedding.token_type,
+         model.encoder.embedding.norm],
+        [model.encoder.embedding.project],
+        [model.encoder.pooler],
+        [model.objectives["mlm"]],
+    )  # fmt: skip
+    assert tuple(sum(item.numel() for module in group for item in module.parameters()) for group in modules) == counts
+
+
+WHOLE = {
+    # backbone, with pooler, MaskedLM, PreTraining, SequenceClassification, MultipleChoice, QA = TokenClassification
+    "albert-base": (11092992, 11683584, 11221680, 11813810, 11685122, 11684353, 11094530),
+    "albert-large": (16634368, 17683968, 16795824, 17847474, 17686018, 17684993, 16636418),
+    "albert-xlarge": (54528512, 58724864, 54821040, 59021490, 58728962, 58726913, 54532610),
+    "albert-xxlarge": (205814272, 222595584, 206368944, 223158450, 222603778, 222599681, 205822466),
+}
+
+
+@pytest.mark.parametrize(("name", "counts"), WHOLE.items())
+def test_albert_with_every_head(name: str, counts: tuple[int, ...]) -> None:
+    full = recipe(name).encoder
+    bare = without_pooler(full)
+    assert counts == (
+        planned(bare),
+        planned(full),
+        planned(bare, "mlm"),
+        planned(full, "mlm", "sop"),
+        planned(full) + head_parameters(full, "classifier", 2),
+        planned(full) + head_parameters(full, "classifier", 1),
+        planned(bare) + head_parameters(bare, "classifier", 2),
+    )
+    assert counts == (
+        built(Encoder, bare),
+        built(Encoder, full),
+        pretrainer(bare, "mlm"),
+        pretrainer(full, "mlm", "sop"),
+        built(TaskModel, full, "sequence", 2),
+        built(TaskModel, full, "choice", 1),
+        built(TaskModel, bare, "span", 2),
+    )
+    assert built(TaskModel, bare, "tokens", 2) == counts[-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("albert-base", 89650176),
+        ("albert-large", 307397120),
+        ("albert-xlarge", 1216965120),
+        ("albert-xxlarge", 2437773824),
+    ],
+)
+def test_same_depth_without_sharing(name: str, count: int) -> None:
+    encoder = replace(recipe(name).encoder, sharing="none")
+    assert planned(encoder) == built(Encoder, encoder) == count
+
+
+BERT = [
+    # recipe, vocabulary, backbone, with pooler, MaskedLM, PreTraining
+    ("bert-base", 30522, 108891648, 109482240, 109514298, 110106428),
+    ("bert-large", 30522, 334092288, 335141888, 335174458, 336226108),
+    ("bert-base", 30000, 108490752, 109081344, 109112880, 109705010),
+    ("bert-large", 30000, 333557760, 334607360, 334639408, 335691058),
+    ("bert-xlarge", 30000, 1271095296, 1275291648, 1275325744, 1279526194),
+    ("bert-base", 28996, 107719680, 108310272, 108340804, 108932934),
+    ("bert-large", 28996, 332529664, 333579264, 333610308, 334661958),
+]
+
+
+@pytest.mark.parametrize(("name", "vocabulary", "backbone", "pooled", "masked", "pretraining"), BERT)
+def test_bert(name: str, vocabulary: int, backbone: int, pooled: int, masked: int, pretraining: int) -> None:
+    full = replace(recipe(name).encoder, vocab_size=vocabulary)
+    bare = without_pooler(full)
+    counts = (backbone, pooled, masked, pretraining)
+    assert (planned(bare), planned(full), planned(bare, "mlm"), planned(full, "mlm", "nsp")) == counts
+    assert counts == (
+        built(Encoder, bare),
+        built(Encoder, full),
+        pretrainer(bare, "mlm"),
+        pretrainer(full, "mlm", "nsp"),
+    )
+
+
+ABLATIONS = [
+    # embedding size, sharing, without and with pooler
+    (64, "none", 87057408, 87648000),
+    (128, "none", 89059584, 89650176),
+    (256, "none", 93063936, 93654528),
+    (768, "none", 108490752, 109081344),
+    (64, "all", 9090816, 9681408),
+    (128, "all", 11092992, 11683584),
+    (256, "all", 15097344, 15687936),
+    (768, "all", 30524160, 31114752),
+    (768, "attention", 82487808, 83078400),
+    (128, "attention", 63056640, 63647232),
+    (768, "feedforward", 56527104, 57117696),
+    (128, "feedforward", 37095936, 37686528),
+]
+
+
+@pytest.mark.parametrize(("width", "sharing", "bare", "pooled"), ABLATIONS)
+def test_embedding_and_sharing_ablations(width: int, sharing: Any, bare: int, pooled: int) -> None:
+    encoder = replace(recipe("albert-base").encoder, embedding_size=width, sharing=sharing)
+    assert planned(without_pooler(encoder)) == built(Encoder, without_pooler(encoder)) == bare
+    assert planned(encoder) == built(Encoder, encoder) == pooled
+
+
+@pytest.mark.parametrize(("sharing", "count"), [("none", 109671936), ("all", 31705344)])
+def test_the_map_kept_where_embedding_and_hidden_size_agree(sharing: Any, count: int) -> None:
+    base = recipe("albert-base").encoder
+    encoder = replace(base, embedding_size=768, sharing=sharing, always_project=True)
+    assert planned(encoder) == built(Encoder, encoder) == count
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 5, 12])
+def test_groups(groups: int) -> None:
+    base = recipe("albert-base").encoder
+    encoder = replace(base, sharing="groups", groups=groups)
+    block = 2363904 + 4723968
+    assert planned(encoder) == built(Encoder, encoder) == 11683584 + (groups - 1) * block
+
+
+@pytest.mark.parametrize("layers", [1, 7, 48])
+def test_depth_costs_nothing_when_all_is_shared(layers: int) -> None:
+    encoder = replace(recipe("albert-base").encoder, layers=layers)
+    assert planned(encoder) == built(Encoder, encoder) == 11683584
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("feedforward", ["plain", "gated"])
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("segment_types", [0, 2])
+def test_plan_equals_the_built_model_at_every_corner(
+    norm: Any, feedforward: Any, positions: Any, bias: bool, segment_types: int
+) -> None:
+    encoder = EncoderConfig(
+        vocab_size=50, embedding_size=6, hidden_size=12, layers=3, heads=3, intermediate_size=20, max_positions=16,
+        sharing="attention", norm=norm, feedforward=feedforward, positions=positions, bias=bias,
+        segment_types=segment_types,
+    )  # fmt: skip
+    assert planned(encoder) == built(Encoder, encoder)

@@ -1,0 +1,120 @@
+"""FLOPs against PyTorch's own counter, memory against what a training step really keeps.
+
+Parameter counts are in parity/test_counts.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from litebert.config import Config, EncoderConfig, OptimizerConfig, SequenceConfig, TrainConfig, replace
+from litebert.cost import forward_flops, memory, parameters
+from litebert.data.batches import Batch
+from litebert.model.pretrainer import Pretrainer
+from litebert.recipes import recipe
+from litebert.train.optim import Optimizers
+
+ROWS, LENGTH, MASKED = 4, 40, 24  # 24 of 160 tokens are 15 %
+
+POINTS: list[dict[str, Any]] = [
+    {},
+    {"sharing": "none", "embedding_size": 64},
+    {"embedding_size": 64, "always_project": True},
+    {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False},
+    {"layers": 1, "intermediate_size": 300},
+]
+
+
+def point(**changes: Any) -> Config:
+    shape: dict[str, Any] = {"vocab_size": 500, "embedding_size": 32, "hidden_size": 64, "layers": 4, "heads": 4,
+                             "intermediate_size": 128, "max_positions": LENGTH}  # fmt: skip
+    return Config(
+        name="x",
+        encoder=EncoderConfig(**{**shape, **changes}),
+        sequences=SequenceConfig(length=LENGTH),
+        train=TrainConfig(precision="float32", batch=f"{ROWS} sequences"),
+    )
+
+
+def batch(config: Config) -> Batch:
+    ids = torch.randint(5, config.encoder.vocab_size, (ROWS, LENGTH))
+    positions = torch.randperm(ROWS * LENGTH)[:MASKED].sort().values
+    return Batch(ids, torch.zeros_like(ids), None, positions, ids.flatten()[positions], torch.arange(ROWS) % 2)
+
+
+@pytest.mark.parametrize("changes", POINTS, ids=str)
+def test_forward_flops_are_those_that_run(changes: dict[str, Any]) -> None:
+    config = point(**changes)
+    model = Pretrainer(config)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(batch(config))
+    assert forward_flops(config) == pytest.approx(counter.get_total_flops() / (ROWS * LENGTH), rel=1e-6)
+
+
+def test_flops_of_the_published_base_model() -> None:
+    """Twice the 85 M weights in use per token, and the scores of 512 tokens on top."""
+    config = recipe("albert-base")
+    shape = replace(config, objectives=("mlm",), encoder=replace(config.encoder, pooler=False))
+    blocks = 12 * 2 * (4 * 768**2 + 2 * 768 * 3072)
+    scores = 12 * 4 * 512 * 768
+    head = 0.15 * 2 * (768 * 128 + 128 * 30000)
+    assert forward_flops(shape) == blocks + scores + 2 * 128 * 768 + head
+    assert forward_flops(shape, length=128) == forward_flops(shape) - 12 * 4 * (512 - 128) * 768
+
+
+@pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
+@pytest.mark.parametrize("changes", POINTS, ids=str)
+def test_weights_gradients_and_moments(changes: dict[str, Any], name: Any) -> None:
+    base = point(**changes)
+    config = replace(base, train=replace(base.train, optimizer=OptimizerConfig(name=name)))
+    model = Pretrainer(config)
+    planned = memory(config)
+    weights = sum(parameter.nbytes for parameter in model.parameters())
+    assert (
+        planned.weights == planned.gradients == weights == 4 * sum(parameters(config.encoder, ("mlm", "sop")).values())
+    )
+    state = Optimizers(model.named_parameters(), config.train.optimizer).state()
+    kept = sum(tensor.nbytes for tensor in state.values())
+    assert planned.optimizer == pytest.approx(kept, rel=0.03)  # Muon's share leaves out the blocks' norms and biases
+
+
+@pytest.mark.parametrize("changes", POINTS, ids=str)
+def test_activations_are_about_what_the_backward_pass_needs(changes: dict[str, Any]) -> None:
+    config = point(**changes)
+    model = Pretrainer(config).train()
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    kept: dict[int, Tensor] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in own:
+            kept[tensor.untyped_storage().data_ptr()] = tensor  # alive, so that no address is used twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        losses = model(batch(config))
+    assert set(losses) == {"mlm", "sop"}
+    measured = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    assert 0.9 < memory(config).activations / measured < 1.2
+
+
+def test_activations_grow_with_the_micro_batch_and_shrink_with_bfloat16() -> None:
+    config = point()
+    assert memory(config, 8).activations == pytest.approx(2 * memory(config, 4).activations, rel=1e-6)
+    assert memory(config).activations == memory(config, ROWS).activations
+    micro = replace(config, train=replace(config.train, micro_batch=2))
+    assert memory(micro).activations == memory(config, 2).activations
+    half = replace(config, train=replace(config.train, precision="bfloat16"))
+    assert 0.5 < memory(half).activations / memory(config).activations < 0.9
+
+
+def test_depth_costs_activations_and_no_weights_when_shared() -> None:
+    shallow, deep = memory(point(layers=2)), memory(point(layers=20))
+    assert (shallow.weights, shallow.optimizer) == (deep.weights, deep.optimizer)
+    assert deep.activations > 5 * shallow.activations
+    assert deep.total == deep.weights + deep.gradients + deep.optimizer + deep.activations

@@ -1,0 +1,163 @@
+"""The points: published shapes, and recipes in files of every kind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from litebert.config import Config, from_dict, replace, to_json
+from litebert.cost import parameters
+from litebert.errors import ConfigError
+from litebert.recipes import PUBLISHED, RECIPES, recipe
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_is_a_whole_point(name: str) -> None:
+    config = recipe(name)
+    assert config.name == name
+    assert recipe(name) == config
+    assert from_dict(Config, json.loads(to_json(config))) == config
+    assert f"litebert pretrain {name} --data D --out R" in (RECIPES[name].__doc__ or "")
+
+
+SHAPES = {
+    # layers, hidden, heads, intermediate, embedding, vocabulary
+    "albert-base": (12, 768, 12, 3072, 128, 30000),
+    "albert-large": (24, 1024, 16, 4096, 128, 30000),
+    "albert-xlarge": (24, 2048, 16, 8192, 128, 30000),
+    "albert-xxlarge": (12, 4096, 64, 16384, 128, 30000),
+    "bert-base": (12, 768, 12, 3072, 768, 30522),
+    "bert-large": (24, 1024, 16, 4096, 1024, 30522),
+    "bert-xlarge": (24, 2048, 32, 8192, 2048, 30000),
+}
+
+
+@pytest.mark.parametrize(("name", "shape"), SHAPES.items())
+def test_published_shapes(name: str, shape: tuple[int, ...]) -> None:
+    encoder = recipe(name).encoder
+    assert (encoder.layers, encoder.hidden_size, encoder.heads, encoder.intermediate_size, encoder.embedding_size,
+            encoder.vocab_size) == shape  # fmt: skip
+    assert (encoder.max_positions, encoder.segment_types, encoder.norm_eps) == (512, 2, 1e-12)
+    assert (encoder.norm, encoder.feedforward, encoder.positions, encoder.bias) == ("post", "plain", "learned", True)
+    assert (encoder.init, encoder.init_std) == ("truncated_normal", 0.02)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_families(name: str) -> None:
+    config = recipe(name)
+    encoder, masking = config.encoder, config.masking
+    if name.startswith("albert"):
+        assert (encoder.sharing, encoder.activation, encoder.hidden_dropout) == ("all", "gelu_tanh", 0.0)
+        assert (masking.unit, masking.span, masking.max_span, masking.copies) == ("word", "ngram", 3, 0)
+        assert (config.objectives, config.batch_sequences) == (("mlm", "sop"), 4096)
+        assert (config.train.optimizer.name, config.train.optimizer.learning_rate) == ("lamb", 0.00176)
+    else:
+        assert (encoder.sharing, encoder.activation, encoder.hidden_dropout) == ("none", "gelu", 0.1)
+        assert (masking.unit, masking.span, masking.copies) == ("token", "single", 10)
+        assert (config.objectives, config.batch_sequences) == (("mlm", "nsp"), 256)
+        assert (config.train.optimizer.name, config.train.optimizer.learning_rate) == ("adamw", 1e-4)
+    assert (masking.rate, masking.replace_mask, masking.replace_random) == (0.15, 0.8, 0.1)
+
+
+@pytest.mark.parametrize(("size", "dropout"), [("base", 0.1), ("large", 0.1), ("xlarge", 0.1), ("xxlarge", 0.0)])
+def test_version_one_is_version_two_with_dropout(size: str, dropout: float) -> None:
+    one, two = recipe(f"albert-{size}-v1"), recipe(f"albert-{size}")
+    encoder = replace(two.encoder, hidden_dropout=dropout, attention_dropout=dropout)
+    assert one == replace(two, name=one.name, encoder=encoder)
+
+
+@pytest.mark.parametrize("size", ["tiny", "mini"])
+def test_twins_have_the_same_shape(size: str) -> None:
+    shared, apart = recipe(f"albert-{size}").encoder, recipe(f"bert-{size}").encoder
+    assert shared == replace(apart, sharing="all", embedding_size=shared.embedding_size)
+    assert apart.embedding_size == apart.hidden_size
+    assert sum(parameters(shared).values()) < sum(parameters(apart).values()) / 2
+
+
+def test_published_counts_belong_to_recipes() -> None:
+    assert set(PUBLISHED) <= set(RECIPES)
+    for name, (printed, source) in PUBLISHED.items():
+        exact = sum(parameters(recipe(name).encoder).values()) / 1e6
+        assert float(printed.removesuffix("M")) == pytest.approx(exact, rel=0.06), (name, source)
+
+
+# ---- files --------------------------------------------------------------------------------------------------------
+
+
+def test_toml_starts_from_a_recipe(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('base = "albert-base"\n[encoder]\nlayers = 6\n[train]\nbudget = "10 steps"\nclip = 2\n')
+    base = recipe("albert-base")
+    assert recipe(str(file)) == replace(
+        base,
+        name="mine",
+        encoder=replace(base.encoder, layers=6),
+        train=replace(base.train, budget="10 steps", clip=2.0),
+    )
+
+
+def test_json_may_be_a_whole_point_or_a_part(tmp_path: Path) -> None:
+    config = recipe("bert-tiny")
+    (tmp_path / "whole.json").write_text(to_json(config))
+    assert recipe(str(tmp_path / "whole.json")) == config
+    (tmp_path / "part.json").write_text('{"encoder": {"layers": 2}}')
+    found = recipe(str(tmp_path / "part.json"))
+    assert (found.name, found.encoder.layers, found.encoder.hidden_size) == ("part", 2, 768)
+
+
+def test_a_python_file_gives_functions(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from litebert.config import replace\nfrom litebert.recipes import recipe\n"
+        "def wide():\n    return replace(recipe('albert-tiny'), name='wide')\n"
+        "def wrong():\n    return 3\n"
+    )
+    assert recipe(f"{file}:wide") == replace(recipe("albert-tiny"), name="wide")
+    with pytest.raises(ConfigError, match=r"mine.py:wrong returned int; it must return a litebert Config"):
+        recipe(f"{file}:wrong")
+    with pytest.raises(ConfigError, match=r"mine.py has no function 'wid'; did you mean 'wide'"):
+        recipe(f"{file}:wid")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.toml", "layers = \n", "a.toml is not valid TOML: .*line 1"),
+        ("a.json", '{"encoder": ', "a.json is not valid JSON: .*line 1"),
+        ("a.json", "[1]", "a.json must hold a table of fields"),
+        ("a.json", '{"encoder": {"layer": 1}}', r"a.json: unknown field 'encoder.layer'; did you mean 'layers'"),
+        ("a.toml", 'base = "albert-bass"', "no recipe is called 'albert-bass'; did you mean 'albert-base'"),
+        ("a.toml", "[encoder]\nheads = 7\n", "encoder.hidden_size 768 is not a multiple of encoder.heads 7"),
+    ],
+)
+def test_broken_files_are_named(name: str, content: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=message):
+        recipe(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("albert-bas", "no recipe is called 'albert-bas'; did you mean 'albert-base'"),
+        ("/nowhere/a.toml", "recipe file /nowhere/a.toml cannot be read: No such file"),
+        ("/nowhere/a.py:f", "recipe file /nowhere/a.py does not exist"),
+    ],
+)
+def test_absent_recipes(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        recipe(name)
+
+
+def test_binary_junk_is_not_toml(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b"\xff\x00\xfe")
+    with pytest.raises(ConfigError, match=r"a.toml is not valid TOML"):
+        recipe(str(tmp_path / "a.toml"))
+
+
+def test_replace_moves_between_points() -> None:
+    changes: dict[str, Any] = {"encoder": replace(recipe("albert-base").encoder, hidden_size=384, heads=6)}
+    assert replace(recipe("albert-base"), **changes).encoder.hidden_size == 384

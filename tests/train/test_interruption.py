@@ -1,0 +1,192 @@
+"""A run that is killed at any instant and started again ends as one that never was (DESIGN section 4, promise 2).
+
+The runs are `litebert pretrain` as a person types it, each in a process of its own, on a recipe file with dropout, a
+growing depth, accumulation, and a checkpoint every third step.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from runs import result
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills and forks are POSIX's")
+
+RECIPE = """
+[encoder]
+embedding_size = 8
+hidden_size = 16
+layers = 2
+heads = 2
+intermediate_size = 32
+max_positions = 64
+hidden_dropout = 0.1
+attention_dropout = 0.1
+
+[sequences]
+length = 32
+
+[train]
+budget = "120 steps"
+batch = "4 sequences"
+micro_batch = 3
+precision = "float32"
+depth_schedule = [[0.3, 1]]
+save_every = "3 steps"
+evaluate_every = "10%"
+evaluate_sequences = 8
+
+[train.optimizer]
+name = "OPTIMIZER"
+learning_rate = 3e-3
+"""
+KILLS = 20
+
+
+class Commands:
+    """`litebert` commands in processes of their own, quickly."""
+
+    def __init__(self, folder: Path) -> None:
+        self.log = folder / "output.txt"
+        script = Path(__file__).with_name("command_server.py")
+        self._server = subprocess.Popen(
+            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+
+    def _read(self) -> int:
+        assert self._server.stdout is not None
+        line = self._server.stdout.readline()
+        assert line, "the server of commands has died"
+        return int(line)
+
+    def start(self, *words: str) -> int:
+        """Start a command; its process id."""
+        assert self._server.stdin is not None
+        self.log.write_text("")
+        self._server.stdin.write(json.dumps({"words": words, "log": str(self.log)}) + "\n")
+        return self._read()
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the command: its exit status, minus the number of the signal if that ended it, and its output."""
+        return self._read(), self.log.read_text(encoding="utf-8")
+
+    def run(self, *words: str) -> tuple[int, str]:
+        self.start(*words)
+        return self.end()
+
+    def close(self) -> None:
+        assert self._server.stdin is not None
+        assert self._server.stdout is not None
+        self._server.stdin.close()
+        self._server.wait(timeout=60)
+        self._server.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def commands(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    server = Commands(tmp_path_factory.mktemp("commands"))
+    yield server
+    server.close()
+
+
+def words_of(folder: Path, data: Path, optimizer: str, out: str) -> list[str]:
+    recipe = folder / "recipe.toml"
+    recipe.write_text(RECIPE.replace("OPTIMIZER", optimizer))
+    return ["pretrain", str(recipe), "--data", str(data), "--out", str(folder / out)]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether the condition came true in time, asked as often as possible."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if condition():
+            return True
+        time.sleep(0.0002)
+    return False
+
+
+def writing(run: Path) -> bool:
+    """Whether the files of a checkpoint are being written at this instant."""
+    folder = run / "checkpoints"
+    return folder.is_dir() and any(name.startswith(".tmp-step-") for name in os.listdir(folder))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "muon"])
+def test_twenty_kills_change_nothing(optimizer: str, commands: Commands, tiny_data: Path, tmp_path: Path) -> None:
+    status, output = commands.run(*words_of(tmp_path, tiny_data, optimizer, "whole"))
+    assert status == 0, output
+
+    draw = random.Random(optimizer)
+    words, run = words_of(tmp_path, tiny_data, optimizer, "killed"), tmp_path / "killed"
+    while_writing, progress = 0, [0]
+    for kill in range(KILLS):
+        process = commands.start(*words)
+        if kill % 5 == 0:  # anywhere, the start of the process included
+            time.sleep(draw.uniform(0.0, 0.4))
+        else:  # around the writing of the next checkpoint or the one after
+            for _ in range(draw.choice((1, 1, 2))):
+                assert wait_for(lambda: writing(run), 60)
+                if draw.random() < 0.5:
+                    wait_for(lambda: not writing(run), 60)
+            time.sleep(draw.choice((0.0, draw.uniform(0.0, 0.006), draw.uniform(0.0, 0.03))))
+        os.kill(process, signal.SIGKILL)
+        status, output = commands.end()
+        assert status == -signal.SIGKILL, f"the run ended before kill {kill + 1}: {output}"
+        assert "Traceback" not in output
+        while_writing += writing(run)
+        progress.append(max((int(path.name[5:13]) for path in (run / "checkpoints").glob("step-*")), default=0))
+    assert progress == sorted(progress), "a kill lost a checkpoint"
+    assert while_writing >= 3, "too few kills fell into the writing of a checkpoint to say anything"
+    assert 0 < progress[-1] < 120
+
+    status, output = commands.run(*words)
+    assert status == 0, output
+    assert f"continuing from step {progress[-1]} of 120" in output
+    assert result(run) == result(tmp_path / "whole")
+    assert sorted(path.name for path in (run / "checkpoints").iterdir()) == ["step-00000117", "step-00000120"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_leaves_with_its_status_and_says_how_to_continue(
+    number: signal.Signals, commands: Commands, tiny_data: Path, tmp_path: Path
+) -> None:
+    words, run = words_of(tmp_path, tiny_data, "adamw", "run"), tmp_path / "run"
+    process = commands.start(*words)
+    assert wait_for(lambda: any((run / "checkpoints").glob("step-*")), 60)
+    os.kill(process, number)
+    status, output = commands.end()
+    assert status == 128 + number
+    step = max(int(path.name[5:]) for path in (run / "checkpoints").glob("step-*"))
+    assert output.splitlines()[-1] == f"saved at step {step} of 120; run the same command to continue"
+    status, output = commands.run(*words)
+    assert status == 0
+    assert f"continuing from step {step} of 120" in output
+
+
+def test_a_folder_serves_one_process_at_a_time(
+    commands: Commands, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from litebert.cli import main
+
+    words, run = words_of(tmp_path, tiny_data, "adamw", "run"), tmp_path / "run"
+    process = commands.start(*words)
+    assert wait_for(lambda: any((run / "checkpoints").glob("step-*")), 60)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        before = (run / "metrics.jsonl").read_bytes()
+        assert main(words) == 2
+        assert (run / "metrics.jsonl").read_bytes() == before
+    finally:
+        os.kill(process, signal.SIGKILL)
+    assert f"is in use by process {process}" in capsys.readouterr().err
+    assert commands.end()[0] == -signal.SIGKILL
+    assert commands.run(*words)[0] == 0

@@ -1,0 +1,156 @@
+"""What a config costs: budgets in steps, time per step, bytes kept, the batch that fits."""
+
+from __future__ import annotations
+
+import gc
+import os
+from typing import Any
+
+import pytest
+import torch
+from runs import config
+
+from litebert import cost
+from litebert.config import Config, MaskingConfig, SequenceConfig, replace
+from litebert.model.pretrainer import Pretrainer
+from litebert.recipes import recipe
+from litebert.train import measure as module
+from litebert.train.device import choose
+from litebert.train.measure import (
+    Rate,
+    free_memory,
+    kept_bytes,
+    largest_micro_batch,
+    measure,
+    steps_for,
+    synthetic_batch,
+)
+
+CPU = choose("float32", "cpu")
+
+
+def budget(text: str, **train: Any) -> Config:
+    return config(train={"budget": text, **train})
+
+
+# ---- budgets --------------------------------------------------------------------------------------------------------
+
+
+def test_budgets_in_steps_and_tokens_need_no_measurement() -> None:
+    assert steps_for(budget("5k steps"), None) == 5000
+    assert steps_for(budget("1M tokens"), None) == round(1e6 / (8 * 32))
+    assert steps_for(budget("1M tokens", batch="100 sequences"), None) == round(1e6 / 3200)
+    assert steps_for(budget("1 tokens"), None) == 1
+
+
+@pytest.mark.parametrize("every", ["10%", "50%", "7 steps", "1000 steps"])
+def test_a_time_budget_pays_for_steps_and_evaluations(every: str) -> None:
+    rate = Rate(((0.25, 0.1), (0.75, 0.3)), evaluation_seconds=2.0)
+    assert rate.mean_step_seconds == pytest.approx(0.25)
+    point = budget("10m", evaluate_every=every)
+    steps = steps_for(point, rate)
+    evaluations = steps / int(every.split()[0]) if "steps" in every else 100 / int(every[:-1])
+    assert steps * 0.25 + evaluations * 2.0 == pytest.approx(600, abs=2.5)
+    assert steps_for(point, Rate(((1.0, 1e9),), 1e9)) == 1
+
+
+# ---- time -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_clock_is_read_at_every_depth_of_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    depths: list[int | None] = []
+    forward = Pretrainer.forward
+
+    def spy(self: Pretrainer, batch: Any, layers: int | None = None) -> Any:
+        depths.append(layers)
+        return forward(self, batch, layers)
+
+    monkeypatch.setattr(Pretrainer, "forward", spy)
+    point = config(encoder={"layers": 6}, train={"depth_schedule": ((0.25, 1), (0.6, 3))})
+    rate = measure(point, CPU, seconds=0.0)
+    assert [share for share, _ in rate.step_seconds] == pytest.approx([0.25, 0.35, 0.4])
+    assert depths == [1, 1, 3, 3, 6, 6, None]
+    assert all(seconds > 0 for _, seconds in rate.step_seconds)
+    assert rate.evaluation_seconds > 0
+
+
+def test_accumulation_multiplies_the_passes_and_not_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a clock that moves by one second at every look, passes take one and updates one."""
+    clock = iter(range(10_000))
+    monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(clock)))
+    whole = measure(config(train={"batch": "12 sequences"}), CPU, seconds=0.0)
+    parts = measure(config(train={"batch": "12 sequences", "micro_batch": 3}), CPU, seconds=0.0)
+    assert whole.mean_step_seconds == 1 + 1
+    assert parts.mean_step_seconds == 4 + 1
+    # 16 held-out sequences, one pass for masked words and one for sentence pairs.
+    assert whole.evaluation_seconds == pytest.approx(16 / 12 * 2)
+    assert parts.evaluation_seconds == pytest.approx(16 / 3 * 2)
+
+
+def test_a_deeper_model_takes_longer() -> None:
+    shallow, deep = (
+        measure(config(encoder={"layers": layers}), CPU, seconds=0.3).mean_step_seconds for layers in (1, 24)
+    )
+    assert deep > 2 * shallow
+
+
+def test_a_made_up_batch_is_what_the_config_asks() -> None:
+    point = config(sequences=SequenceConfig(length=48), masking=MaskingConfig(rate=0.2))
+    batch = synthetic_batch(point, 10)
+    assert batch.input_ids.shape == batch.token_type_ids.shape == (10, 48)
+    assert batch.attention_mask is None
+    assert len(batch.masked_labels) == len(batch.masked_positions) == 96
+    assert (batch.masked_positions.diff() > 0).all()
+    assert 0 <= int(batch.masked_positions.min()) <= int(batch.masked_positions.max()) < 480
+    assert int(batch.input_ids.max()) < 400
+    assert torch.equal(batch.input_ids, synthetic_batch(point, 10).input_ids)
+
+
+# ---- memory ---------------------------------------------------------------------------------------------------------
+
+
+def live_bytes() -> int:
+    """Bytes of all tensors that are alive, each storage once."""
+    storages = {}
+    for item in gc.get_objects():
+        if isinstance(item, torch.Tensor):
+            storages[item.untyped_storage().data_ptr()] = item.untyped_storage().nbytes()
+    return sum(storages.values())
+
+
+def test_kept_bytes_grow_with_depth_and_length_and_not_with_sharing() -> None:
+    def kept(**encoder: Any) -> int:
+        return kept_bytes(config(encoder=encoder))
+
+    two, four, eight = (kept(layers=layers) for layers in (2, 4, 8))
+    assert eight - four == pytest.approx(2 * (four - two), rel=0.01)
+    assert kept(layers=8, sharing="none") == pytest.approx(eight, rel=0.01)
+    longer = kept_bytes(config(sequences=SequenceConfig(length=64)))
+    assert longer == pytest.approx(2 * two, rel=0.1)
+
+
+@pytest.mark.parametrize("name", ["albert-tiny", "bert-tiny", "albert-mini", "albert-base", "bert-base"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_planned_activations_are_near_those_that_are_kept(name: str, precision: str) -> None:
+    """The formula against autograd's own account, at four layers to be quick."""
+    point = recipe(name)
+    encoder = replace(point.encoder, layers=4, hidden_dropout=0.0, attention_dropout=0.0)
+    train = replace(point.train, precision=precision, depth_schedule=())
+    point = replace(point, encoder=encoder, train=train, sequences=SequenceConfig(length=64))
+    planned = cost.memory(point, micro_batch=1).activations
+    assert planned == pytest.approx(kept_bytes(point, sequences=4), rel=0.35)
+
+
+def test_the_largest_micro_batch_fills_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = config()
+    fixed = cost.memory(point, 1)
+    resident = fixed.weights + fixed.gradients + fixed.optimizer
+    monkeypatch.setattr(module, "free_memory", lambda device: int((resident + 1000 * 7.5) / 0.9))
+    assert largest_micro_batch(point, CPU, kept=1000) == 7
+    monkeypatch.setattr(module, "free_memory", lambda device: resident // 2)
+    assert largest_micro_batch(point, CPU, kept=1000) == 0
+
+
+def test_free_memory_is_some_of_the_machine() -> None:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < free_memory(CPU) <= total
