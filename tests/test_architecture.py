@@ -25,6 +25,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 LEVELS = (
     ("errors",),
+    ("amounts",),
     ("config",),
     ("recipes", "cost"),
     ("data",),
@@ -41,7 +42,7 @@ LEVELS = (
 """From the bottom up: a room imports from the levels below it and from itself."""
 
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
-LIGHT = ("errors", "config", "recipes", "cost", "cli")
+LIGHT = ("errors", "amounts", "config", "recipes", "cost", "cli")
 HEAVY = ("torch", "numpy", "pyarrow", "sklearn", "matplotlib", "transformers", "rich", "tyro")
 MODEL_NAMES = ("spanbert", "roberta", "electra", "albert", "bert")
 MAY_NAME_MODELS = ("recipes", "interop")

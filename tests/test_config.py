@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from litebert.amounts import Amount, parse_amount
 from litebert.config import (
     Activation,
-    Amount,
     Config,
     EncoderConfig,
     MaskingConfig,
@@ -22,7 +22,6 @@ from litebert.config import (
     Sharing,
     TrainConfig,
     from_dict,
-    parse_amount,
     replace,
     to_dict,
     to_json,

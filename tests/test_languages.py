@@ -41,8 +41,8 @@ def test_the_same_commands(
     tokenizer, data, run = (str(tmp_path / name) for name in ("tokenizer", "data", "run"))
 
     assert main(["tokenizer", "train", *files, "--vocab-size", "2500", "--out", tokenizer]) == 0
-    assert main(["prepare", *files, "--tokenizer", tokenizer, "--language", language, "--split", "file", "--heldout", "0.2",
-                 "--processes", "1", "--out", data]) == 0  # fmt: skip
+    assert main(["prepare", *files, "--tokenizer", tokenizer, "--language", language, "--split", "file",
+                 "--heldout", "0.2", "--processes", "1", "--out", data]) == 0  # fmt: skip
     assert main(["pretrain", str(recipe), "--data", data, "--out", run]) == 0
     capsys.readouterr()
     assert main(["evaluate", run, "--data", data, "--sequences", "32", "--json"]) == 0

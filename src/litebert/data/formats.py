@@ -61,7 +61,7 @@ def _decompressed(raw: IO[bytes], suffix: str) -> Iterator[bytes]:
     if suffix == ".gz":
         stream = gzip.GzipFile(fileobj=raw)
     elif suffix == ".xz":
-        stream = lzma.LZMAFile(raw)
+        stream = lzma.LZMAFile(raw)  # noqa: SIM115 - the caller closes raw
     while block := stream.read(BLOCK):
         yield block
 
@@ -120,11 +120,10 @@ def lines(texts: Iterable[str], longest: int | None = None) -> Iterator[str]:
     rest = ""
     for text in texts:
         *whole, rest = (rest + text).split("\n")
-        if longest is not None:
-            if len(rest) > longest or any(len(line) > longest for line in whole):
-                whole = [piece for line in whole for piece in cut(line, longest)]
-                *more, rest = cut(rest, longest)
-                whole += more
+        if longest is not None and (len(rest) > longest or any(len(line) > longest for line in whole)):
+            whole = [piece for line in whole for piece in cut(line, longest)]
+            *more, rest = cut(rest, longest)
+            whole += more
         yield from whole
     if rest:
         yield rest

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from litebert.data.shards import ShardInfo, sha256_of
 from litebert.errors import DataError

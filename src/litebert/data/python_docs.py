@@ -32,7 +32,8 @@ _CODE_LINE = re.compile(r"\s*(?:>>>|\.\.\. |\$ |% |In \[|import |from \w+ import
 _TYPED_NAME = re.compile(r"\s*[*\w, .]+ : .*$")
 # The same of Google and Sphinx style, and list marks: what follows on the line is the text.
 _LABEL = re.compile(
-    r"\s*(?: :\w+[^:\n]*:\s+ | \*{0,2}\w+\s*\([^)]*\):\s+ | \*{0,2}[a-z_]\w*:\s+ | [-*+•]\s+ | \(?\d{1,2}[.)]\s+ )(?=\S)",
+    r"""\s*(?: :\w+[^:\n]*:\s+ | \*{0,2}\w+\s*\([^)]*\):\s+ | \*{0,2}[a-z_]\w*:\s+ | [-*+•]\s+ | \(?\d{1,2}[.)]\s+ )
+    (?=\S)""",
     re.VERBOSE,
 )
 _MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (

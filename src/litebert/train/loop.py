@@ -21,7 +21,8 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import nn
 
-from litebert.config import TrainConfig, parse_amount
+from litebert.amounts import parse_amount
+from litebert.config import TrainConfig
 from litebert.errors import NonFiniteError
 from litebert.model.objectives import Loss
 from litebert.train import checkpoint, device, schedule

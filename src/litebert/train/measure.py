@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from litebert import cost
-from litebert.config import Config, parse_amount
+from litebert.amounts import parse_amount
+from litebert.config import Config
 from litebert.data.batches import Batch
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.device import Device

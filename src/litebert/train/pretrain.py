@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 
-from litebert.config import Config, from_dict, parse_amount, replace, to_dict, to_json
+from litebert.amounts import parse_amount
+from litebert.config import Config, from_dict, replace, to_dict, to_json
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards, written_whole
 from litebert.errors import ConfigError, DataError, RunError
