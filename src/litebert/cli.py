@@ -63,5 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader of our output has gone, as in `litebert recipes | head -1`
         sys.stderr.close()
         return 0
+    except OSError as error:  # a folder that cannot be written, a full disk
+        place = f"{error.filename}: " if error.filename is not None else ""
+        sys.stderr.write(f"litebert {words[0]}: {place}{error.strerror or error}\n")
+        return 2
     except SystemExit as stop:  # how the argument parser leaves
         return stop.code if isinstance(stop.code, int) else 1

@@ -279,6 +279,11 @@ def recipe(name: str) -> Config:
     raise ConfigError(f"no recipe is called '{name}'; {nearest(name, RECIPES)}")
 
 
+def names_recipe(word: str) -> bool:
+    """Whether a word has the form of what `recipe` takes."""
+    return word in RECIPES or word.endswith((".toml", ".json")) or ".py:" in word
+
+
 def _from_file(path: Path) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
@@ -300,11 +305,17 @@ def _from_file(path: Path) -> Config:
 def _from_python(path: Path, function: str) -> Config:
     if not path.is_file():
         raise ConfigError(f"recipe file {path} does not exist")
-    namespace = runpy.run_path(str(path))
+    try:
+        namespace = runpy.run_path(str(path))
+    except Exception as error:
+        raise ConfigError(f"recipe file {path} cannot be run: {type(error).__name__}: {error}") from error
     if not callable(namespace.get(function)):
         names = [name for name, value in namespace.items() if callable(value) and not name.startswith("_")]
         raise ConfigError(f"recipe file {path} has no function '{function}'; {nearest(function, names)}")
-    config = namespace[function]()
+    try:
+        config = namespace[function]()
+    except Exception as error:
+        raise ConfigError(f"{path}:{function} fails: {type(error).__name__}: {error}") from error
     if not isinstance(config, Config):
         raise ConfigError(f"{path}:{function} returned {type(config).__name__}; it must return a litebert Config")
     return config

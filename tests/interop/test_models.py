@@ -301,6 +301,12 @@ def test_a_destination_that_is_taken_is_left_alone(tmp_path: Path) -> None:
     assert load(tmp_path / "empty").untrained == ()
 
 
+def test_weights_are_as_readable_as_the_rest(tmp_path: Path) -> None:
+    save_hf(tiny(), None, tmp_path / "m")
+    modes = {file.stat().st_mode & 0o444 for file in (tmp_path / "m").iterdir()}
+    assert len(modes) == 1
+
+
 def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")

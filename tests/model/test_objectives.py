@@ -89,11 +89,12 @@ def test_nothing_labelled_is_zero_and_not_a_nan() -> None:
     assert gradient.abs().max() == 0
 
 
-def test_losses_are_summed_in_float32_under_autocast() -> None:
+def test_losses_are_summed_in_float32_whatever_the_precision() -> None:
     model, data = made(), batch()
     with torch.autocast("cpu", torch.bfloat16):
         losses = model(data)
     assert {loss.total.dtype for loss in losses.values()} == {torch.float32}
+    assert {loss.total.dtype for loss in model.bfloat16()(data).values()} == {torch.float32}
 
 
 @pytest.mark.parametrize("objectives", [("mlm",), ("mlm", "sop"), ("mlm", "nsp"), ("sop",)])

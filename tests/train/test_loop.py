@@ -335,6 +335,17 @@ def test_a_signal_saves_and_leaves_and_the_same_call_continues(
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
 
+def test_what_remarks_keep_in_mind_survives_an_interruption(tiny_data: Path, tmp_path: Path) -> None:
+    loop = loop_of(config(), tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=5))
+    loop.work.memory["plateau_rows"] = 7
+    loop.run()
+    loop.log.close()
+    again = loop_of(config(), tiny_data, tmp_path)
+    again.log.close()
+    assert again.work.memory["plateau_rows"] >= 7
+    assert again.step == 5
+
+
 def test_a_signal_in_the_last_step_finishes(tiny_data: Path, tmp_path: Path) -> None:
     outcome = pretrain(config(), tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=12)).outcome
     assert outcome.finished

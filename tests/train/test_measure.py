@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from typing import Any
 
@@ -69,7 +68,7 @@ def test_the_clock_is_read_at_every_depth_of_the_schedule(monkeypatch: pytest.Mo
     point = config(encoder={"layers": 6}, train={"depth_schedule": ((0.25, 1), (0.6, 3))})
     rate = measure(point, CPU, seconds=0.0)
     assert [share for share, _ in rate.step_seconds] == pytest.approx([0.25, 0.35, 0.4])
-    assert depths == [1, 1, 3, 3, 6, 6, None]
+    assert depths == [1, 1, 3, 3, 6, 6, None, None, None]
     assert all(seconds > 0 for _, seconds in rate.step_seconds)
     assert rate.evaluation_seconds > 0
 
@@ -82,9 +81,10 @@ def test_accumulation_multiplies_the_passes_and_not_the_update(monkeypatch: pyte
     parts = measure(config(train={"batch": "12 sequences", "micro_batch": 3}), CPU, seconds=0.0)
     assert whole.mean_step_seconds == 1 + 1
     assert parts.mean_step_seconds == 4 + 1
-    # 16 held-out sequences, one pass for masked words and one for sentence pairs.
-    assert whole.evaluation_seconds == pytest.approx(16 / 12 * 2)
-    assert parts.evaluation_seconds == pytest.approx(16 / 3 * 2)
+    # 16 held-out sequences at once, for masked words and again for sentence pairs.
+    assert whole.evaluation_seconds == parts.evaluation_seconds == 2
+    many = measure(config(train={"evaluate_sequences": 320}, objectives=("mlm",)), CPU, seconds=0.0)
+    assert many.evaluation_seconds == 10
 
 
 def test_a_deeper_model_takes_longer() -> None:
@@ -109,15 +109,6 @@ def test_a_made_up_batch_is_what_the_config_asks() -> None:
 # ---- memory ---------------------------------------------------------------------------------------------------------
 
 
-def live_bytes() -> int:
-    """Bytes of all tensors that are alive, each storage once."""
-    storages = {}
-    for item in gc.get_objects():
-        if isinstance(item, torch.Tensor):
-            storages[item.untyped_storage().data_ptr()] = item.untyped_storage().nbytes()
-    return sum(storages.values())
-
-
 def test_kept_bytes_grow_with_depth_and_length_and_not_with_sharing() -> None:
     def kept(**encoder: Any) -> int:
         return kept_bytes(config(encoder=encoder))
@@ -129,16 +120,15 @@ def test_kept_bytes_grow_with_depth_and_length_and_not_with_sharing() -> None:
     assert longer == pytest.approx(2 * two, rel=0.1)
 
 
-@pytest.mark.parametrize("name", ["albert-tiny", "bert-tiny", "albert-mini", "albert-base", "bert-base"])
+@pytest.mark.parametrize("name", ["albert-tiny", "bert-tiny", "albert-base"])
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_planned_activations_are_near_those_that_are_kept(name: str, precision: str) -> None:
-    """The formula against autograd's own account, at four layers to be quick."""
+def test_kept_bytes_are_near_those_planned(name: str, precision: str) -> None:
+    """Autograd's account against the formula, which knows of no copies of weights; four layers to be quick."""
     point = recipe(name)
-    encoder = replace(point.encoder, layers=4, hidden_dropout=0.0, attention_dropout=0.0)
+    encoder = replace(point.encoder, layers=4, vocab_size=500, hidden_dropout=0.0, attention_dropout=0.0)
     train = replace(point.train, precision=precision, depth_schedule=())
     point = replace(point, encoder=encoder, train=train, sequences=SequenceConfig(length=64))
-    planned = cost.memory(point, micro_batch=1).activations
-    assert planned == pytest.approx(kept_bytes(point, sequences=4), rel=0.35)
+    assert kept_bytes(point) == pytest.approx(cost.memory(point, micro_batch=1).activations, rel=0.12)
 
 
 def test_the_largest_micro_batch_fills_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,24 +26,40 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON instead of tables.")]
+RecipeName = Annotated[
+    tyro.conf.Positional[str],
+    tyro.conf.arg(metavar="RECIPE", help="A recipe's name, a TOML or JSON file, or file.py:function."),
+]
+ModelPath = Annotated[
+    tyro.conf.Positional[str],
+    tyro.conf.arg(metavar="MODEL", help="A run folder, a litebert model folder or a Hugging Face folder."),
+]
+_FLAGS = (tyro.conf.FlagCreatePairsOff,)  # for verbs; a recipe's fields need --no-X as well, for variants
 
 
 def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
     """The arguments of a verb; a mistake prints what was meant and exits with status 2."""
-    parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **options)
+    parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **{"config": _FLAGS, **options})
     return parsed
 
 
 def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, Config]:
     """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`."""
+    place = next((i for i, word in enumerate(words) if recipes.names_recipe(word)), 0)
+    words = [*words[place : place + 1], *words[:place], *words[place + 1 :]]  # options may come before it
     if "-h" in words or "--help" in words:
-        name = next((word for word in words if word in recipes.RECIPES), "albert-tiny")
+        name = words[0] if recipes.names_recipe(words[0]) else "albert-tiny"
         with suppress(SystemExit):
             parse(cls, ["--help"], verb)
-        parse(Config, ["--help"], f"{verb} {name}", default=recipes.recipe(name), description="Fields of the recipe.")
-    parsed, rest = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), return_unknown_args=True)
-    config = recipes.recipe(parsed.recipe)  # type: ignore[attr-defined]
-    return parsed, parse(Config, rest, f"{verb} {config.name}", default=config) if rest else config
+        _with_fields(recipes.recipe(name), ["--help"], verb, name)
+    parsed, rest = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), return_unknown_args=True, config=_FLAGS)
+    name = parsed.recipe  # type: ignore[attr-defined]
+    config = recipes.recipe(name)
+    return parsed, _with_fields(config, rest, verb, name) if rest else config
+
+
+def _with_fields(config: Config, words: Sequence[str], verb: str, name: str) -> Config:
+    return parse(Config, words, f"{verb} {name}", default=config, description="Fields of the recipe.", config=())
 
 
 @cache
@@ -71,14 +87,15 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    grid = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left")
+    grid = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_edge=False, padding=(0, 1, 0, 0))
     for i, column in enumerate(columns):
         numeric = all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows)
-        grid.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        grid.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=i == 0)
     for row in rows:
-        grid.add_row(*row)
-    Console().print(grid)
+        grid.add_row(*map(Text, row))  # texts may hold [brackets], which are no markup
+    Console().print(grid, "")
 
 
 def print_json(data: Any) -> None:

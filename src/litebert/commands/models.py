@@ -1,15 +1,20 @@
-"""`litebert pretrain`, `evaluate`, `convert` and `quickstart`."""
+"""`litebert pretrain`, `evaluate`, `convert` and `quickstart`.
+
+Arguments are read before torch is imported, so that help and mistakes come at once.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
 from litebert.commands.console import (
     Json,
+    ModelPath,
+    RecipeName,
     parse,
     parse_with_recipe,
     print_json,
@@ -28,8 +33,7 @@ class PretrainArguments:
     Every field of the recipe is an option too, as in --encoder.layers 6; RECIPE --help lists them.
     """
 
-    recipe: tyro.conf.Positional[str]
-    """A recipe's name, a TOML or JSON file, or file.py:function."""
+    recipe: RecipeName
     data: Path
     """A folder written by litebert prepare."""
     out: Path
@@ -45,9 +49,9 @@ class PretrainArguments:
 
 def pretrain(words: list[str]) -> int:
     """litebert pretrain RECIPE --data D --out R"""
+    arguments, config = parse_with_recipe(PretrainArguments, words, "pretrain")
     from litebert.train.pretrain import pretrain as run
 
-    arguments, config = parse_with_recipe(PretrainArguments, words, "pretrain")
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
     with training_progress() as on_step:
@@ -76,8 +80,7 @@ def pretrain(words: list[str]) -> int:
 class EvaluateArguments:
     """Held-out scores on fixed masks at 15 %, whatever the training rate, so that models compare."""
 
-    model: tyro.conf.Positional[str]
-    """A run folder, a litebert model folder or a Hugging Face folder."""
+    model: ModelPath
     data: Path
     """A folder written by litebert prepare with the same tokenizer."""
     sequences: int = 2048
@@ -85,14 +88,15 @@ class EvaluateArguments:
     length: int = 0
     """Tokens per sequence; 0 takes the length the model was trained at."""
     device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
     json: Json = False
 
 
 def evaluate(words: list[str]) -> int:
     """litebert evaluate MODEL --data D"""
+    arguments = parse(EvaluateArguments, words, "evaluate")
     from litebert.train.evaluate import evaluate as run
 
-    arguments = parse(EvaluateArguments, words, "evaluate")
     scores = run(
         arguments.model,
         arguments.data,
@@ -111,9 +115,8 @@ def evaluate(words: list[str]) -> int:
 class ConvertArguments:
     """Convert a model folder, both ways."""
 
-    source: tyro.conf.Positional[str]
-    """A run folder, a litebert model folder or a Hugging Face folder."""
-    destination: tyro.conf.Positional[str]
+    source: ModelPath
+    destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
     """Folder to write."""
     to: Literal["hf", "litebert"]
     """The layout to write."""
@@ -121,9 +124,9 @@ class ConvertArguments:
 
 def convert(words: list[str]) -> int:
     """litebert convert SRC DST --to hf|litebert"""
+    arguments = parse(ConvertArguments, words, "convert")
     from litebert.interop import convert as run
 
-    arguments = parse(ConvertArguments, words, "convert")
     for note in run(arguments.source, arguments.destination, to=arguments.to).notes:
         say(note)
     say(f"wrote {arguments.destination}")
@@ -145,9 +148,9 @@ class QuickstartArguments:
 
 def quickstart(words: list[str]) -> int:
     """litebert quickstart"""
+    arguments = parse(QuickstartArguments, words, "quickstart")
     from litebert.studies.quickstart import quickstart as run
 
-    arguments = parse(QuickstartArguments, words, "quickstart")
     with training_progress() as on_step:
         return run(
             arguments.out, arguments.text, language=arguments.language, budget=arguments.budget,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import tyro
-
 from litebert import cost
 from litebert import recipes as points
-from litebert.commands.console import Json, parse, parse_with_recipe, print_json, show, table
+from litebert.commands.console import Json, RecipeName, parse, parse_with_recipe, print_json, show, table
 from litebert.config import Config, to_dict
 
 
@@ -31,12 +29,13 @@ def recipes(words: list[str]) -> int:
     for name, config in configs.items():
         shape, mask = config.encoder, config.masking
         count = sum(cost.parameters(shape).values())
-        copies = f"{mask.copies} copies" if mask.copies else "fresh"
+        span = f"{mask.unit}s" if mask.span == "single" else f"1-{mask.max_span} {mask.unit}s"
+        drawn = f"{mask.copies}x" if mask.copies else "afresh"
         rows.append((
             name, _short(count), str(shape.layers), str(shape.hidden_size), str(shape.embedding_size), shape.sharing,
-            f"{mask.unit}, {mask.span}", copies, " + ".join(config.objectives),
+            span, drawn, ", ".join(config.objectives),
         ))  # fmt: skip
-    table(("recipe", "parameters", "L", "H", "E", "sharing", "masks", "drawn", "objectives"), rows)
+    table(("recipe", "params", "L", "H", "E", "shared", "masks", "drawn", "learns"), rows)
     return 0
 
 
@@ -58,8 +57,7 @@ def _bytes(count: float) -> str:
 class PlanArguments:
     """What a recipe costs, before you start."""
 
-    recipe: tyro.conf.Positional[str]
-    """A recipe's name, a TOML or JSON file, or file.py:function."""
+    recipe: RecipeName
     measure: bool = False
     """Train for a few seconds on this machine: rate, hours, largest micro-batch."""
     device: str = "auto"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import tyro
 
-from litebert.commands.console import Json, parse, print_json, say, table
+from litebert.commands.console import Json, parse, print_json, say, show, table
 from litebert.errors import ConfigError
 
 
@@ -16,13 +16,14 @@ from litebert.errors import ConfigError
 class Text:
     """Where text comes from and how it is cut."""
 
-    sources: tyro.conf.Positional[tuple[str, ...]] = ("python-docs",)
+    sources: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[SOURCE ...]")] = ("python-docs",)
     """Files, folders, globs, - for standard input, hf:NAME, or python-docs for the built-in corpus."""
     text_field: str = "text"
     """Field of .jsonl, .csv and .parquet rows that holds the text."""
     split: Literal["blank-line", "file", "line"] = "blank-line"
     """Where one document of a text file ends and the next begins."""
     encoding: str = "utf-8"
+    """Of text files."""
 
 
 @dataclass
@@ -52,16 +53,21 @@ class InspectTokenizerArguments(Text):
 
 def tokenizer(words: list[str]) -> int:
     """litebert tokenizer train|inspect"""
-    from litebert.data.corpus import documents
-
     action = words[0] if words else ""
+    if action in ("-h", "--help"):
+        show("litebert tokenizer train     train a tokenizer on text")
+        show("litebert tokenizer inspect   what a tokenizer does to a text")
+        show("\nlitebert tokenizer train --help says more.")
+        return 0
     if action not in ("train", "inspect"):
-        raise ConfigError("say what to do: litebert tokenizer train, or litebert tokenizer inspect")
+        raise ConfigError(f"no action '{action}': litebert tokenizer train, or litebert tokenizer inspect")
     arguments: TrainTokenizerArguments | InspectTokenizerArguments
     if action == "train":
         arguments = parse(TrainTokenizerArguments, words[1:], "tokenizer train")
     else:
         arguments = parse(InspectTokenizerArguments, words[1:], "tokenizer inspect")
+    from litebert.data.corpus import documents
+
     texts = (document.text for document in documents(
         arguments.sources, text_field=arguments.text_field, split=arguments.split, encoding=arguments.encoding
     ))  # fmt: skip
@@ -108,9 +114,9 @@ class PrepareArguments(Text):
 
 def prepare(words: list[str]) -> int:
     """litebert prepare SOURCES --tokenizer T --out D"""
+    arguments = parse(PrepareArguments, words, "prepare")
     from litebert.data.prepare import prepare as run
 
-    arguments = parse(PrepareArguments, words, "prepare")
     shards = run(
         arguments.sources,
         arguments.out,

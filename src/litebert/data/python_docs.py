@@ -1,10 +1,10 @@
 """The built-in corpus `python-docs`: documentation that every Python installation with litebert already carries.
 
 The language reference of `pydoc_data`, then the docstrings of the standard library, then those of the packages litebert
-needs, in a fixed order, one document per topic or module. What is no prose (doctests, tables, formulas, parameter
-headings, code, licences) and what was said before is left out. Docstrings are found as triple-quoted literals instead
-of by parsing the modules: seven times faster, it also sees what packages attach to their compiled functions, and the
-code it picks up by mistake falls to the same filter. No module is imported.
+needs, in a fixed order; one document per topic or docstring, the short ones of a module together. What is no prose
+(doctests, tables, formulas, parameter headings, code, licences) and what was said before is left out. Docstrings are
+found as triple-quoted literals instead of by parsing the modules: seven times faster, it also sees what packages attach
+to their compiled functions, and the code it picks up by mistake falls to the same filter. No module is imported.
 """
 
 from __future__ import annotations
@@ -50,20 +50,31 @@ _NOT_PROSE = re.compile(r"[^\w\s.,;:'()!?-]|_")
 
 
 def python_docs() -> Iterator[tuple[str, str]]:
-    """(text, where it is from) per document; the paragraphs of a text are its lines."""
+    """(text, where it is from) per document; the paragraphs of a text are its lines.
+
+    A docstring of `_MIN_DOCUMENT` characters or more is a document, and the shorter ones of a module are one together:
+    the sentences of a docstring follow from one another, those of a module's many docstrings hardly do.
+    """
     seen: set[int] = set()
     total = 0
     for name, texts in _modules():
-        lines = []
+        short: list[str] = []
+        documents = []
         for text in texts:
+            lines = []
             for paragraph in prose(text):
                 # Generated docstrings repeat whole paragraphs in hundreds of functions.
                 key = hash(paragraph)
                 if key not in seen:
                     seen.add(key)
                     lines.append(paragraph)
-        document = "\n".join(lines)
-        if len(document) >= _MIN_DOCUMENT:
+            if sum(map(len, lines)) >= _MIN_DOCUMENT:
+                documents.append("\n".join(lines))
+            else:
+                short += lines
+        if sum(map(len, short)) >= _MIN_DOCUMENT:
+            documents.append("\n".join(short))
+        for document in documents:
             yield document, name
             total += len(document)
             if total >= MAX_CHARACTERS:

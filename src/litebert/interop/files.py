@@ -77,6 +77,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """A safetensors file, which transformers opens too."""
     save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, {"format": "pt"})
+    path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors writes for the owner alone
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:

@@ -55,7 +55,7 @@ def quickstart(
         train_tokenizer(texts, kind="unigram", vocab_size=config.encoder.vocab_size).save(folder / "tokenizer")
 
     say(f"2/5  {', '.join(text)} to token shards")
-    shards = prepare(text, folder / "data", tokenizer=folder / "tokenizer", language=language)
+    shards = prepare(text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05)
     say(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
 
     say(f"3/5  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
@@ -66,7 +66,7 @@ def quickstart(
         return 128 + (run.outcome.signal or 0)
 
     say("4/5  held-out scores, and the same shape without sharing")
-    scores = evaluate(run.folder, folder / "data")
+    scores = evaluate(run.folder, folder / "data", sequences=4096)
     model = load(run.folder).model
     assert isinstance(model, Pretrainer)
     guesses = examples(model, shards.tokenizer, shards.heldout)

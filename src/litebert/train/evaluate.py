@@ -25,6 +25,8 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.train.device import Device, choose
 
 SEED = 20191  # any constant: the same masks for every run over the same data
+EVALUATION_BATCH = 32
+"""Sequences per forward pass."""
 MASKING = MaskingConfig(rate=0.15, unit="token", span="single", copies=1)
 
 SentenceTask = Literal["sop", "nsp"]
@@ -38,7 +40,7 @@ def evaluate_split(
     *,
     length: int,
     sequences: int = 512,
-    batch: int = 32,
+    batch: int = EVALUATION_BATCH,
     tasks: Sequence[SentenceTask] | None = None,
 ) -> dict[str, float]:
     """Score a model on up to `sequences` sequences of a split.
@@ -98,6 +100,8 @@ def evaluate(
     loaded, shards = load(model), Shards.open(data)
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(f"{model} holds a fine-tuned model; evaluate scores pretraining objectives")
+    if set(loaded.untrained) >= set(loaded.model.objectives):
+        raise ModelError(f"{model} has no trained objective to score; it holds the encoder alone")
     config = loaded.model.config
     if loaded.tokenizer is not None and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint:
         raise DataError(f"{data} was prepared with another tokenizer than {model}'s; prepare it with that one")
@@ -108,7 +112,7 @@ def evaluate(
         )
     machine = choose(config.train.precision, device)
     loaded.model.to(machine.device)
-    return evaluate_split(
+    scores = evaluate_split(
         loaded.model,
         shards.heldout,
         shards.tokenizer,
@@ -117,6 +121,10 @@ def evaluate(
         sequences=sequences,
         tasks=("sop", "nsp"),
     )
+    # One sentence head answers both tasks, so where it is untrained neither score means anything.
+    untrained = {"mlm": ("mlm_",), "sop": ("sop_", "nsp_"), "nsp": ("sop_", "nsp_")}
+    left_out = tuple(prefix for name in loaded.untrained for prefix in untrained[name])
+    return {name: score for name, score in scores.items() if not name.startswith(left_out)}
 
 
 def _mlm_scores(model: Pretrainer, parts: Sequence[Batch], device: Device) -> dict[str, float]:

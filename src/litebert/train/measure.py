@@ -20,6 +20,7 @@ from litebert.config import Config
 from litebert.data.batches import Batch
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.device import Device
+from litebert.train.evaluate import EVALUATION_BATCH
 from litebert.train.optim import Optimizers
 
 
@@ -82,12 +83,17 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
             updates.append(_now(device) - middle)
         timed.append((share, statistics.median(passes[1:]) * scale + statistics.median(updates[1:])))
     model.eval()
-    start = _now(device)
-    with torch.no_grad(), device.autocast_context():
-        model(batch)
-    passes_of_evaluation = len(config.objectives)
-    forward = (_now(device) - start) / sequences
-    return Rate(tuple(timed), forward * config.train.evaluate_sequences * passes_of_evaluation)
+    sequences = min(EVALUATION_BATCH, config.train.evaluate_sequences)
+    batch = synthetic_batch(config, sequences).to(device.device)
+    forward = []
+    for _ in range(3):
+        start = _now(device)
+        with torch.no_grad(), device.autocast_context():
+            model(batch)
+        forward.append(_now(device) - start)
+    # One pass over the held-out sequences for each objective.
+    evaluation = min(forward) / sequences * config.train.evaluate_sequences * len(config.objectives)
+    return Rate(tuple(timed), evaluation)
 
 
 def steps_for(config: Config, rate: Rate | None) -> int:

@@ -1,0 +1,68 @@
+"""The golden runs against their recorded losses, and the comparison that `compare.py` makes.
+
+Another processor rounds the last bits otherwise and twenty steps amplify that, so recorded numbers are compared with
+a tolerance, several times what the instruction sets of one processor differ by (the small recipes take large steps
+with Muon, whose iteration runs in bfloat16); exactness is for `compare.py`, which runs both versions on one machine.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+import torch
+from compare import differences
+from runner import RECORDED, STEPS, points, run_all
+
+TOLERANCE = dict.fromkeys(points(), 1e-5) | {"albert-tiny": 3e-4, "bert-tiny": 3e-4}
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Any]:
+    runs: dict[str, Any] = run_all()["runs"]
+    return runs
+
+
+@pytest.mark.parametrize("name", points())
+def test_losses_are_those_recorded(name: str, results: dict[str, Any]) -> None:
+    recorded = json.loads(RECORDED.read_text())
+    version = torch.__version__.split("+")[0]
+    if recorded["torch"].split("+")[0] != version:
+        pytest.skip(f"recorded with torch {recorded['torch']}, and this is {version}")
+    losses = results[name]["losses"]
+    assert len(losses) == STEPS
+    assert losses == pytest.approx(recorded["losses"][name], rel=TOLERANCE[name]), (
+        "the numbers of this run have changed: if they were meant to, say why in the changelog and run "
+        "python tests/golden/runner.py --record"
+    )
+
+
+def test_what_is_recorded_is_what_is_run() -> None:
+    assert json.loads(RECORDED.read_text())["losses"].keys() == points().keys()
+
+
+def test_runs_differ_from_each_other_and_repeat_exactly(results: dict[str, Any]) -> None:
+    assert len({result["weights"] for result in results.values()}) == len(results)
+    name = "albert-base-v1, shrunken, AdamW"
+    assert run_all([name])["runs"][name] == results[name]
+
+
+def test_the_comparison_names_the_run_and_its_first_step_that_differs(results: dict[str, Any]) -> None:
+    assert differences(results, copy.deepcopy(results)) == []
+    names = list(results)
+    changed = copy.deepcopy(results)
+    loss = changed[names[0]]["losses"][6]
+    changed[names[0]]["losses"][6:] = [loss * (1 + 2**-52)] * (STEPS - 6)
+    changed[names[1]]["gradient_norms"][19] += 1
+    changed[names[2]]["weights"] = "0"
+    changed[names[3]]["heldout"]["mlm_loss"] += 1
+    changed["new"] = changed.pop(names[4])
+    gone, new, first, second, third, fourth = differences(results, changed)
+    assert gone == f"{names[4]}: only in the base"
+    assert new.startswith("new: new here")
+    assert first.startswith(f"{names[0]}: losses differ from step 7: {loss!r} there")
+    assert second.startswith(f"{names[1]}: gradient_norms differ from step 20")
+    assert third == f"{names[2]}: the final weights differ, the losses do not"
+    assert fourth == f"{names[3]}: the held-out scores differ (mlm_loss), the weights do not"

@@ -1,0 +1,473 @@
+"""The command line: every verb helps, every mistake is one sentence and status 2, and the whole way works."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from litebert.cli import VERBS, help_text, main
+from litebert.commands.console import table
+from litebert.recipes import RECIPES, recipe
+
+Output = tuple[int, str, str]
+
+TINY = """
+base = "albert-tiny"
+
+[encoder]
+hidden_size = 16
+embedding_size = 8
+heads = 2
+layers = 2
+intermediate_size = 32
+max_positions = 64
+
+[sequences]
+length = 32
+
+[train]
+budget = "6 steps"
+batch = "4 sequences"
+depth_schedule = [[0.5, 1]]
+evaluate_sequences = 8
+"""
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
+    """Run a command: its status, standard output and standard error."""
+
+    def call(*words: object) -> Output:
+        capsys.readouterr()
+        status = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def tiny_run(tiny_recipe: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    assert main(["pretrain", str(tiny_recipe), "--data", str(tiny_data), "--out", str(folder)]) == 0
+    return folder
+
+
+# ---- help -----------------------------------------------------------------------------------------------------------
+
+
+def test_help_names_every_verb(run: Callable[..., Output]) -> None:
+    for words in ((), ("--help",), ("-h",), ("help",)):
+        status, out, err = run(*words)
+        assert (status, out, err) == (0, help_text(), "")
+    assert all(f"\n  {verb} " in help_text() for verb in VERBS)
+    assert max(map(len, help_text().splitlines())) <= 100
+
+
+def test_version(run: Callable[..., Output]) -> None:
+    status, out, _ = run("--version")
+    assert status == 0
+    assert out.startswith("litebert 0.")
+
+
+@pytest.mark.parametrize("verb", [*VERBS, "tokenizer train", "tokenizer inspect"])
+def test_every_verb_helps(verb: str, run: Callable[..., Output]) -> None:
+    status, out, err = run(*verb.split(), "--help")
+    assert (status, err) == (0, "")
+    assert f"litebert {verb}" in out
+
+
+@pytest.mark.parametrize("verb", ["plan", "pretrain"])
+def test_the_help_of_a_recipe_lists_its_fields_and_values(verb: str, run: Callable[..., Output]) -> None:
+    status, out, _ = run(verb, "bert-mini", "--help")
+    assert status == 0
+    for field in ("--encoder.layers", "--masking.rate", "--train.optimizer.name", "--sequences.length"):
+        assert field in out
+    assert "(default: 8)" in out  # its layers
+
+
+def test_help_needs_neither_torch_nor_the_argument_parser() -> None:
+    """In a process of its own, since this one has imported everything."""
+    code = (
+        "import sys; from litebert.cli import main; status = main(['--help']); "
+        "print(status, *sorted({'torch', 'tyro', 'numpy', 'rich', 'pyarrow'} & set(sys.modules)), file=sys.stderr)"
+    )
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "0\n"
+    assert done.stdout == help_text()
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("words", [["recipes"], ["plan", "albert-tiny"], ["pretrain", "--help"]])
+def test_what_trains_nothing_imports_no_torch(words: list[str]) -> None:
+    code = f"import sys; from litebert.cli import main; main({words!r}); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+
+
+# ---- mistakes -------------------------------------------------------------------------------------------------------
+
+
+def one_sentence(output: Output, *parts: str) -> None:
+    """A mistake is told on one line of standard error, with what it is about, and nothing else happens."""
+    status, out, err = output
+    assert status == 2
+    assert out == ""
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1, err
+    assert err.startswith("litebert")
+    for part in parts:
+        assert part in err
+
+
+def test_a_misspelt_verb(run: Callable[..., Output]) -> None:
+    one_sentence(run("pretran", "albert-tiny"), "no verb 'pretran'", "did you mean 'pretrain'?")
+    one_sentence(run("xyzzy"), "choose one of", *VERBS)
+    one_sentence(run("tokenizer", "trian"), "'trian'", "tokenizer train")
+    one_sentence(run("tokenizer"), "tokenizer train", "tokenizer inspect")
+
+
+def test_a_misspelt_recipe(run: Callable[..., Output], tiny_data: Path, tmp_path: Path) -> None:
+    one_sentence(run("plan", "albrt-base"), "'albrt-base'", "did you mean 'albert-base'?")
+    one_sentence(
+        run("pretrain", "albert-tyni", "--data", tiny_data, "--out", tmp_path / "run"), "did you mean 'albert-tiny'?"
+    )
+    one_sentence(run("plan", tmp_path / "nothing.toml"), "nothing.toml", "cannot be read")
+    one_sentence(run("plan", "nothing.py:f"), "nothing.py", "does not exist")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("[encoder]\nlayrs = 3\n", ["encoder.layrs", "did you mean 'layers'?"]),
+        ("[encoder]\nlayers = 'three'\n", ["encoder.layers", "a whole number"]),
+        ("[encoder]\nsharing = 'al'\n", ["encoder.sharing", "'all'"]),
+        ("[train]\nbudget = '5 parsecs'\n", ["train.budget", "5 parsecs", "30m"]),
+        ("[encoder]\nheads = 5\n", ["encoder.heads 5"]),
+        ("encoder = 3\n", ["encoder must be a table"]),
+        ("base = 'albert-tny'\n", ["albert-tny", "did you mean"]),
+        ("[encoder\n", ["not valid TOML", "line 1"]),
+    ],
+)
+def test_mistakes_in_a_recipe_file(text: str, parts: list[str], run: Callable[..., Output], tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(text)
+    one_sentence(run("plan", tmp_path / "mine.toml"), *parts)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("import no_such_module\n", ["mine.py", "no_such_module"]),
+        ("def f(:\n", ["mine.py", "SyntaxError"]),
+        ("def g(): pass\n", ["no function 'f'", "choose one of: g"]),
+        ("def f(): return 1\n", ["mine.py:f returned int"]),
+        ("def f(): return 1 / 0\n", ["mine.py:f", "division by zero"]),
+        ("def f(a): return a\n", ["mine.py:f", "argument"]),
+    ],
+)
+def test_mistakes_in_a_recipe_function(text: str, parts: list[str], run: Callable[..., Output], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    one_sentence(run("plan", f"{tmp_path / 'mine.py'}:f"), *parts)
+
+
+def test_impossible_fields_on_the_command_line(run: Callable[..., Output]) -> None:
+    one_sentence(run("plan", "albert-tiny", "--encoder.heads", "7"), "encoder.heads 7")
+    one_sentence(run("plan", "albert-tiny", "--train.budget", "10 parsecs"), "train.budget", "10 parsecs")
+    one_sentence(run("plan", "albert-tiny", "--encoder.sharing", "none"), "depth_schedule", "encoder.sharing=none")
+    one_sentence(run("plan", "albert-tiny", "--masking.rate", "15"), "masking.rate is 15")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["plan", "albert-tiny", "--encoder.layrs", "3"],
+        ["plan", "albert-tiny", "--encoder.layers", "three"],
+        ["plan", "albert-tiny", "--encoder.sharing", "some"],
+        ["plan"],
+        ["plan", "--jsn", "albert-tiny"],
+        ["recipes", "--jsn"],
+        ["pretrain", "albert-tiny", "--out", "run"],
+        ["evaluate"],
+        ["convert", "a", "b"],
+        ["convert", "a", "b", "--to", "onnx"],
+        ["tokenizer", "train", "--kind", "unigrm"],
+        ["prepare", "--heldout", "some"],
+        ["quickstart", "--bugdet", "1m"],
+    ],
+)
+def test_options_that_are_unknown_missing_or_of_another_kind(words: list[str], run: Callable[..., Output]) -> None:
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert "Traceback" not in err
+    assert "--help" in err
+
+
+def test_folders_that_are_not_there(
+    run: Callable[..., Output], tiny_run: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    gone = tmp_path / "gone"
+    one_sentence(run("pretrain", "albert-tiny", "--data", gone, "--out", tmp_path / "run"), str(gone))
+    one_sentence(run("pretrain", "albert-tiny", "--data", tmp_path, "--out", tmp_path / "run"), "index.json")
+    one_sentence(run("evaluate", gone, "--data", tiny_data), str(gone))
+    one_sentence(run("evaluate", tiny_run, "--data", gone), str(gone))
+    one_sentence(run("evaluate", tiny_data, "--data", tiny_data), "recipe.json", "config.json")
+    one_sentence(run("convert", gone, tmp_path / "out", "--to", "hf"), str(gone))
+    one_sentence(run("prepare", gone, "--tokenizer", gone, "--out", tmp_path / "out"), str(gone))
+    one_sentence(run("tokenizer", "train", gone, "--out", tmp_path / "out"), str(gone))
+    one_sentence(run("tokenizer", "inspect", "--tokenizer", gone), str(gone))
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_that_is_not_text(run: Callable[..., Output], tiny_tokenizer: Path, tmp_path: Path) -> None:
+    (tmp_path / "photo.txt").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
+    (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    (tmp_path / "empty.txt").write_bytes(b"")
+    for name, part in (("photo.txt", "byte"), ("latin.txt", "--encoding"), ("empty.txt", "no text")):
+        one_sentence(run("tokenizer", "train", tmp_path / name, "--out", tmp_path / "out"), name, part)
+        prepare = ("prepare", tmp_path / name, "--tokenizer", tiny_tokenizer, "--out", tmp_path / f"data-{name}")
+        one_sentence(run(*prepare), name, part)
+        assert not (tmp_path / "out").exists()
+        assert not (tmp_path / f"data-{name}" / "index.json").exists()
+
+
+def test_folders_that_cannot_be_written(
+    run: Callable[..., Output],
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    tiny_recipe: Path,
+    tiny_data: Path,
+    tiny_run: Path,
+) -> None:
+    below = tiny_corpus / "below"
+    kept = tiny_corpus.read_bytes()
+    one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", 300, "--out", below), str(below))
+    one_sentence(run("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out", below), str(below))
+    status, _, err = run("pretrain", tiny_recipe, "--data", tiny_data, "--out", below)
+    assert status == 2
+    assert str(below) in err.splitlines()[-1]
+    one_sentence(run("convert", tiny_run, below, "--to", "litebert"), str(below))
+    assert tiny_corpus.read_bytes() == kept
+
+
+def test_values_out_of_range(
+    run: Callable[..., Output], tiny_corpus: Path, tiny_tokenizer: Path, tiny_data: Path, tiny_run: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    prepare = ("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out", out)
+    one_sentence(run(*prepare, "--heldout", "2"), "heldout is 2")
+    one_sentence(run(*prepare, "--language", "english"), "'english'")
+    one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", "5", "--out", out), "vocab")
+    one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", "90000", "--out", out), "vocab")
+    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--sequences", "0"), "sequences is 0")
+    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--length", "3"), "length is 3")
+    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--device", "gpu"), "'gpu'")
+    one_sentence(run("plan", "albert-tiny", "--measure", "--device", "cuda:77"), "cuda:77")
+
+
+def test_another_run_in_the_folder(
+    run: Callable[..., Output], tiny_recipe: Path, tiny_data: Path, tiny_run: Path
+) -> None:
+    words = ("pretrain", tiny_recipe, "--data", tiny_data, "--out", tiny_run)
+    status, _, err = run(*words, "--budget", "7 steps")
+    assert status == 2
+    assert "train.budget is 6 steps there and 7 steps here" in err
+    status, _, err = run(*words, "--train.seed", "5")
+    assert status == 2
+    assert "train.seed is 0 there and 5 here" in err
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    code = "import sys; from litebert.cli import main; sys.exit(main(['recipes', '--json']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+
+
+# ---- points ---------------------------------------------------------------------------------------------------------
+
+
+def test_recipes_fit_a_terminal(run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, _ = run("recipes")
+    assert status == 0
+    lines = out.rstrip().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line.split()[0] for line in lines[2:]] == list(RECIPES)
+
+
+def test_recipes_as_json(run: Callable[..., Output]) -> None:
+    status, out, _ = run("recipes", "--json")
+    assert status == 0
+    found = json.loads(out)
+    assert found.keys() == RECIPES.keys()
+    assert found["albert-xxlarge"]["encoder"]["hidden_size"] == 4096
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_plan_counts_what_is_built(name: str, run: Callable[..., Output]) -> None:
+    import torch
+
+    from litebert.model.pretrainer import Pretrainer
+
+    status, out, _ = run("plan", name, "--json")
+    assert status == 0
+    planned = json.loads(out)
+    with torch.device("meta"):
+        model = Pretrainer(recipe(name))
+    parts = planned["parameters"]
+    assert parts["total"] == sum(p.numel() for p in model.parameters())
+    assert parts["total"] == sum(count for part, count in parts.items() if part != "total")
+    assert planned["encoder_parameters"] == sum(p.numel() for p in model.encoder.parameters())
+    assert planned["flops_per_token"]["backward"] == 2 * planned["flops_per_token"]["forward"] > 0
+    assert planned["memory_bytes"]["total"] > 8 * parts["total"]
+    assert run("plan", name)[0] == 0
+
+
+def test_plan_prints_the_papers_number_only_for_the_papers_model(run: Callable[..., Output]) -> None:
+    _, out, _ = run("plan", "albert-base")
+    assert "The paper prints 12M (ALBERT table 1); exactly 11,683,584" in " ".join(out.split())
+    _, out, _ = run("plan", "albert-base", "--encoder.hidden-size", "384")
+    assert "paper" not in out
+
+
+def test_plan_of_a_changed_recipe(run: Callable[..., Output], tiny_recipe: Path) -> None:
+    def total(*words: object) -> int:
+        status, out, err = run("plan", *words, "--json")
+        assert status == 0, err
+        found: int = json.loads(out)["parameters"]["total"]
+        return found
+
+    base = total("bert-tiny")
+    assert total("bert-tiny", "--encoder.layers", "7") > base
+    assert total("--encoder.layers", "7", "bert-tiny") == total("bert-tiny", "--encoder.layers", "7")
+    assert total(tiny_recipe) < base
+    assert total(tiny_recipe, "--train.depth-schedule", "--encoder.sharing", "none") > total(tiny_recipe)
+
+
+def test_plan_measures(run: Callable[..., Output]) -> None:
+    words = ("plan", "albert-tiny", "--measure", "--device", "cpu", "--train.batch", "2 sequences")
+    words = (*words, "--train.budget", "1000 steps", "--train.evaluate-sequences", "2")
+    status, out, _ = run(*words, "--json")
+    assert status == 0
+    measured = json.loads(out)["measured"]
+    assert measured["steps"] == 1000
+    assert measured["hours"] == pytest.approx(1000 * measured["seconds_per_step"] / 3600)
+    assert measured["tokens_per_second"] == pytest.approx(2 * 64 / measured["seconds_per_step"])
+    assert measured["flops_per_second"] > 1e6
+    assert measured["largest_micro_batch"] > 1
+    assert "CPU cores" in measured["machine"]
+
+
+# ---- the whole way --------------------------------------------------------------------------------------------------
+
+
+def test_from_text_to_a_converted_model(run: Callable[..., Output], tiny_corpus: Path, tmp_path: Path) -> None:
+    tokenizer, data, out = tmp_path / "tokenizer", tmp_path / "data", tmp_path / "run"
+    status, _, err = run("tokenizer", "train", tiny_corpus, "--vocab-size", 300, "--out", tokenizer)
+    assert (status, err) == (0, f"wrote {tokenizer}: unigram, 300 pieces\n")
+
+    status, printed, _ = run("tokenizer", "inspect", tiny_corpus, "--tokenizer", tokenizer, "--json")
+    assert status == 0
+    assert json.loads(printed)["unknown_pieces"] == 0
+    status, printed, _ = run("tokenizer", "inspect", tiny_corpus, "--tokenizer", tokenizer)
+    assert status == 0
+    assert "pieces per word" in printed
+
+    prepare = ("prepare", tiny_corpus, "--tokenizer", tokenizer, "--out", data, "--heldout", 0.1)
+    status, _, err = run(*prepare, "--processes", 1)
+    assert status == 0
+    assert "train: 183 documents" in err
+    assert "unigram entropy" in err
+    index = (data / "index.json").read_bytes()
+    assert run(*prepare)[0] == 0
+    assert (data / "index.json").read_bytes() == index
+
+    (tmp_path / "mine.toml").write_text(TINY + '\n[train.optimizer]\nname = "lamb"\n')
+    recipe_words = ("--encoder.norm", "post", "--encoder.feedforward", "plain", "--encoder.positions", "learned")
+    pretrain = ("pretrain", tmp_path / "mine.toml", "--data", data, "--out", out, *recipe_words, "--encoder.bias")
+    status, printed, err = run(*pretrain, "--json")
+    assert status == 0, err
+    report = json.loads(printed)
+    assert report["steps"] == 6
+    assert report["run"] == str(out)
+    assert {"mlm_accuracy", "sop_accuracy"} <= report["heldout"].keys()
+    assert "Traceback" not in err
+    status, printed, err = run(*pretrain)
+    assert status == 0
+    assert "continuing from step 6 of 6" in err
+    assert "MLM accuracy" in printed
+
+    status, printed, _ = run("evaluate", out, "--data", data, "--json")
+    assert status == 0
+    scores = json.loads(printed)
+    assert {"mlm_loss", "sop_accuracy", "nsp_accuracy", "nsp_majority"} <= scores.keys()
+    status, printed, _ = run("evaluate", out, "--data", data)
+    assert status == 0
+    for part in ("MLM perplexity", "SOP accuracy", "NSP accuracy", "majority", "most frequent piece"):
+        assert part in printed
+
+    status, _, err = run("convert", out, tmp_path / "hf", "--to", "hf")
+    assert status == 0
+    assert err.splitlines()[-1] == f"wrote {tmp_path / 'hf'}"
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["model_type"] == "albert"
+    status, printed, _ = run("evaluate", tmp_path / "hf", "--data", data, "--length", 32, "--json")
+    assert status == 0
+    assert json.loads(printed)["mlm_loss"] == pytest.approx(scores["mlm_loss"], rel=1e-2)
+    assert run("convert", tmp_path / "hf", tmp_path / "back", "--to", "litebert")[0] == 0
+    one_sentence(run("convert", out, tmp_path / "hf", "--to", "hf"), "exists already")
+
+
+def test_a_recipe_in_json_and_one_in_python(run: Callable[..., Output], tmp_path: Path) -> None:
+    (tmp_path / "mine.json").write_text('{"base": "albert-tiny", "encoder": {"layers": 5}}')
+    (tmp_path / "mine.py").write_text(
+        "from litebert.config import replace\nfrom litebert.recipes import albert_tiny\n\n\n"
+        "def deeper():\n    base = albert_tiny()\n    return replace(base, encoder=replace(base.encoder, layers=9))\n"
+    )
+    for name in (tmp_path / "mine.json", f"{tmp_path / 'mine.py'}:deeper"):
+        status, out, err = run("plan", name, "--json")
+        assert status == 0, err
+        assert json.loads(out)["parameters"]["total"] == 730_242
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def test_tables_keep_names_whole_and_fold_what_is_long(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    table(("name", "count", "what"), [("a-long-name-1", "1,000", "word " * 12), ("b", "7", "[bold]x[/bold]")])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 40
+    assert sum("a-long-name-1" in line for line in lines) == 1
+    assert " ".join(lines).count("word") == 12
+    assert "[bold]x[/bold]" in lines[-2]
+
+
+def test_the_documented_entry_point_exists() -> None:
+    script = Path(sys.executable).with_name("litebert")
+    if not script.exists():
+        pytest.skip("litebert is not installed as a script")
+    done = subprocess.run(
+        [script, "plan", "albert-tny"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}, check=False
+    )
+    one_sentence((done.returncode, done.stdout, done.stderr), "did you mean 'albert-tiny'?")
