@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 
@@ -50,6 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] not in VERBS:
         sys.stderr.write(f"litebert: no verb '{words[0]}'; {nearest(words[0], VERBS)}\n")
         return 2
+    # Worker threads that wait must sleep, not spin: beside any other busy program, spinning makes a step five times
+    # as long (docs/decisions.md). Read by OpenMP when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     module, function = VERBS[words[0]][0].split(":")
     verb: Callable[[list[str]], int] = getattr(importlib.import_module(module), function)
     try:

@@ -335,6 +335,22 @@ def test_a_signal_saves_and_leaves_and_the_same_call_continues(
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
 
+def test_a_row_of_several_steps_is_the_same_when_cut_in_between(tiny_data: Path, tmp_path: Path) -> None:
+    def train(folder: str, **changes: Any) -> Outcome:
+        loop = loop_of(config(), tiny_data, tmp_path / folder, **changes)
+        loop.log_every = 4  # as in runs of 800 steps
+        outcome = loop.run()
+        loop.log.close()
+        return outcome
+
+    train("whole")
+    assert train("cut", on_step=ask_to_leave(signal.SIGTERM, at=6)).step == 6
+    assert train("cut").finished
+    assert result(tmp_path / "cut") == result(tmp_path / "whole")
+    rows = [row for row in metrics.read(tmp_path / "cut" / "metrics.jsonl") if row["kind"] == "train"]
+    assert [row["step"] for row in rows] == [4, 8, 12]
+
+
 def test_what_remarks_keep_in_mind_survives_an_interruption(tiny_data: Path, tmp_path: Path) -> None:
     loop = loop_of(config(), tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=5))
     loop.work.memory["plateau_rows"] = 7

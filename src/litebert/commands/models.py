@@ -142,7 +142,10 @@ class QuickstartArguments:
     text: tuple[str, ...] = ("python-docs",)
     """Sources of text, as in litebert prepare."""
     language: str = "en"
-    budget: str = "5m"
+    """For sentence boundaries, as in litebert prepare."""
+    vocab_size: int = 8192
+    """Pieces of the tokenizer; a small text allows fewer."""
+    budget: str = "6m"
     """For pretraining."""
 
 
@@ -153,6 +156,12 @@ def quickstart(words: list[str]) -> int:
 
     with training_progress() as on_step:
         return run(
-            arguments.out, arguments.text, language=arguments.language, budget=arguments.budget,
-            say=say, show=table, on_step=on_step,
-        )  # fmt: skip
+            arguments.out,
+            arguments.text,
+            language=arguments.language,
+            vocab_size=arguments.vocab_size,
+            budget=arguments.budget,
+            say=say,
+            show=table,
+            on_step=on_step,
+        )

@@ -57,7 +57,7 @@ def _decompressed(raw: IO[bytes], suffix: str) -> Iterator[bytes]:
     if suffix == ".zst":
         yield from _zstd(raw)
         return
-    stream: IO[bytes] = raw
+    stream: IO[bytes] | gzip.GzipFile | lzma.LZMAFile = raw
     if suffix == ".gz":
         stream = gzip.GzipFile(fileobj=raw)
     elif suffix == ".xz":
@@ -170,8 +170,11 @@ def jsonl(rows: Iterable[str], name: str, field: str) -> Iterator[tuple[str, int
 def table(rows: Iterable[str], name: str, field: str, delimiter: str) -> Iterator[tuple[str, int]]:
     """(text, line number) of each row of a CSV file with a header; a TSV file has no quoting."""
     csv.field_size_limit(2**31 - 1)
-    quoting = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
-    reader = csv.reader((line + "\n" for line in rows), delimiter=delimiter, quoting=quoting, strict=True)
+    lines = (line + "\n" for line in rows)
+    if delimiter == "\t":
+        reader = csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         header = next(reader, [])
         if field not in header:

@@ -13,6 +13,8 @@ import importlib.metadata
 import re
 import sysconfig
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 
 MAX_CHARACTERS = 40_000_000
@@ -120,10 +122,9 @@ def _sentences_only(lines: list[str]) -> Iterator[str]:
 
 
 def _modules() -> Iterator[tuple[str, Iterator[str]]]:
-    try:
-        from pydoc_data.topics import topics
-    except ImportError:  # some distributions ship Python without it
-        topics = {}
+    topics: dict[str, str] = {}
+    with suppress(ImportError):  # some distributions ship Python without it
+        topics = import_module("pydoc_data.topics").topics
     for topic in sorted(topics):
         yield f"pydoc_data.topics['{topic}']", iter([topics[topic]])
     stdlib = Path(sysconfig.get_path("stdlib"))

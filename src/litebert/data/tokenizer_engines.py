@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import sentencepiece
 import tokenizers
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import Unigram, WordPiece

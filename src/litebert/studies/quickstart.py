@@ -31,6 +31,7 @@ from litebert.train.measure import measure, synthetic_batch
 from litebert.train.pretrain import Run, pretrain, read_json
 
 RECIPE, TWIN = "albert-tiny", "bert-tiny"
+MEASURE_SECONDS = 6.0
 
 Show = Callable[..., None]
 
@@ -40,7 +41,8 @@ def quickstart(
     text: Sequence[str] = ("python-docs",),
     *,
     language: str = "en",
-    budget: str = "5m",
+    vocab_size: int = 8192,
+    budget: str = "6m",
     say: Say,
     show: Show,
     on_step: Callable[[Loop[Batch]], None] | None = None,
@@ -49,10 +51,10 @@ def quickstart(
     folder, began = Path(out), time.monotonic()
     config = recipe(RECIPE)
 
-    say(f"1/5  tokenizer: {config.encoder.vocab_size} unigram pieces")
+    say(f"1/5  tokenizer: {vocab_size} unigram pieces")
     if not (folder / "tokenizer" / "tokenizer.json").exists():
         texts = (document.text for document in documents(text))
-        train_tokenizer(texts, kind="unigram", vocab_size=config.encoder.vocab_size).save(folder / "tokenizer")
+        train_tokenizer(texts, kind="unigram", vocab_size=vocab_size).save(folder / "tokenizer")
 
     say(f"2/5  {', '.join(text)} to token shards")
     shards = prepare(text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05)
@@ -103,7 +105,7 @@ def compare(configs: Sequence[Config]) -> report.Table:
     for config in configs:
         parts = cost.parameters(config.encoder)
         flat = replace(config, train=replace(config.train, depth_schedule=()))
-        rate = measure(flat, machine)
+        rate = measure(flat, machine, MEASURE_SECONDS)
         tokens = config.batch_sequences * config.sequences.length
         rows.append((
             config.name,
