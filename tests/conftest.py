@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,6 +51,20 @@ def tiny_data(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.
     folder = tmp_path_factory.mktemp("data") / "data"
     prepare([str(tiny_corpus)], folder, tokenizer=tiny_tokenizer, heldout=0.1, processes=1, progress=False)
     return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command line in this process: its status, standard output and standard error."""
+    from litebert.cli import main
+
+    def call(*words: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = main([str(word) for word in words])
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
+
+    return call
 
 
 def made_up_documents(count: int, seed: int = 0, topic_words: int = 30) -> list[str]:

@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 
 from litebert.cli import VERBS, help_text, main
-from litebert.commands.console import table
-from litebert.recipes import RECIPES, recipe
 
 Output = tuple[int, str, str]
 
@@ -38,19 +36,6 @@ batch = "4 sequences"
 depth_schedule = [[0.5, 1]]
 evaluate_sequences = 8
 """
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Output]:
-    """Run a command: its status, standard output and standard error."""
-
-    def call(*words: object) -> Output:
-        capsys.readouterr()
-        status = main([str(word) for word in words])
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return call
 
 
 @pytest.fixture(scope="module")
@@ -302,81 +287,6 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         assert process.stderr.read() == ""
 
 
-# ---- points ---------------------------------------------------------------------------------------------------------
-
-
-def test_recipes_fit_a_terminal(run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    status, out, _ = run("recipes")
-    assert status == 0
-    lines = out.rstrip().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert [line.split()[0] for line in lines[2:]] == list(RECIPES)
-
-
-def test_recipes_as_json(run: Callable[..., Output]) -> None:
-    status, out, _ = run("recipes", "--json")
-    assert status == 0
-    found = json.loads(out)
-    assert found.keys() == RECIPES.keys()
-    assert found["albert-xxlarge"]["encoder"]["hidden_size"] == 4096
-
-
-@pytest.mark.parametrize("name", RECIPES)
-def test_plan_counts_what_is_built(name: str, run: Callable[..., Output]) -> None:
-    import torch
-
-    from litebert.model.pretrainer import Pretrainer
-
-    status, out, _ = run("plan", name, "--json")
-    assert status == 0
-    planned = json.loads(out)
-    with torch.device("meta"):
-        model = Pretrainer(recipe(name))
-    parts = planned["parameters"]
-    assert parts["total"] == sum(p.numel() for p in model.parameters())
-    assert parts["total"] == sum(count for part, count in parts.items() if part != "total")
-    assert planned["encoder_parameters"] == sum(p.numel() for p in model.encoder.parameters())
-    assert planned["flops_per_token"]["backward"] == 2 * planned["flops_per_token"]["forward"] > 0
-    assert planned["memory_bytes"]["total"] > 8 * parts["total"]
-    assert run("plan", name)[0] == 0
-
-
-def test_plan_prints_the_papers_number_only_for_the_papers_model(run: Callable[..., Output]) -> None:
-    _, out, _ = run("plan", "albert-base")
-    assert "The paper prints 12M (ALBERT table 1); exactly 11,683,584" in " ".join(out.split())
-    _, out, _ = run("plan", "albert-base", "--encoder.hidden-size", "384")
-    assert "paper" not in out
-
-
-def test_plan_of_a_changed_recipe(run: Callable[..., Output], tiny_recipe: Path) -> None:
-    def total(*words: object) -> int:
-        status, out, err = run("plan", *words, "--json")
-        assert status == 0, err
-        found: int = json.loads(out)["parameters"]["total"]
-        return found
-
-    base = total("bert-tiny")
-    assert total("bert-tiny", "--encoder.layers", "7") > base
-    assert total("--encoder.layers", "7", "bert-tiny") == total("bert-tiny", "--encoder.layers", "7")
-    assert total(tiny_recipe) < base
-    assert total(tiny_recipe, "--train.depth-schedule", "--encoder.sharing", "none") > total(tiny_recipe)
-
-
-def test_plan_measures(run: Callable[..., Output]) -> None:
-    words = ("plan", "albert-tiny", "--measure", "--device", "cpu", "--train.batch", "2 sequences")
-    words = (*words, "--train.budget", "1000 steps", "--train.evaluate-sequences", "2")
-    status, out, _ = run(*words, "--json")
-    assert status == 0
-    measured = json.loads(out)["measured"]
-    assert measured["steps"] == 1000
-    assert measured["hours"] == pytest.approx(1000 * measured["seconds_per_step"] / 3600)
-    assert measured["tokens_per_second"] == pytest.approx(2 * 64 / measured["seconds_per_step"])
-    assert measured["flops_per_second"] > 1e6
-    assert measured["largest_micro_batch"] > 1
-    assert "CPU cores" in measured["machine"]
-
-
 # ---- the whole way --------------------------------------------------------------------------------------------------
 
 
@@ -434,33 +344,6 @@ def test_from_text_to_a_converted_model(run: Callable[..., Output], tiny_corpus:
     assert json.loads(printed)["mlm_loss"] == pytest.approx(scores["mlm_loss"], rel=1e-2)
     assert run("convert", tmp_path / "hf", tmp_path / "back", "--to", "litebert")[0] == 0
     one_sentence(run("convert", out, tmp_path / "hf", "--to", "hf"), "exists already")
-
-
-def test_a_recipe_in_json_and_one_in_python(run: Callable[..., Output], tmp_path: Path) -> None:
-    (tmp_path / "mine.json").write_text('{"base": "albert-tiny", "encoder": {"layers": 5}}')
-    (tmp_path / "mine.py").write_text(
-        "from litebert.config import replace\nfrom litebert.recipes import albert_tiny\n\n\n"
-        "def deeper():\n    base = albert_tiny()\n    return replace(base, encoder=replace(base.encoder, layers=9))\n"
-    )
-    for name in (tmp_path / "mine.json", f"{tmp_path / 'mine.py'}:deeper"):
-        status, out, err = run("plan", name, "--json")
-        assert status == 0, err
-        assert json.loads(out)["parameters"]["total"] == 730_242
-
-
-# ---- tables ---------------------------------------------------------------------------------------------------------
-
-
-def test_tables_keep_names_whole_and_fold_what_is_long(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    table(("name", "count", "what"), [("a-long-name-1", "1,000", "word " * 12), ("b", "7", "[bold]x[/bold]")])
-    lines = capsys.readouterr().out.splitlines()
-    assert max(map(len, lines)) <= 40
-    assert sum("a-long-name-1" in line for line in lines) == 1
-    assert " ".join(lines).count("word") == 12
-    assert "[bold]x[/bold]" in lines[-2]
 
 
 def test_the_documented_entry_point_exists() -> None:
