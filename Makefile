@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow lint check format docs bench clean
+.PHONY: help setup quickstart test test-slow golden lint check format docs bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ test: $(VENV)/.dev  ## the tests, without the slow ones
 
 test-slow: $(VENV)/.dev  ## the tests that take minutes each
 	$(BIN)/python -m pytest -m slow
+
+golden: $(VENV)/.dev  ## the golden runs, bit for bit against a parent commit: make golden BASE=HEAD~1
+	$(BIN)/python tests/golden/compare.py --base $(or $(BASE),HEAD~1)
 
 lint: $(VENV)/.dev  ## format, lint, types and generated docs, changing nothing
 	$(BIN)/ruff format --check .

@@ -18,7 +18,6 @@ Symbols of the papers: H hidden size, E embedding size, V vocabulary size, L lay
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from dataclasses import replace as replace  # re-exported: a variant is `replace(recipe, ...)`
@@ -190,7 +189,7 @@ class OptimizerConfig:
     weight_decay: float = 0.01
     """Decoupled; norms and biases are left out."""
     bias_correction: bool = True
-    """Of Adam's moments; LAMB and the TensorFlow AdamW have none."""
+    """Of AdamW's moments; the TensorFlow AdamW has none, and LAMB never has."""
     muon_learning_rate: float = 0.02
     """Peak rate of Muon on the matrices of the attention and feed-forward blocks."""
     muon_momentum: float = 0.95
@@ -278,7 +277,7 @@ class Config:
     """One complete point of the space."""
 
     name: str
-    """The recipe it came from, for people; nothing in the program reads it."""
+    """The recipe it came from, for people; no result depends on it."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
@@ -317,7 +316,7 @@ class Config:
             _require(
                 self.encoder.groups <= min(depths) and depths == sorted(depths) and depths[-1] <= self.encoder.layers,
                 f"train.depth_schedule depths {depths} must rise from encoder.groups ({self.encoder.groups}) "
-                f"to encoder.layers ({self.encoder.layers})",
+                f"to encoder.layers ({self.encoder.layers}); give other depths, or none: --train.depth-schedule",
             )
 
     @property
@@ -329,10 +328,9 @@ class Config:
         return int(amount.value)
 
     @property
-    def micro_batches(self) -> int:
-        """Forward passes per optimizer step."""
-        micro = self.train.micro_batch or self.batch_sequences
-        return math.ceil(self.batch_sequences / micro)
+    def micro_sequences(self) -> int:
+        """Sequences per forward pass."""
+        return min(self.train.micro_batch or self.batch_sequences, self.batch_sequences)
 
 
 # ---- to and from JSON ----------------------------------------------------------------------------------------------

@@ -116,7 +116,7 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     branches = 2 if shape.feedforward == "gated" else 1
     rotated = 2 * hidden if shape.positions == "rotary" else 0
     per_layer = width * (6 * hidden + rotated + 2 * branches * inner) + 4 * 2 * hidden
-    sequences = micro_batch or config.train.micro_batch or config.batch_sequences
+    sequences = micro_batch or config.micro_sequences
     tokens = sequences * config.sequences.length
     logits = config.masking.rate * (4 + 4 + width) * shape.vocab_size if "mlm" in config.objectives else 0.0
     activations = tokens * (shape.layers * per_layer + logits + 12 * shape.embedding_size)

@@ -171,7 +171,7 @@ def bert_xlarge() -> Config:
 # ---- small ones, in minutes ----------------------------------------------------------------------------------------
 
 
-def _small(name: str, hidden: int, embedding: int, layers: int, length: int) -> Config:
+def _small(name: str, hidden: int, embedding: int, layers: int, length: int, budget: str) -> Config:
     """The block that learns fastest here: pre-norm, gated, rotary, without biases; Muon; depth that grows."""
     return Config(
         name=name,
@@ -194,7 +194,7 @@ def _small(name: str, hidden: int, embedding: int, layers: int, length: int) -> 
         masking=MaskingConfig(unit="word", span="ngram", max_span=3, copies=0),
         objectives=("mlm", "sop"),
         train=TrainConfig(
-            budget="5m",
+            budget=budget,
             batch="64 sequences",
             save_every="1m",
             optimizer=OptimizerConfig(
@@ -219,7 +219,7 @@ def albert_tiny() -> Config:
 
     litebert pretrain albert-tiny --data D --out R --budget 5m
     """
-    return _small("albert-tiny", hidden=128, embedding=64, layers=6, length=64)
+    return _small("albert-tiny", hidden=128, embedding=64, layers=6, length=64, budget="5m")
 
 
 def albert_mini() -> Config:
@@ -227,7 +227,7 @@ def albert_mini() -> Config:
 
     litebert pretrain albert-mini --data D --out R --budget 1h
     """
-    return _small("albert-mini", hidden=256, embedding=128, layers=8, length=128)
+    return _small("albert-mini", hidden=256, embedding=128, layers=8, length=128, budget="1h")
 
 
 def bert_tiny() -> Config:
@@ -261,7 +261,7 @@ PUBLISHED: dict[str, tuple[str, str]] = {
 """Parameters as the papers print them, and where."""
 
 
-def recipe(name: str) -> Config:
+def recipe(name: str, seen: tuple[Path, ...] = ()) -> Config:
     """The config a name stands for: a recipe, a TOML or JSON file, or `file.py:function`.
 
     A file gives every field it wants to set; `base = "RECIPE"` at its top starts from a recipe.
@@ -275,7 +275,7 @@ def recipe(name: str) -> Config:
     if path.endswith(".py"):
         return _from_python(Path(path), function)
     if path.endswith((".toml", ".json")):
-        return _from_file(Path(name))
+        return _from_file(Path(name), seen)
     raise ConfigError(f"no recipe is called '{name}'; {nearest(name, RECIPES)}")
 
 
@@ -284,7 +284,9 @@ def names_recipe(word: str) -> bool:
     return word in RECIPES or word.endswith((".toml", ".json")) or ".py:" in word
 
 
-def _from_file(path: Path) -> Config:
+def _from_file(path: Path, seen: tuple[Path, ...]) -> Config:
+    if path.resolve() in seen:
+        raise ConfigError(f"recipe file {path} is its own base; base it on a recipe's name or another file")
     try:
         text = path.read_text(encoding="utf-8")
         data: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
@@ -294,7 +296,11 @@ def _from_file(path: Path) -> Config:
         raise ConfigError(f"recipe file {path} is not valid {path.suffix[1:].upper()}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"recipe file {path} must hold a table of fields")
-    base = recipe(str(data.pop("base"))) if "base" in data else Config(name=path.stem)
+    base = Config(name=path.stem)
+    if "base" in data:
+        name = str(data.pop("base"))
+        beside = path.parent / name.partition(":")[0]  # files are named as seen from this one
+        base = recipe(str(path.parent / name) if beside.is_file() else name, (*seen, path.resolve()))
     data.setdefault("name", path.stem)
     try:
         return from_dict(Config, data, base=base)

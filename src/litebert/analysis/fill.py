@@ -22,11 +22,6 @@ class Guess:
     answer: str
     guesses: tuple[tuple[str, float], ...]
 
-    @property
-    def right(self) -> bool:
-        """Whether the first guess is the answer."""
-        return self.guesses[0][0] == self.answer
-
 
 @torch.no_grad()
 def fill(model: Pretrainer, tokenizer: Tokenizer, ids: list[int], position: int, best: int = 3) -> Guess:

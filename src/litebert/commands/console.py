@@ -34,6 +34,7 @@ ModelPath = Annotated[
     tyro.conf.Positional[str],
     tyro.conf.arg(metavar="MODEL", help="A run folder, a litebert model folder or a Hugging Face folder."),
 ]
+_SWITCHES = ("--measure", "--json", "--tensorboard", "--help")
 _FLAGS = (tyro.conf.FlagCreatePairsOff,)  # for verbs; a recipe's fields need --no-X as well, for variants
 
 
@@ -45,7 +46,9 @@ def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
 
 def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, Config]:
     """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`."""
-    place = next((i for i, word in enumerate(words) if recipes.names_recipe(word)), 0)
+    # An option's value may look like a recipe too, so a word right after an option that takes one is passed over.
+    values = {i + 1 for i, word in enumerate(words) if word.startswith("--") and word not in _SWITCHES}
+    place = next((i for i, word in enumerate(words) if i not in values and recipes.names_recipe(word)), 0)
     words = [*words[place : place + 1], *words[:place], *words[place + 1 :]]  # options may come before it
     if "-h" in words or "--help" in words:
         name = words[0] if recipes.names_recipe(words[0]) else "albert-tiny"

@@ -145,7 +145,7 @@ class QuickstartArguments:
     """For sentence boundaries, as in litebert prepare."""
     vocab_size: int = 8192
     """Pieces of the tokenizer; a small text allows fewer."""
-    budget: str = "6m"
+    budget: str = "8m"
     """For pretraining."""
 
 

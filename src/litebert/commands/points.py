@@ -8,7 +8,8 @@ from typing import Any
 from litebert import cost
 from litebert import recipes as points
 from litebert.commands.console import Json, RecipeName, parse, parse_with_recipe, print_json, show, table
-from litebert.config import Config, to_dict
+from litebert.config import Config, replace, to_dict
+from litebert.errors import ConfigError
 
 
 @dataclass
@@ -105,11 +106,16 @@ def plan(words: list[str]) -> int:
     return 0
 
 
+def _published(config: Config) -> tuple[str, str] | None:
+    """What the papers print for this very encoder."""
+    shapes = {name: points.RECIPES[name]().encoder for name in points.PUBLISHED}
+    return next((points.PUBLISHED[name] for name, shape in shapes.items() if shape == config.encoder), None)
+
+
 def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
     parts = cost.parameters(config.encoder, config.objectives)
     encoder = cost.encoder_parameters(config.encoder)
-    published = points.PUBLISHED.get(config.name)
-    unchanged = config.name in points.RECIPES and points.RECIPES[config.name]().encoder == config.encoder
+    published = _published(config)
     memory = cost.memory(config)
     forward = cost.forward_flops(config)
     data: dict[str, Any] = {
@@ -117,9 +123,9 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "parameters": {**parts, "total": sum(parts.values())},
         "encoder_parameters": sum(encoder.values()),
         "encoder_parameters_without_pooler": sum(encoder.values()) - encoder["pooler"],
-        "published": {"parameters": published[0], "source": published[1]} if published and unchanged else None,
+        "published": {"parameters": published[0], "source": published[1]} if published else None,
         "flops_per_token": {"forward": forward, "backward": 2 * forward},
-        "micro_batch": config.train.micro_batch or config.batch_sequences,
+        "micro_batch": config.micro_sequences,
         "memory_bytes": {**vars(memory), "total": memory.total},
     }
     if measured:
@@ -127,7 +133,13 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         from litebert.train.measure import largest_micro_batch, measure, steps_for
 
         machine = devices.choose(config.train.precision, device)
-        rate = measure(config, machine)
+        largest = largest_micro_batch(config, machine)
+        if largest == 0:
+            raise ConfigError(
+                f"{config.name} does not fit in the free memory of this machine, even one sequence at a time"
+            )
+        fitting = replace(config, train=replace(config.train, micro_batch=min(config.micro_sequences, largest)))
+        rate = measure(fitting, machine)
         steps = steps_for(config, rate)
         tokens = config.batch_sequences * config.sequences.length
         full_depth = rate.step_seconds[-1][1]
@@ -138,6 +150,6 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
             "flops_per_second": 3 * forward * tokens / full_depth,
             "steps": steps,
             "hours": steps * rate.mean_step_seconds / 3600,
-            "largest_micro_batch": largest_micro_batch(config, machine),
+            "largest_micro_batch": largest,
         }
     return data

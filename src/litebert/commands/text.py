@@ -110,6 +110,7 @@ class PrepareArguments(Text):
     """Share of the documents kept for evaluation."""
     processes: int = 0
     """0 takes one per core."""
+    json: Json = False
 
 
 def prepare(words: list[str]) -> int:
@@ -128,7 +129,16 @@ def prepare(words: list[str]) -> int:
         heldout=arguments.heldout,
         processes=arguments.processes,
     )
-    for name, part in (("train", shards.train), ("held out", shards.heldout)):
-        say(f"{name}: {part.documents:,} documents, {part.sentences:,} sentences, {part.tokens:,} tokens")
+    parts = {"train": shards.train, "heldout": shards.heldout}
+    counts = {
+        name: {"documents": part.documents, "sentences": part.sentences, "tokens": part.tokens}
+        for name, part in parts.items()
+    }
+    if arguments.json:
+        print_json({**counts, "read": shards.index["documents"], "unigram_entropy": shards.unigram_entropy})
+        return 0
+    rows = [(name, *(f"{count:,}" for count in part.values())) for name, part in counts.items()]
+    table(("split", "documents", "sentences", "tokens"), rows)
+    say(f"{shards.index['documents']['duplicates']:,} exact duplicate documents dropped")
     say(f"unigram entropy {shards.unigram_entropy:.2f} nats: the loss of a model that knows only piece frequencies")
     return 0

@@ -41,9 +41,10 @@ class Journal:
         try:
             self._lock()
             lines = list(self._whole_lines())
-            if lines:
+            if len(lines) > 1:
                 check_same(folder, lines[0], header)
-            else:
+            else:  # nothing is finished yet, so a corrected command may start afresh
+                self._file.truncate(0)
                 self._write(header)
         except BaseException:
             self._file.close()

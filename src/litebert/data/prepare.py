@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import secrets
 import shutil
 import sys
 import time
@@ -97,6 +98,7 @@ def prepare(
                 with _progress(meter, sys.stderr.isatty() if progress is None else progress) as watched:
                     _build(folder, journal, header, watched(texts), processes or _cores())
                 journal.remove()
+        (folder / Journal.NAME).unlink(missing_ok=True)  # of a run killed between its index and here
     except OSError as error:
         reason = f"cannot be written ({error.strerror or error})"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -112,15 +114,19 @@ def _cores() -> int:
 
 
 def _files_digest(names: Sequence[str]) -> str:
-    """Changes when a source file appears, goes, or changes size."""
+    """Changes when a source file appears, goes, or changes in size or time; standard input is never the same."""
     digest = hashlib.sha256()
     for name in names:
-        digest.update(f"{name}\0{Path(name).stat().st_size if Path(name).is_file() else ''}\0".encode())
+        path = Path(name)
+        state = f"{path.stat().st_size} {path.stat().st_mtime_ns}" if path.is_file() else sys.version
+        digest.update(f"{name}\0{secrets.token_hex() if name == '-' else state}\0".encode())
     return digest.hexdigest()
 
 
 def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     place = folder / disk.TOKENIZER
+    if place.exists() and Tokenizer.load(place).fingerprint != tokenizer.fingerprint:
+        shutil.rmtree(place)  # of a command that was corrected before it finished a shard
     if not place.exists():
         aside = folder / (disk.TOKENIZER + ".tmp")
         shutil.rmtree(aside, ignore_errors=True)

@@ -5,6 +5,7 @@ Every step is the same function the command line calls, and every step continues
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from litebert.data.corpus import documents
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.data.tokenizer import Tokenizer, train_tokenizer
+from litebert.errors import ConfigError
 from litebert.interop import load
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes import recipe
@@ -42,7 +44,7 @@ def quickstart(
     *,
     language: str = "en",
     vocab_size: int = 8192,
-    budget: str = "6m",
+    budget: str = "8m",
     say: Say,
     show: Show,
     on_step: Callable[[Loop[Batch]], None] | None = None,
@@ -52,9 +54,7 @@ def quickstart(
     config = recipe(RECIPE)
 
     say(f"1/5  tokenizer: {vocab_size} unigram pieces")
-    if not (folder / "tokenizer" / "tokenizer.json").exists():
-        texts = (document.text for document in documents(text))
-        train_tokenizer(texts, kind="unigram", vocab_size=vocab_size).save(folder / "tokenizer")
+    _tokenizer(folder, text, vocab_size)
 
     say(f"2/5  {', '.join(text)} to token shards")
     shards = prepare(text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05)
@@ -83,23 +83,28 @@ def quickstart(
     say(f"{path} holds the curves. Done in {(time.monotonic() - began) / 60:.1f} minutes. Next:\n")
     say(f"  litebert plan {RECIPE} --measure")
     say(f"  litebert prepare YOUR_FOLDER --tokenizer {folder / 'tokenizer'} --out your-data")
-    say(f"  litebert convert {run.folder} albert-for-transformers --to hf" if _expressible(run.config) else
-        f"  litebert pretrain {RECIPE} --data {folder / 'data'} --out longer --budget 1h")  # fmt: skip
+    say(f"  litebert pretrain {RECIPE} --data {folder / 'data'} --out longer --budget 1h")
     return 0
-
-
-def _expressible(config: Config) -> bool:
-    """Whether `transformers` has a class that computes this encoder."""
-    shape = config.encoder
-    return shape.norm == "post" and shape.feedforward == "plain" and shape.positions == "learned" and shape.bias
 
 
 def _sized(config: Config, tokenizer: Tokenizer) -> EncoderConfig:
     return replace(config.encoder, vocab_size=tokenizer.vocab_size)
 
 
+def _tokenizer(folder: Path, text: Sequence[str], vocab_size: int) -> None:
+    """Train it unless it is there; it appears whole or not at all."""
+    place = folder / "tokenizer"
+    if not place.exists():
+        texts = (document.text for document in documents(text))
+        aside = folder / "tokenizer.tmp"
+        train_tokenizer(texts, kind="unigram", vocab_size=vocab_size).save(aside)
+        os.replace(aside, place)
+    elif (size := Tokenizer.load(place).vocab_size) != vocab_size:
+        raise ConfigError(f"{place} has {size} pieces and --vocab-size asks for {vocab_size}; give another --out")
+
+
 def compare(configs: Sequence[Config]) -> report.Table:
-    """Parameters and measured speed of configs, one row each; all of them at the first one's batch and full depth."""
+    """Parameters and measured speed of configs, one row each, at its own batch and full depth."""
     machine = devices.choose("auto")
     rows = []
     for config in configs:

@@ -97,7 +97,7 @@ def evaluate(
     """
     if sequences < 1:
         raise ConfigError(f"sequences is {sequences}; it must be at least 1")
-    loaded, shards = load(model), Shards.open(data)
+    loaded, shards = load(model), Shards.open(data, verify=True)
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(f"{model} holds a fine-tuned model; evaluate scores pretraining objectives")
     if set(loaded.untrained) >= set(loaded.model.objectives):
@@ -147,11 +147,12 @@ def _sentence_scores(model: Pretrainer, parts: Sequence[Batch], device: Device, 
     head = next(module for module in model.objectives.values() if isinstance(module, SentenceOrder))
     total, count, correct = _sum_losses(model, parts, device, head)
     accuracy = correct / count
+    smoothed = (correct + 1) / (count + 2)  # so that a perfect score on three pairs is not called certain
     return {
         f"{task}_loss": total / count,
         f"{task}_accuracy": accuracy,
         f"{task}_majority": max(ones, labelled - ones) / labelled,
-        f"{task}_standard_error": math.sqrt(accuracy * (1 - accuracy) / count),
+        f"{task}_standard_error": math.sqrt(smoothed * (1 - smoothed) / count),
         f"{task}_pairs": float(labelled),
     }
 

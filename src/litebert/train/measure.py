@@ -63,7 +63,7 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
     torch.manual_seed(0)
     model = Pretrainer(config).to(device.device)
     optimizers = Optimizers(model.named_parameters(), config.train.optimizer)
-    sequences = min(config.train.micro_batch or config.batch_sequences, config.batch_sequences)
+    sequences = config.micro_sequences
     batch = synthetic_batch(config, sequences).to(device.device)
     scale = config.batch_sequences / sequences
     timed = []

@@ -41,6 +41,12 @@ PLATEAU_ROWS = 40
 PLATEAU_STEPS = 300
 
 
+_START = ("tokenizer", "recipe.json", "checkpoints")
+"""What a run that was killed before its run.json leaves, beside hidden files."""
+_FREE = ("name", "train.save_every", "train.keep_checkpoints")
+"""Fields that may change between calls, for they change no weight."""
+
+
 @dataclass(frozen=True)
 class Run:
     """A pretraining run as it stands in its folder."""
@@ -153,7 +159,7 @@ def pretrain(
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
     say = say or logging.getLogger("litebert").info
-    shards = Shards.open(data)
+    shards = Shards.open(data, verify=True)
     folder = Path(out)
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; give --out a folder")
@@ -203,9 +209,12 @@ def _open_folder(folder: Path, config: Config, shards: Shards, machine: devices.
     """Start a run folder, or check that it holds this very run; the number of steps."""
     run_file = folder / "run.json"
     if run_file.exists():
-        return _same_run(folder, config, shards)
+        return _same_run(folder, config, shards, machine, say)
     if any((folder / "checkpoints").glob("step-*")):
         raise RunError(f"{folder} holds checkpoints but no run.json; choose another --out or empty it")
+    foreign = [path.name for path in folder.iterdir() if path.name[0] != "." and path.name not in _START]
+    if foreign:
+        raise RunError(f"{folder} is no run and holds other files ({foreign[0]}); give --out a new or empty folder")
     rate = None
     if parse_amount(config.train.budget, "train.budget", ("time", "steps", "tokens")).unit == "time":
         rate = measure(config, machine)
@@ -223,14 +232,26 @@ def _open_folder(folder: Path, config: Config, shards: Shards, machine: devices.
         "data_fingerprint": shards.fingerprint,
         "unigram_entropy": shards.unigram_entropy,
         "machine": machine.describe(),
+        "arithmetic": _arithmetic(machine),
         "seconds_per_step": None if rate is None else rate.mean_step_seconds,
     }
     with written_whole(run_file) as file:  # last: a folder with it is a run
         file.write((json.dumps(run, indent=2) + "\n").encode())
+    if config.train.schedule.warmup >= max(steps, 2):
+        say(
+            f"all {steps} steps lie within the warm-up of {config.train.schedule.warmup:g}, so the learning rate never "
+            "reaches its peak; give a larger --budget, or a share such as --train.schedule.warmup 0.025"
+        )
     return steps
 
 
-def _same_run(folder: Path, config: Config, shards: Shards) -> int:
+def _arithmetic(machine: devices.Device) -> str:
+    """What decides the last bits of a sum."""
+    precision = "float32" if machine.autocast is None else str(machine.autocast).removeprefix("torch.")
+    return f"{machine.device.type}, {precision}, {torch.get_num_threads()} threads"
+
+
+def _same_run(folder: Path, config: Config, shards: Shards, machine: devices.Device, say: Say) -> int:
     """The steps of the run in the folder, which must be of this config and data."""
     recipe_file, run_file = folder / "recipe.json", folder / "run.json"
     try:
@@ -241,15 +262,20 @@ def _same_run(folder: Path, config: Config, shards: Shards) -> int:
         raise RunError(f"{recipe_file} was changed ({error}); restore it or start another --out") from None
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{run_file} was changed ({error!r}); restore it or start another --out") from None
+    if fingerprint != shards.fingerprint:
+        raise RunError(f"{folder} was trained on other data than {shards.path}; give its data or another --out")
     differences = [
-        f"{name} is {was} there and {now} here" for name, was, now in _differences(to_dict(there), to_dict(config))
+        f"{name} is {was} there and {now} here"
+        for name, was, now in _differences(to_dict(there), to_dict(config))
+        if name not in _FREE
     ]
     if differences:
         raise RunError(
             f"{folder} holds another run ({'; '.join(differences[:3])}); give the same fields or another --out"
         )
-    if fingerprint != shards.fingerprint:
-        raise RunError(f"{folder} was trained on other data than {shards.path}; give its data or another --out")
+    was, now = run.get("arithmetic"), _arithmetic(machine)
+    if was != now:
+        say(f"this run was computed with {was} and continues with {now}: its last bits will differ")
     return steps
 
 

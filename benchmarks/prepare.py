@@ -1,0 +1,171 @@
+"""Text to token ids on disk: `litebert prepare` beside `datasets.map(batched=True)`; the law is four times as fast.
+
+    python benchmarks/prepare.py [TEXT] [--tokenizer FOLDER]
+
+TEXT is a text file or a folder of them (.gz too); without it python-docs is written to a temporary file once. Both
+sides read the same files, unpacked beforehand, with the same sentence splitter, the same tokenizer (`datasets` through
+the fast tokenizer that `AutoTokenizer` opens) and the same number of processes, and write ids grouped by sentence and
+document (`datasets` to the Arrow files of its cache; saving them once more is not asked of it). They take turns, each
+in a fresh process. The clock starts after the imports of both and stops when the ids are on disk; starting worker
+processes counts. Memory is what is resident in the whole process tree, sampled every 20 ms, shared pages counted once
+per process; it needs Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+LAW = 4.0
+
+
+def main() -> int:
+    """Interleave both, print the medians, the ratio and the memory; the exit status says whether the law holds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("text", nargs="?", type=Path)
+    parser.add_argument("--tokenizer", type=Path, help="a folder that litebert saved; default: trained on the text")
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--files", type=int, help="only the first so many files")
+    parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.side:
+        print(SIDES[arguments.side](arguments.text, arguments.tokenizer, arguments.out, arguments.processes))
+        return 0
+    with tempfile.TemporaryDirectory() as held:
+        folder = Path(held)
+        text = _text(arguments.text, folder / "text", arguments.files)
+        tokenizer = arguments.tokenizer or _tokenizer(text, folder / "tokenizer")
+        return _measure(text, tokenizer, folder, arguments.processes, arguments.repeats)
+
+
+def _text(source: Path | None, folder: Path, files: int | None) -> Path:
+    """Plain text files in `folder`, with what both sides shall read."""
+    from litebert.data.corpus import documents, expand
+
+    folder.mkdir()
+    for number, name in enumerate(expand([str(source or "python-docs")])[:files]):
+        # One document a paragraph group, as both sides then find it: `datasets` splits at blank lines too.
+        with open(folder / f"{number:04d}.txt", "w", encoding="utf-8") as file:
+            for document in documents([name]):
+                file.write(document.text + "\n\n")
+    return folder
+
+
+def _tokenizer(text: Path, folder: Path) -> Path:
+    from litebert import train_tokenizer
+    from litebert.data.corpus import documents
+
+    texts = (document.text for document in documents([str(text)]))
+    train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder)
+    return folder
+
+
+# ---- the two sides, each in a process of its own ------------------------------------------------------------------
+
+
+def _litebert(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
+    import pyarrow.ipc  # noqa: F401 - its imports are not the work either
+
+    from litebert.data.prepare import prepare
+
+    start = time.perf_counter()
+    prepare([str(text)], out, tokenizer=tokenizer, processes=processes, progress=False)
+    return time.perf_counter() - start
+
+
+def _datasets(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
+    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_CACHE=str(out / "cache"), TOKENIZERS_PARALLELISM="false")
+    import datasets
+    import sentencex
+    from transformers import AutoTokenizer
+
+    datasets.disable_progress_bars()
+    start = time.perf_counter()
+    pieces = AutoTokenizer.from_pretrained(tokenizer)
+
+    def encode(batch: dict[str, list[str]]) -> dict[str, list[list[list[int]]]]:
+        found = [
+            [stripped for line in document.split("\n") for one in sentencex.segment("en", line)
+             if (stripped := one.strip())]
+            for document in batch["text"]
+        ]  # fmt: skip
+        flat = [sentence for sentences in found for sentence in sentences]
+        ids = iter(
+            pieces(flat, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False).input_ids
+        )
+        return {"sentences": [[next(ids) for _ in sentences] for sentences in found]}
+
+    files = [str(path) for path in sorted(text.iterdir())]
+    data = datasets.load_dataset("text", data_files=files, sample_by="paragraph", split="train")
+    data.map(encode, batched=True, num_proc=processes, remove_columns=["text"])  # writes Arrow files to the cache
+    return time.perf_counter() - start
+
+
+SIDES = {"litebert": _litebert, "datasets": _datasets}
+
+
+# ---- measuring -----------------------------------------------------------------------------------------------------
+
+
+def _measure(text: Path, tokenizer: Path, folder: Path, processes: int, repeats: int) -> int:
+    megabytes = sum(path.stat().st_size for path in text.iterdir()) / 1e6
+    rates: dict[str, list[float]] = {side: [] for side in SIDES}
+    peaks: dict[str, list[float]] = {side: [] for side in SIDES}
+    for repeat in range(repeats):
+        for side in SIDES:
+            out = folder / f"{side}-{repeat}"
+            options = ["--side", side, "--tokenizer", tokenizer, "--out", out, "--processes", processes]
+            seconds, peak = _run([sys.executable, __file__, str(text), *map(str, options)])
+            rates[side].append(megabytes / seconds)
+            peaks[side].append(peak / 1e6)
+    print(f"{megabytes:.1f} MB of text, {processes} processes, median of {repeats}")
+    for side in SIDES:
+        print(f"{side:9} {statistics.median(rates[side]):6.2f} MB/s, at most {max(peaks[side]):.0f} MB resident")
+    ratio = statistics.median(rates["litebert"]) / statistics.median(rates["datasets"])
+    print(f"ratio {ratio:.2f} (law: at least {LAW:g})")
+    return int(ratio < LAW)
+
+
+def _run(command: list[str]) -> tuple[float, int]:
+    """The seconds that the command prints last, and the most bytes that were resident."""
+    peak = 0
+    with tempfile.TemporaryFile("w+") as output:
+        process = subprocess.Popen(command, stdout=output)
+        while process.poll() is None:
+            peak = max(peak, sum(_resident(one) for one in _tree(process.pid)))
+            time.sleep(0.02)
+        if process.returncode:
+            sys.exit(f"{' '.join(command)} failed")
+        output.seek(0)
+        return float(output.read().split()[-1]), peak
+
+
+def _tree(process: int) -> Iterator[int]:
+    yield process
+    for task in Path(f"/proc/{process}/task").glob("*/children"):  # a thread may have started a child
+        try:
+            children = task.read_text().split()
+        except OSError:  # it ended meanwhile
+            continue
+        for child in children:
+            yield from _tree(int(child))
+
+
+def _resident(process: int) -> int:
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
