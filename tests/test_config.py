@@ -159,12 +159,12 @@ def test_an_amount_of_another_unit_is_refused_with_the_right_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "micro", "sequences", "passes"),
-    [("32 sequences", 0, 32, 1), ("32 sequences", 5, 32, 7), ("131072 tokens", 32, 256, 8), ("100 tokens", 0, 1, 1)],
+    ("batch", "micro", "sequences", "at_once"),
+    [("32 sequences", 0, 32, 32), ("32 sequences", 5, 32, 5), ("131072 tokens", 32, 256, 32), ("100 tokens", 9, 1, 1)],
 )
-def test_batches(batch: str, micro: int, sequences: int, passes: int) -> None:
+def test_batches(batch: str, micro: int, sequences: int, at_once: int) -> None:
     config = Config(name="x", train=TrainConfig(batch=batch, micro_batch=micro))
-    assert (config.batch_sequences, config.micro_batches) == (sequences, passes)
+    assert (config.batch_sequences, config.micro_sequences) == (sequences, at_once)
 
 
 # ---- to and from JSON ---------------------------------------------------------------------------------------------

@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from toy_prepare import Interrupted, run
 from toy_tokenizers import train
 
+from litebert.data import shards as disk
+from litebert.data.journal import Journal
 from litebert.data.tokenizer import Tokenizer
 
 
@@ -36,3 +39,34 @@ def unigram() -> Tokenizer:
 @pytest.fixture(scope="module")
 def wordpiece() -> Tokenizer:
     return train("wordpiece")
+
+
+@pytest.fixture(scope="session")
+def whole(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an uninterrupted run makes of `tiny_corpus`."""
+    folder = tmp_path_factory.mktemp("whole") / "data"
+    run(tiny_corpus, folder, tiny_tokenizer)
+    assert len(list(folder.glob("train-*.arrow"))) >= 3
+    return folder
+
+
+# ---- what is made --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def unfinished(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> Path:
+    """A folder with two shards done."""
+    out = tmp_path / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        add = Journal.add
+
+        def interrupted(self: Journal, info: Any) -> None:
+            add(self, info)
+            if len(self.finished) == 2:
+                raise Interrupted
+
+        patch.setattr(Journal, "add", interrupted)
+        with pytest.raises(Interrupted):
+            run(tiny_corpus, out, tiny_tokenizer)
+    assert not (out / disk.INDEX).exists()
+    return out

@@ -1,0 +1,217 @@
+"""Preparing that is killed, damaged or begun with something else: the same bytes in the end, or a refusal."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from toy_prepare import SHARD_BYTES, Interrupted, content, fails, is_alive, needs_proc, run, start, tree, wait_for
+
+from litebert.data import shards as disk
+from litebert.data.journal import Journal
+
+KILLED_WHILE_WRITING = textwrap.dedent("""
+    import functools, os, signal, sys
+    from litebert.data.prepare import prepare
+
+    corpus, folder, tokenizer, shard_bytes = *sys.argv[1:4], int(sys.argv[4])
+
+    def child(out, instant):
+        calls = 0
+        def counted(call):
+            @functools.wraps(call)
+            def deadly(*arguments):
+                nonlocal calls
+                result = call(*arguments)
+                calls += 1
+                if calls == instant:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return result
+            return deadly
+        os.fsync, os.replace = counted(os.fsync), counted(os.replace)
+        prepare([corpus], out, tokenizer=tokenizer, heldout=0.1, processes=1, shard_bytes=shard_bytes, progress=False)
+
+    def run(out, instant):
+        process = os.fork()  # spares the imports
+        if process == 0:
+            try:
+                child(out, instant)
+                os._exit(0)
+            except BaseException as error:
+                print(error, file=sys.stderr)
+                os._exit(1)
+        status = os.waitpid(process, 0)[1]
+        assert status in (0, signal.SIGKILL), status
+        return status == 0
+
+    instants = 0
+    while not run(f"{folder}/{1 + 3 * instants}", 1 + 3 * instants):
+        assert run(f"{folder}/{1 + 3 * instants}", 0)
+        instants += 1
+    assert instants >= 6, instants
+    kills = 0
+    while not run(f"{folder}/many", 9):  # each run gets a little further
+        kills += 1
+    assert kills >= 2, kills
+""")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_killed_at_any_instant_of_writing_the_same_command_ends_with_the_same_bytes(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
+) -> None:
+    arguments = [str(tiny_corpus), str(tmp_path), str(tiny_tokenizer), str(SHARD_BYTES)]
+    subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, *arguments], check=True, timeout=120)
+    wanted = content(whole)
+    for folder in sorted(tmp_path.iterdir()):
+        assert content(folder) == wanted, f"killed at {folder.name}"
+
+
+def test_killed_after_the_index_was_written(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Journal) -> None:
+        raise Interrupted
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "remove", interrupted)
+        with pytest.raises(Interrupted):
+            run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
+    assert (tmp_path / "out" / disk.INDEX).exists()
+    run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
+    assert content(tmp_path / "out") == content(whole)
+
+
+@needs_proc
+def test_killed_with_workers_at_work(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path) -> None:
+    corpus = tmp_path / "a.txt"
+    texts = tiny_corpus.read_text().strip().split("\n\n")
+    corpus.write_text("\n\n".join(f"Edition {i}. {text}" for i in range(20) for text in texts))
+    out = tmp_path / "out"
+    process = start(tmp_path, corpus, out, tiny_tokenizer, 0.1, SHARD_BYTES)
+    try:
+        wait_for(lambda: len(list(out.glob("*.arrow"))) >= 3)
+        workers = tree(process.pid)[1:]
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    assert not (out / disk.INDEX).exists()
+    assert len(workers) >= 2
+    wait_for(lambda: not any(is_alive(worker) for worker in workers))
+    kept = {path.name: path.stat().st_mtime_ns for path in out.glob("*.arrow")}
+    run(corpus, out, tiny_tokenizer)
+    again = sum(path.stat().st_mtime_ns != kept[path.name] for path in out.glob("*.arrow") if path.name in kept)
+    assert again <= 1, "finished shards are not made again; at most the one not yet in the journal"
+    run(corpus, tmp_path / "uninterrupted", tiny_tokenizer)
+    assert content(out) == content(tmp_path / "uninterrupted")
+
+
+def test_finished_shards_are_kept(
+    tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path.name for path in unfinished.glob("*.arrow")}
+    made = []
+    write = disk.write_shard
+    monkeypatch.setattr(disk, "write_shard", lambda path, *rest: (made.append(path.name), write(path, *rest)))
+    run(tiny_corpus, unfinished, tiny_tokenizer)
+    assert len(before) == 2
+    assert sorted(made) == sorted({path.name for path in whole.glob("*.arrow")} - before)
+    assert content(unfinished) == content(whole)
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "journal torn", "journal line lost"])
+def test_what_is_damaged_meanwhile_is_made_again(
+    tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path, whole: Path, damage: str
+) -> None:
+    path = sorted(unfinished.glob("*.arrow"))[0]
+    data, journal = path.read_bytes(), unfinished / Journal.NAME
+    if damage == "flip":
+        path.write_bytes(data[:500] + bytes([data[500] ^ 1]) + data[501:])
+    elif damage == "truncate":
+        path.write_bytes(data[:500])
+    elif damage == "remove":
+        path.unlink()
+    elif damage == "journal torn":
+        journal.write_bytes(journal.read_bytes()[:-30])
+    else:
+        journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    run(tiny_corpus, unfinished, tiny_tokenizer)
+    assert content(unfinished) == content(whole)
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("heldout", 0.2, "heldout=0.1, not 0.2"),
+        ("language", "de", "language='en', not 'de'"),
+        ("split", "line", "split='blank-line', not 'line'"),
+        ("shard_bytes", 999, f"shard_bytes={SHARD_BYTES}, not 999"),
+        ("encoding", "latin-1", "encoding='utf-8', not 'latin-1'"),
+    ],
+)
+def test_other_settings_into_the_same_folder_are_refused(
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    unfinished: Path,
+    whole: Path,
+    finished: bool,
+    name: str,
+    value: object,
+    said: str,
+) -> None:
+    out = whole if finished else unfinished
+    before = content(out)
+    assert fails(tiny_corpus, out, tiny_tokenizer, **{name: value}).startswith(f"{out} is made with {said};")
+    assert content(out) == before, "nothing is lost"
+
+
+def test_other_text_into_the_same_folder_is_refused(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> None:
+    corpus = tmp_path / "a.txt"
+    texts = tiny_corpus.read_text()
+    corpus.write_text(texts)
+    out = tmp_path / "out"
+    run(corpus, out, tiny_tokenizer)
+    (out / disk.INDEX).rename(tmp_path / "index.json")
+    index = json.loads((tmp_path / "index.json").read_text())
+    header = {"settings": index["settings"], "tokenizer": index["tokenizer"]}
+    lines = [header, *index["shards"]]
+    (out / Journal.NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    changed = texts[:-100] + texts[-100:].swapcase()  # as many bytes, other text
+    times = corpus.stat().st_atime_ns, corpus.stat().st_mtime_ns
+    corpus.write_text(changed)
+    os.utime(corpus, ns=times)  # nothing outside the text tells
+    assert "was begun with other text than the sources hold now" in fails(corpus, out, tiny_tokenizer)
+    corpus.write_text(texts + "\n\nMore.")
+    assert "is made from sources that changed since" in fails(corpus, out, tiny_tokenizer)
+    assert "is made with sources=" in fails(tiny_corpus, out, tiny_tokenizer)
+
+
+def test_another_tokenizer_is_refused(
+    tiny_corpus: Path, tmp_path: Path, unfinished: Path, tiny_tokenizer: Path
+) -> None:
+    from litebert.data.tokenizer import train_tokenizer
+
+    train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(tmp_path / "other")
+    assert "is made with another tokenizer" in fails(tiny_corpus, unfinished, tmp_path / "other")
+    assert "is made with another tokenizer" not in str(run(tiny_corpus, unfinished, tiny_tokenizer))
+
+
+def test_a_command_may_be_corrected_while_no_shard_is_finished(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
+) -> None:
+    from litebert.data.tokenizer import train_tokenizer
+
+    train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(tmp_path / "other")
+    bad = tmp_path / "bad.txt"
+    bad.write_bytes(b"\xff")
+    out = tmp_path / "out"
+    assert "(0xff) is not utf-8" in fails(bad, out, tmp_path / "other", heldout=0.2)
+    run(tiny_corpus, out, tiny_tokenizer)
+    assert content(out) == content(whole)
