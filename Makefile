@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test test-slow golden lint check format docs bench clean
+.PHONY: help setup quickstart five test test-slow golden lint check format docs bench clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ setup: $(VENV)/.dev  ## .venv with everything to run, test and develop
 
 quickstart: $(VENV)/.runtime  ## raw text to a pretrained ALBERT and its report, minutes on two cores
 	$(BIN)/litebert quickstart
+
+five: $(VENV)/.runtime  ## the five systems side by side: under 20 minutes on two cores
+	LITEBERT=$(BIN)/litebert runs/five_systems.sh
 
 test: $(VENV)/.dev  ## the tests, without the slow ones
 	$(BIN)/python -m pytest $(if $(COVERAGE),--cov --cov-report=)
@@ -47,8 +50,8 @@ docs: $(VENV)/.dev  ## write the generated pages again
 bench: $(VENV)/.dev  ## ours beside the peers, as ratios
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
-clean:  ## remove .venv, caches and the quickstart's files
-	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info quickstart
+clean:  ## remove .venv, caches and what quickstart and five wrote
+	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info quickstart five-systems
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Coverage of one room, in percent, which must reach 95.

@@ -25,9 +25,10 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 LEVELS = (
     ("errors",),
-    ("amounts",),
+    ("amounts", "plain"),
     ("config",),
     ("recipes", "cost"),
+    ("recipe_files", "finetuning"),
     ("data",),
     ("model",),
     ("interop",),
@@ -42,7 +43,7 @@ LEVELS = (
 """From the bottom up: a room imports from the levels below it and from itself."""
 
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
-LIGHT = ("errors", "amounts", "config", "recipes", "cost", "cli")
+LIGHT = ("errors", "amounts", "plain", "config", "recipes", "recipe_files", "cost", "cli")
 HEAVY = ("torch", "numpy", "pyarrow", "sklearn", "matplotlib", "transformers", "rich", "tyro")
 MODEL_NAMES = ("spanbert", "roberta", "electra", "albert", "bert")
 MAY_NAME_MODELS = ("recipes", "interop")

@@ -98,7 +98,9 @@ def test_help_needs_neither_torch_nor_the_argument_parser() -> None:
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.parametrize("words", [["recipes"], ["plan", "albert-tiny"], ["pretrain", "--help"]])
+@pytest.mark.parametrize(
+    "words", [["recipes"], ["plan", "albert-tiny"], ["pretrain", "--help"], ["compare", "nothing"]]
+)
 def test_what_trains_nothing_imports_no_torch(words: list[str]) -> None:
     code = f"import sys; from litebert.cli import main; main({words!r}); sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
@@ -188,6 +190,7 @@ def test_impossible_fields_on_the_command_line(run: Callable[..., Output]) -> No
         ["recipes", "--jsn"],
         ["pretrain", "albert-tiny", "--out", "run"],
         ["evaluate"],
+        ["compare", "--jsn"],
         ["convert", "a", "b"],
         ["convert", "a", "b", "--to", "onnx"],
         ["tokenizer", "train", "--kind", "unigrm"],
@@ -211,6 +214,9 @@ def test_folders_that_are_not_there(
     one_sentence(run("evaluate", gone, "--data", tiny_data), str(gone))
     one_sentence(run("evaluate", tiny_run, "--data", gone), str(gone))
     one_sentence(run("evaluate", tiny_data, "--data", tiny_data), "recipe.json", "config.json")
+    one_sentence(run("compare", tiny_run, gone), str(gone), "run.json is missing")
+    one_sentence(run("compare", tiny_run, tiny_data), str(tiny_data), "not a whole run folder")
+    one_sentence(run("compare"), "one run or more")
     one_sentence(run("convert", gone, tmp_path / "out", "--to", "hf"), str(gone))
     one_sentence(run("prepare", gone, "--tokenizer", gone, "--out", tmp_path / "out"), str(gone))
     one_sentence(run("tokenizer", "train", gone, "--out", tmp_path / "out"), str(gone))
@@ -260,6 +266,7 @@ def test_values_out_of_range(
     one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", "90000", "--out", out), "vocab")
     one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--sequences", "0"), "sequences is 0")
     one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--length", "3"), "length is 3")
+    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--length", "65"), "--length 65", "64 tokens")
     one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--device", "gpu"), "'gpu'")
     one_sentence(run("plan", "albert-tiny", "--measure", "--device", "cuda:77"), "cuda:77")
 
@@ -345,6 +352,36 @@ def test_from_text_to_a_converted_model(run: Callable[..., Output], tiny_corpus:
     assert json.loads(printed)["mlm_loss"] == pytest.approx(scores["mlm_loss"], rel=1e-2)
     assert run("convert", tmp_path / "hf", tmp_path / "back", "--to", "litebert")[0] == 0
     one_sentence(run("convert", out, tmp_path / "hf", "--to", "hf"), "exists already")
+
+
+def test_runs_side_by_side(run: Callable[..., Output], tiny_data: Path, tiny_run: Path, tmp_path: Path) -> None:
+    other = tmp_path / "rtd"
+    recipe = tmp_path / "rtd.toml"
+    recipe.write_text(
+        TINY.replace("base =", 'objectives = ["mlm", "rtd"]\nbase =') + "\n[rtd]\ngenerator_width = 0.5\n"
+    )
+    words = ("pretrain", recipe, "--data", tiny_data, "--out", other, "--budget", "12 steps")
+    status, printed, err = run(*words)
+    assert status == 0, err
+    for part in ("RTD area under the curve", "tokens replaced", "RTD recall", "generator's MLM accuracy"):
+        assert part in printed
+
+    status, printed, err = run("compare", tiny_run, other)
+    assert status == 0
+    assert "RTD AUC" in printed
+    assert "different budgets" in err
+    status, printed, _ = run("compare", tiny_run, other, "--json")
+    assert status == 0
+    rows = json.loads(printed)
+    assert [row["run"] for row in rows] == [str(tiny_run), str(other)]
+    assert [row["step"] for row in rows] == [6, 12]
+    assert {"rtd_auc", "rtd_base_rate", "mlm_majority"} <= rows[1]["scores"].keys()
+    assert rows[1]["parameters"] > rows[1]["encoder_parameters"] > 0
+    status, printed, _ = run("compare", tiny_run, other, "--markdown")
+    assert status == 0
+    table = [line for line in printed.splitlines() if line.startswith("|")]
+    assert len(table) == 4
+    assert len({line.count("|") for line in table}) == 1
 
 
 def test_the_documented_entry_point_exists() -> None:

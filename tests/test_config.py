@@ -17,16 +17,16 @@ from litebert.config import (
     EncoderConfig,
     MaskingConfig,
     OptimizerConfig,
+    ReplacedTokenConfig,
     ScheduleConfig,
     SequenceConfig,
     Sharing,
+    SpanBoundaryConfig,
     TrainConfig,
-    from_dict,
     replace,
-    to_dict,
-    to_json,
 )
 from litebert.errors import ConfigError
+from litebert.plain import from_dict, to_dict, to_json
 
 REFUSALS: list[tuple[type, dict[str, Any], str]] = [
     *((EncoderConfig, {name: 0}, f"encoder.{name} is 0; it must be at least 1")
@@ -34,7 +34,9 @@ REFUSALS: list[tuple[type, dict[str, Any], str]] = [
     (EncoderConfig, {"max_positions": 7}, "encoder.max_positions is 7; it must be at least 8"),
     (EncoderConfig, {"segment_types": -1}, "encoder.segment_types is -1; it cannot be negative"),
     (EncoderConfig, {"heads": 7}, "encoder.hidden_size 768 is not a multiple of encoder.heads 7"),
-    (EncoderConfig, {"embedding_size": 769}, "encoder.embedding_size 769 exceeds encoder.hidden_size 768"),
+    (EncoderConfig, {"position_offset": -1}, "encoder.position_offset is -1; it cannot be negative"),
+    (EncoderConfig, {"position_offset": 2, "positions": "rotary"},
+     "encoder.position_offset is 2, which only encoder.positions=learned reads"),
     (EncoderConfig, {"hidden_size": 12, "heads": 4, "embedding_size": 4, "positions": "rotary"},
      "encoder.positions=rotary needs an even head size, and 12/4 is odd"),
     (EncoderConfig, {"groups": 2}, "encoder.groups is 2, which only encoder.sharing=groups reads"),
@@ -71,13 +73,31 @@ REFUSALS: list[tuple[type, dict[str, Any], str]] = [
      "train.depth_schedule shares [0.5, 0.2] must rise strictly between 0 and 1"),
     (TrainConfig, {"depth_schedule": ((1.0, 1),)}, "train.depth_schedule shares [1.0] must rise strictly"),
     (TrainConfig, {"depth_schedule": ((0.5, 0),)}, "train.depth_schedule depths must be at least 1"),
-    (Config, {"objectives": ()}, "objectives is empty; name at least one of mlm, sop, nsp"),
+    (Config, {"objectives": ()}, "objectives is empty; name at least one of mlm, sop, nsp, rtd, sbo"),
     (Config, {"objectives": ("mlm", "mlm")}, "objectives ('mlm', 'mlm') repeats one"),
     (Config, {"objectives": ("mln",)}, "objectives has 'mln'; did you mean 'mlm'?"),
     (Config, {"objectives": ("sop", "nsp")}, "objectives has both sop and nsp, which need different second segments"),
     (Config, {"encoder": EncoderConfig(pooler=False)},
      "objective sop reads the pooled [CLS] state; set encoder.pooler=True"),
-    (Config, {"encoder": EncoderConfig(segment_types=1)}, "sop and nsp mark two segments; set encoder.segment_types=2"),
+    (Config, {"sequences": SequenceConfig(format="full-sentences")},
+     "objective sop compares two segments, and sequences.format=full-sentences has one; set "
+     "sequences.format=segment-pair"),
+    (Config, {"sequences": SequenceConfig(format="doc-sentences"), "objectives": ("nsp",)},
+     "objective nsp compares two segments, and sequences.format=doc-sentences has one"),
+    (Config, {"objectives": ("rtd",)},
+     "objective rtd takes its tokens from a generator that learns mlm; name mlm before rtd"),
+    (Config, {"objectives": ("rtd", "mlm")}, "name mlm before rtd"),
+    (Config, {"objectives": ("mlm", "rtd", "sbo")},
+     "objective sbo predicts masked spans and rtd shows the encoder a text without masks; keep one of them"),
+    (Config, {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.3)},
+     "rtd.generator_width 0.3 makes a hidden size of 230 for 4 heads, which does not divide; take a share that "
+     "encoder.heads 12 is a whole multiple of, such as 0.5"),
+    (ReplacedTokenConfig, {"generator_width": 0.0}, "rtd.generator_width is 0.0; it must be above 0 and at most 1"),
+    (ReplacedTokenConfig, {"generator_width": 1.1}, "rtd.generator_width is 1.1; it must be above 0 and at most 1"),
+    (ReplacedTokenConfig, {"weight": 0.0}, "rtd.weight is 0.0; it must be positive"),
+    (SpanBoundaryConfig, {"positions": 0}, "sbo.positions is 0; it must be at least 1"),
+    (SpanBoundaryConfig, {"position_size": 0}, "sbo.position_size is 0; it must be at least 1"),
+    (MaskingConfig, {"geometric_p": 1.0}, "masking.geometric_p is 1.0; it must be between 0 and 1"),
     (Config, {"sequences": SequenceConfig(length=513)},
      "sequences.length 513 exceeds encoder.max_positions 512"),
     (Config, {"encoder": EncoderConfig(sharing="none"), "train": TrainConfig(depth_schedule=((0.5, 2),))},
@@ -269,3 +289,24 @@ def test_whole_numbers_pass_for_numbers() -> None:
     found = from_dict(Config, {"name": "x", "train": {"clip": 2}})
     assert found.train.clip == 2.0
     assert isinstance(found.train.clip, float)
+
+
+GENERATORS = [
+    # share, hidden, heads of the encoder -> hidden, heads, intermediate of the generator (ELECTRA table 6)
+    (1 / 4, 256, 4, 64, 1, 256),
+    (1 / 3, 768, 12, 256, 4, 1024),
+    (0.33333, 768, 12, 256, 4, 1024),
+    (1 / 4, 1024, 16, 256, 4, 1024),
+    (1.0, 256, 4, 256, 4, 1024),
+]
+
+
+@pytest.mark.parametrize(("width", "hidden", "heads", "small", "few", "inner"), GENERATORS)
+def test_a_generator_is_a_narrower_point(
+    width: float, hidden: int, heads: int, small: int, few: int, inner: int
+) -> None:
+    encoder = EncoderConfig(hidden_size=hidden, heads=heads, intermediate_size=4 * hidden, sharing="none")
+    rtd = ReplacedTokenConfig(generator_width=width)
+    generator = Config(name="x", encoder=encoder, objectives=("mlm", "rtd"), rtd=rtd).generator
+    assert generator == replace(encoder, hidden_size=small, heads=few, intermediate_size=inner, pooler=False)
+    assert Config(name="x", encoder=encoder, objectives=("mlm",), rtd=rtd).generator is None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -16,8 +17,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from litebert.config import Config, EncoderConfig, OptimizerConfig, SequenceConfig, TrainConfig, replace
 from litebert.cost import forward_flops, memory, parameters
 from litebert.data.batches import Batch
+from litebert.data.masking import span_boundaries
 from litebert.model.pretrainer import Pretrainer
-from litebert.recipes import recipe
+from litebert.recipe_files import recipe
 from litebert.train.optim import Optimizers
 
 ROWS, LENGTH, MASKED = 4, 40, 24  # 24 of 160 tokens are 15 %
@@ -45,7 +47,9 @@ def point(**changes: Any) -> Config:
 def batch(config: Config) -> Batch:
     ids = torch.randint(5, config.encoder.vocab_size, (ROWS, LENGTH))
     positions = torch.randperm(ROWS * LENGTH)[:MASKED].sort().values
-    return Batch(ids, torch.zeros_like(ids), None, positions, ids.flatten()[positions], torch.arange(ROWS) % 2)
+    boundaries = torch.from_numpy(span_boundaries(np.ones((ROWS, LENGTH), bool), positions.numpy()))
+    labels = torch.arange(ROWS) % 2
+    return Batch(ids, torch.zeros_like(ids), None, positions, ids.flatten()[positions], labels, boundaries)
 
 
 @pytest.mark.parametrize("changes", POINTS, ids=str)

@@ -29,9 +29,11 @@ evaluate_sequences = 16
 """
 
 
-@pytest.mark.parametrize("language", ["ko", "ja", "zh"])
+@pytest.mark.parametrize(
+    ("language", "kind"), [("ko", "unigram"), ("ja", "unigram"), ("zh", "unigram"), ("ko", "bpe"), ("zh", "bpe")]
+)
 def test_the_same_commands(
-    language: str, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    language: str, kind: str, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     book = sorted((shared_data / "rust-book" / language).rglob("ch0*.md"))[:24]
     assert book, "the folder of real text has no book in this language"
@@ -40,7 +42,7 @@ def test_the_same_commands(
     recipe.write_text(RECIPE)
     tokenizer, data, run = (str(tmp_path / name) for name in ("tokenizer", "data", "run"))
 
-    assert main(["tokenizer", "train", *files, "--vocab-size", "2500", "--out", tokenizer]) == 0
+    assert main(["tokenizer", "train", *files, "--kind", kind, "--vocab-size", "2500", "--out", tokenizer]) == 0
     assert main(["prepare", *files, "--tokenizer", tokenizer, "--language", language, "--split", "file",
                  "--heldout", "0.2", "--processes", "1", "--out", data]) == 0  # fmt: skip
     assert main(["pretrain", str(recipe), "--data", data, "--out", run]) == 0

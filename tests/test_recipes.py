@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from litebert.config import Config, from_dict, replace, to_json
+from litebert.config import Config, replace
 from litebert.cost import parameters
 from litebert.errors import ConfigError
-from litebert.recipes import PUBLISHED, RECIPES, recipe
+from litebert.plain import from_dict, to_json
+from litebert.recipe_files import recipe
+from litebert.recipes import PUBLISHED, RECIPES
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -111,7 +113,7 @@ def test_json_may_be_a_whole_point_or_a_part(tmp_path: Path) -> None:
 def test_a_python_file_gives_functions(tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
-        "from litebert.config import replace\nfrom litebert.recipes import recipe\n"
+        "from litebert.config import replace\nfrom litebert import recipe\n"
         "def wide():\n    return replace(recipe('albert-tiny'), name='wide')\n"
         "def wrong():\n    return 3\n"
     )

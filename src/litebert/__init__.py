@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from litebert.analysis.compare import compare
     from litebert.config import Config, replace
     from litebert.data.prepare import prepare
     from litebert.data.shards import Shards
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from litebert.interop import convert, load
     from litebert.model.encoder import Encoder
     from litebert.model.pretrainer import Pretrainer
-    from litebert.recipes import recipe
+    from litebert.recipe_files import recipe
     from litebert.train.evaluate import evaluate
     from litebert.train.pretrain import pretrain
 
@@ -28,6 +29,7 @@ __all__ = [
     "Pretrainer",
     "Shards",
     "Tokenizer",
+    "compare",
     "convert",
     "evaluate",
     "load",
@@ -45,12 +47,13 @@ _HOME = {
     "Pretrainer": "model.pretrainer",
     "Shards": "data.shards",
     "Tokenizer": "data.tokenizer",
+    "compare": "analysis.compare",
     "convert": "interop",
     "evaluate": "train.evaluate",
     "load": "interop",
     "prepare": "data.prepare",
     "pretrain": "train.pretrain",
-    "recipe": "recipes",
+    "recipe": "recipe_files",
     "replace": "config",
     "train_tokenizer": "data.tokenizer",
 }

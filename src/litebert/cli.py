@@ -26,6 +26,7 @@ VERBS: dict[str, tuple[str, str]] = {
         "train a recipe; the same command again continues",
     ),
     "evaluate": ("litebert.commands.models:evaluate", "held-out scores of a model"),
+    "compare": ("litebert.commands.models:compare", "runs side by side in one table"),
     "convert": ("litebert.commands.models:convert", "to Hugging Face folders and back"),
 }
 

@@ -7,7 +7,9 @@ here imports torch, and nothing elsewhere holds a default of its own. Impossible
     ├── encoder     EncoderConfig     shape, sharing, norm, feed-forward, positions, dropout, initialisation
     ├── sequences   SequenceConfig    how sentences become sequences
     ├── masking     MaskingConfig     unit x length law x replacement x copies
-    ├── objectives  names             what the heads learn: mlm, sop, nsp
+    ├── objectives  names             what the heads learn: mlm, sop, nsp, rtd, sbo
+    ├── rtd         ReplacedTokenConfig   the generator of replaced token detection
+    ├── sbo         SpanBoundaryConfig    the span boundary objective
     └── train       TrainConfig       batch, budget, precision, depth schedule
         ├── optimizer  OptimizerConfig
         └── schedule   ScheduleConfig
@@ -17,18 +19,19 @@ Symbols of the papers: H hidden size, E embedding size, V vocabulary size, L lay
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from dataclasses import replace as replace  # re-exported: a variant is `replace(recipe, ...)`
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Literal, get_args
 
 from litebert.amounts import parse_amount
 from litebert.errors import ConfigError, nearest
 
 Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
-Objective = Literal["mlm", "sop", "nsp"]
+Objective = Literal["mlm", "sop", "nsp", "rtd", "sbo"]
+Format = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
+PAIR_FORMATS: tuple[Format, ...] = ("segment-pair", "sentence-pair")
+"""Formats of two segments; the others have one."""
 
 
 def _require(condition: bool, message: str) -> None:
@@ -58,8 +61,10 @@ class EncoderConfig:
     """Number of groups; read only with sharing=groups."""
     max_positions: int = 512
     """Longest sequence, in tokens."""
+    position_offset: int = 0
+    """Rows of the position table before the first token's; RoBERTa has two, its padding index and one more."""
     segment_types: int = 2
-    """Rows of the token type table; 0 for none."""
+    """Rows of the token type table; 0 for none. With 1, every token has that row."""
     positions: Literal["learned", "rotary"] = "learned"
     """A learned table added to the embeddings, or rotation of queries and keys."""
     norm: Literal["post", "pre"] = "post"
@@ -87,13 +92,14 @@ class EncoderConfig:
             _require(getattr(self, name) >= 1, f"encoder.{name} is {getattr(self, name)}; it must be at least 1")
         _require(self.max_positions >= 8, f"encoder.max_positions is {self.max_positions}; it must be at least 8")
         _require(self.segment_types >= 0, f"encoder.segment_types is {self.segment_types}; it cannot be negative")
+        _require(self.position_offset >= 0, f"encoder.position_offset is {self.position_offset}; it cannot be negative")
+        _require(
+            self.position_offset == 0 or self.positions == "learned",
+            f"encoder.position_offset is {self.position_offset}, which only encoder.positions=learned reads",
+        )
         _require(
             self.hidden_size % self.heads == 0,
             f"encoder.hidden_size {self.hidden_size} is not a multiple of encoder.heads {self.heads}",
-        )
-        _require(
-            self.embedding_size <= self.hidden_size,
-            f"encoder.embedding_size {self.embedding_size} exceeds encoder.hidden_size {self.hidden_size}",
         )
         _require(
             self.positions != "rotary" or (self.hidden_size // self.heads) % 2 == 0,
@@ -131,8 +137,12 @@ class EncoderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceConfig:
-    """How the sentences of a document become sequences (BERT appendix A.2; ALBERT section 4.1)."""
+    """How the sentences of a document become sequences (BERT appendix A.2; RoBERTa section 4.2)."""
 
+    format: Format = "segment-pair"
+    """segment-pair: two runs of sentences of a document. sentence-pair: two single sentences. full-sentences: whole
+    sentences, over the ends of documents with a separator between them. doc-sentences: whole sentences of one
+    document."""
     length: int = 512
     """Longest sequence in tokens, [CLS] and [SEP] included."""
     short_probability: float = 0.1
@@ -154,26 +164,73 @@ class MaskingConfig:
     """Share of the tokens, special tokens aside, that are predicted; exact in the mean at every length."""
     unit: Literal["token", "word"] = "word"
     """What a span is made of; words come from the tokenizer."""
-    span: Literal["single", "ngram"] = "ngram"
-    """Length law: always one unit, or n units with p(n) ~ 1/n (ALBERT section 4.1)."""
+    span: Literal["single", "ngram", "geometric"] = "ngram"
+    """Length law: always one unit; n units with p(n) ~ 1/n (ALBERT section 4.1); or p(n) ~ (1 - p)^n (SpanBERT
+    section 3.1). The last two are truncated at max_span and renormalised."""
     max_span: int = 3
-    """Longest span in units; read with span=ngram."""
+    """Longest span in units; not read with span=single."""
+    geometric_p: float = 0.2
+    """p of the geometric law; read with span=geometric."""
     replace_mask: float = 0.8
     """Share of the predicted tokens that become [MASK]."""
     replace_random: float = 0.1
     """Share that become a random token; the rest stays."""
+    replace_per: Literal["token", "span"] = "token"
+    """Whether each token draws what replaces it, or the tokens of a span draw together (SpanBERT section 3.1)."""
     copies: int = 0
     """Static masks: so many versions of each sequence, cycled over the epochs. 0 draws a fresh mask every time."""
 
     def __post_init__(self) -> None:
         _require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
         _require(self.max_span >= 1, f"masking.max_span is {self.max_span}; it must be at least 1")
+        _require(0 < self.geometric_p < 1, f"masking.geometric_p is {self.geometric_p}; it must be between 0 and 1")
         _require(self.copies >= 0, f"masking.copies is {self.copies}; it cannot be negative")
         _require(
             self.replace_mask >= 0 and self.replace_random >= 0 and self.replace_mask + self.replace_random <= 1,
             f"masking.replace_mask {self.replace_mask} and masking.replace_random {self.replace_random} "
             "must be shares that sum to at most 1",
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplacedTokenConfig:
+    """Replaced token detection (ELECTRA section 3.1): the encoder tells which tokens a small generator replaced.
+
+    The generator is another point of the space: the encoder's, with `generator_width` of its hidden size, heads and
+    intermediate size, without a pooler. Read with objective rtd; the generator learns objective mlm.
+    """
+
+    generator_width: float = 0.25
+    """Share of the encoder's width; 1 for a generator of its size (the released ELECTRA-small)."""
+    generator_embeddings: Literal["tables", "all"] = "all"
+    """What the two share: the token and position tables (ELECTRA section 3.2), or the token types and the layer norm
+    too (its code). The map from E to the hidden size is always each one's own."""
+    weight: float = 50.0
+    """Of the rtd loss; that of the generator's mlm loss is 1."""
+
+    def __post_init__(self) -> None:
+        _require(
+            0 < self.generator_width <= 1,
+            f"rtd.generator_width is {self.generator_width}; it must be above 0 and at most 1",
+        )
+        _require(self.weight > 0, f"rtd.weight is {self.weight}; it must be positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanBoundaryConfig:
+    """The span boundary objective (SpanBERT section 3.2): tokens of a masked span from the two tokens around it.
+
+    Read with objective sbo.
+    """
+
+    positions: int = 15
+    """Tokens of a span that are predicted, from its first on; one row each in a table of relative positions."""
+    position_size: int = 200
+    """Width of that table."""
+
+    def __post_init__(self) -> None:
+        _require(self.positions >= 1, f"sbo.positions is {self.positions}; it must be at least 1")
+        _require(self.position_size >= 1, f"sbo.position_size is {self.position_size}; it must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,10 +339,14 @@ class Config:
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     objectives: tuple[Objective, ...] = ("mlm", "sop")
+    rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
+    sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
-        _require(len(self.objectives) > 0, "objectives is empty; name at least one of mlm, sop, nsp")
+        _require(
+            len(self.objectives) > 0, f"objectives is empty; name at least one of {', '.join(get_args(Objective))}"
+        )
         _require(len(set(self.objectives)) == len(self.objectives), f"objectives {self.objectives} repeats one")
         for name in self.objectives:
             _require(name in get_args(Objective), f"objectives has '{name}'; {nearest(name, get_args(Objective))}")
@@ -299,9 +360,20 @@ class Config:
             f"objective {sentence[0] if sentence else ''} reads the pooled [CLS] state; set encoder.pooler=True",
         )
         _require(
-            not sentence or self.encoder.segment_types >= 2,
-            "sop and nsp mark two segments; set encoder.segment_types=2",
+            not sentence or self.sequences.format in PAIR_FORMATS,
+            f"objective {sentence[0] if sentence else ''} compares two segments, and sequences.format="
+            f"{self.sequences.format} has one; set sequences.format=segment-pair",
         )
+        if "rtd" in self.objectives:
+            _require(
+                "mlm" in self.objectives[: self.objectives.index("rtd")],
+                "objective rtd takes its tokens from a generator that learns mlm; name mlm before rtd",
+            )
+            _require(
+                "sbo" not in self.objectives,
+                "objective sbo predicts masked spans and rtd shows the encoder a text without masks; keep one of them",
+            )
+            _generator(self.encoder, self.rtd.generator_width)
         _require(
             self.sequences.length <= self.encoder.max_positions,
             f"sequences.length {self.sequences.length} exceeds encoder.max_positions {self.encoder.max_positions}",
@@ -320,6 +392,11 @@ class Config:
             )
 
     @property
+    def generator(self) -> EncoderConfig | None:
+        """The point of the space that proposes tokens for replaced token detection; None without it."""
+        return _generator(self.encoder, self.rtd.generator_width) if "rtd" in self.objectives else None
+
+    @property
     def batch_sequences(self) -> int:
         """Sequences per optimizer step."""
         amount = parse_amount(self.train.batch, "train.batch", ("sequences", "tokens"))
@@ -333,74 +410,19 @@ class Config:
         return min(self.train.micro_batch or self.batch_sequences, self.batch_sequences)
 
 
-# ---- to and from JSON ----------------------------------------------------------------------------------------------
-
-T = TypeVar("T")
-
-
-def to_dict(config: Any) -> dict[str, Any]:
-    """A config as plain nested dictionaries, lists, numbers and strings."""
-    return {item.name: _plain(getattr(config, item.name)) for item in fields(config)}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return to_dict(value)
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
-
-
-def from_dict(cls: type[T], data: Mapping[str, Any], path: str = "", base: T | None = None) -> T:
-    """Build `cls` strictly: an unknown key, a missing one without default, or a wrong type is a ConfigError.
-
-    With `base`, keys that are absent keep the base's values.
-    """
-    if not isinstance(data, Mapping):
-        raise ConfigError(f"{path.rstrip('.') or cls.__name__} must be a table of fields, not {data!r}")
-    hints = get_type_hints(cls)
-    known = {item.name for item in fields(cls)}  # type: ignore[arg-type]
-    for key in data:
-        if key not in known:
-            raise ConfigError(f"unknown field '{path}{key}'; {nearest(str(key), known)}")
-    values: dict[str, Any] = {}
-    for key, value in data.items():
-        inner = getattr(base, key) if base is not None else None
-        values[key] = _coerce(hints[key], value, f"{path}{key}", inner)
-    if base is not None:
-        return replace(base, **values)  # type: ignore[type-var]
-    try:
-        return cls(**values)
-    except TypeError as error:
-        raise ConfigError(f"{path.rstrip('.') or cls.__name__} is incomplete: {error}") from None
-
-
-def _coerce(hint: Any, value: Any, path: str, base: Any) -> Any:
-    if is_dataclass(hint) and isinstance(hint, type):
-        return from_dict(hint, value, path + ".", base)
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"{path} must be a list, not {value!r}")
-        if len(args) == 2 and args[1] is Ellipsis:
-            return tuple(_coerce(args[0], item, f"{path}[{i}]", None) for i, item in enumerate(value))
-        if len(value) != len(args):
-            raise ConfigError(f"{path} must have {len(args)} items, not {len(value)}")
-        return tuple(
-            _coerce(arg, item, f"{path}[{i}]", None) for i, (arg, item) in enumerate(zip(args, value, strict=True))
-        )
-    if origin is Literal:
-        if value not in args:
-            raise ConfigError(f"{path} is {value!r}; {nearest(str(value), map(str, args))}")
-        return value
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
-        raise ConfigError(f"{path} is {value!r}; it must be {_KINDS.get(hint, hint.__name__)}")
-    return value
-
-
-_KINDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
-
-
-def to_json(config: Any) -> str:
-    """The text of `recipe.json`."""
-    return json.dumps(to_dict(config), indent=2) + "\n"
+def _generator(encoder: EncoderConfig, width: float) -> EncoderConfig:
+    """The encoder at a share of its width, with heads of the same size (ELECTRA table 6 and its code)."""
+    heads = max(1, round(width * encoder.heads))
+    hidden = round(width * encoder.hidden_size)
+    _require(
+        hidden >= 1 and hidden % heads == 0,
+        f"rtd.generator_width {width} makes a hidden size of {hidden} for {heads} heads, which does not divide; take "
+        f"a share that encoder.heads {encoder.heads} is a whole multiple of, such as 0.5",
+    )
+    return replace(
+        encoder,
+        hidden_size=hidden,
+        heads=heads,
+        intermediate_size=max(1, round(width * encoder.intermediate_size)),
+        pooler=False,
+    )

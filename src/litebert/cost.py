@@ -37,7 +37,8 @@ def feedforward_parameters(config: EncoderConfig) -> int:
 def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
     """Parameters of the encoder by part."""
     embedding, hidden, bias = config.embedding_size, config.hidden_size, config.bias
-    rows = config.vocab_size + config.segment_types + (config.max_positions if config.positions == "learned" else 0)
+    positions = config.position_offset + config.max_positions if config.positions == "learned" else 0
+    rows = config.vocab_size + positions + config.segment_types
     return {
         "embeddings": rows * embedding + _norm(embedding, bias),
         "projection": _linear(embedding, hidden, bias) if config.projects else 0,
@@ -49,17 +50,51 @@ def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
 
 
 def head_parameters(config: EncoderConfig, head: str, classes: int = 2) -> int:
-    """Parameters a head adds: an objective's name, or `classifier` for a linear map to `classes`."""
+    """Parameters a head adds: `mlm`, `rtd`, or any other name for a linear map to `classes`."""
     hidden, embedding = config.hidden_size, config.embedding_size
     if head == "mlm":
         return _linear(hidden, embedding) + _norm(embedding) + config.vocab_size
+    if head == "rtd":
+        return _linear(hidden, hidden) + _linear(hidden, 1)
     return _linear(hidden, classes)  # sop, nsp and every fine-tuning classifier are one linear map
 
 
+def generator_parameters(config: Config) -> int:
+    """Parameters of the generator beside the tables it borrows and its vocabulary head; 0 without one."""
+    shape = config.generator
+    if shape is None:
+        return 0
+    parts = encoder_parameters(shape)
+    own = shape.segment_types * shape.embedding_size + _norm(shape.embedding_size, shape.bias)
+    parts["embeddings"] = own if config.rtd.generator_embeddings == "tables" else 0
+    return sum(parts.values())
+
+
+def span_boundary_parameters(config: Config) -> int:
+    """Parameters of the span boundary head."""
+    hidden, embedding, size = config.encoder.hidden_size, config.encoder.embedding_size, config.sbo.position_size
+    layers = _linear(2 * hidden + size, hidden) + _norm(hidden) + _linear(hidden, embedding) + _norm(embedding)
+    return config.sbo.positions * size + layers + config.encoder.vocab_size
+
+
 def parameters(config: EncoderConfig, heads: Sequence[str] = ()) -> dict[str, int]:
-    """Parameters by part, heads included; their sum is the model's exact count."""
+    """Parameters of an encoder with plain heads by part; their sum is the model's exact count."""
     parts = encoder_parameters(config)
     parts.update({f"{head} head": head_parameters(config, head) for head in heads})
+    return {name: count for name, count in parts.items() if count}
+
+
+def model_parameters(config: Config) -> dict[str, int]:
+    """Parameters of all that pretraining trains, by part; their sum is the exact count."""
+    parts = encoder_parameters(config.encoder)
+    for name in config.objectives:
+        if name == "sbo":
+            parts["sbo head"] = span_boundary_parameters(config)
+        elif name == "mlm":
+            parts["generator"] = generator_parameters(config)
+            parts["mlm head"] = head_parameters(config.generator or config.encoder, "mlm")
+        else:
+            parts[f"{name} head"] = head_parameters(config.encoder, name)
     return {name: count for name, count in parts.items() if count}
 
 
@@ -67,20 +102,32 @@ def forward_flops(config: Config, length: int | None = None) -> float:
     """Floating point operations of a forward pass per token, two per multiplication and addition.
 
     Matrix products and attention scores are counted; norms, activations and lookups (well under 2 %) are not. The
-    vocabulary projection runs on the masked share of the positions.
+    vocabulary projection runs on the masked share of the positions. A generator's pass is counted in; of the span
+    boundary objective, every masked token, a little more than have both neighbours.
     """
     shape, length = config.encoder, length or config.sequences.length
     hidden, embedding = shape.hidden_size, shape.embedding_size
-    branches = 3 if shape.feedforward == "gated" else 2
-    layer = 2 * (4 * hidden * hidden + branches * hidden * shape.intermediate_size) + 4 * length * hidden
-    total = float(shape.layers * layer)
-    if shape.projects:
-        total += 2 * embedding * hidden
-    if "mlm" in config.objectives:
-        total += config.masking.rate * 2 * (hidden * embedding + embedding * shape.vocab_size)
+    total = _layer_flops(shape, length)
     if shape.pooler:
         total += 2 * (hidden * hidden + 2 * hidden) / length
+    if "mlm" in config.objectives:
+        reader = config.generator or shape
+        total += config.masking.rate * 2 * (reader.hidden_size * embedding + embedding * shape.vocab_size)
+    if config.generator is not None:
+        total += _layer_flops(config.generator, length)
+    if "rtd" in config.objectives:
+        total += 2 * (hidden * hidden + hidden)
+    if "sbo" in config.objectives:
+        boundary = (2 * hidden + config.sbo.position_size) * hidden + hidden * embedding
+        total += config.masking.rate * 2 * (boundary + embedding * shape.vocab_size)
     return total
+
+
+def _layer_flops(shape: EncoderConfig, length: int) -> float:
+    """Of the map E -> H and all layers, per token."""
+    hidden, branches = shape.hidden_size, 3 if shape.feedforward == "gated" else 2
+    layer = 2 * (4 * hidden * hidden + branches * hidden * shape.intermediate_size) + 4 * length * hidden
+    return float(shape.layers * layer + (2 * shape.embedding_size * hidden if shape.projects else 0))
 
 
 @dataclass(frozen=True)
@@ -107,17 +154,29 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     norms' inputs takes half, and the weights have a bfloat16 copy.
     """
     shape = config.encoder
-    weights = sum(parameters(shape, config.objectives).values())
-    blocks = encoder_parameters(shape)
-    matrices = blocks["attention"] + blocks["feedforward"]
-    moments = 2 * weights if config.train.optimizer.name != "muon" else 2 * weights - matrices
+    weights = sum(model_parameters(config).values())
+    matrices = _matrices(shape)
     width = 4 if config.train.precision == "float32" else 2
-    hidden, inner = shape.hidden_size, shape.intermediate_size
+    tokens = (micro_batch or config.micro_sequences) * config.sequences.length
+    per_token = _kept_bytes(shape, width) + 12 * shape.embedding_size
+    if config.generator is not None:
+        matrices += _matrices(config.generator)
+        per_token += _kept_bytes(config.generator, width)
+    vocabularies = sum(name in config.objectives for name in ("mlm", "sbo"))
+    logits = vocabularies * config.masking.rate * (4 + 4 + width) * shape.vocab_size
+    moments = 2 * weights if config.train.optimizer.name != "muon" else 2 * weights - matrices
+    return Memory((4 if width == 4 else 6) * weights, 4 * weights, 4 * moments, int(tokens * (per_token + logits)))
+
+
+def _matrices(shape: EncoderConfig) -> int:
+    """Parameters of the attention and feed-forward blocks."""
+    parts = encoder_parameters(shape)
+    return parts["attention"] + parts["feedforward"]
+
+
+def _kept_bytes(shape: EncoderConfig, width: int) -> int:
+    """Activations of all layers per token, `width` bytes a number under autocast."""
     branches = 2 if shape.feedforward == "gated" else 1
-    rotated = 2 * hidden if shape.positions == "rotary" else 0
-    per_layer = width * (6 * hidden + rotated + 2 * branches * inner) + 4 * 2 * hidden
-    sequences = micro_batch or config.micro_sequences
-    tokens = sequences * config.sequences.length
-    logits = config.masking.rate * (4 + 4 + width) * shape.vocab_size if "mlm" in config.objectives else 0.0
-    activations = tokens * (shape.layers * per_layer + logits + 12 * shape.embedding_size)
-    return Memory((4 if width == 4 else 6) * weights, 4 * weights, 4 * moments, int(activations))
+    rotated = 2 * shape.hidden_size if shape.positions == "rotary" else 0
+    inner = 2 * branches * shape.intermediate_size
+    return shape.layers * (width * (6 * shape.hidden_size + rotated + inner) + 8 * shape.hidden_size)

@@ -6,30 +6,19 @@ two CPU cores and take the block that measurement prefers (docs/decisions.md). A
 
 from __future__ import annotations
 
-import json
-import runpy
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 from litebert.config import (
     Config,
     EncoderConfig,
     MaskingConfig,
     OptimizerConfig,
+    ReplacedTokenConfig,
     ScheduleConfig,
     SequenceConfig,
     TrainConfig,
-    from_dict,
     replace,
 )
-from litebert.errors import ConfigError, nearest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # ---- ALBERT: Lan et al. 2020, tables 1 and 14, and the official version 2 configurations ---------------------------
 
@@ -109,10 +98,7 @@ def albert_xlarge_v1() -> Config:
 
 
 def albert_xxlarge_v1() -> Config:
-    """ALBERT-xxlarge, version 1, the one size that had no dropout then either.
-
-    litebert pretrain albert-xxlarge-v1 --data D --out R
-    """
+    """ALBERT-xxlarge, version 1, had no dropout either. litebert pretrain albert-xxlarge-v1 --data D --out R"""
     return _albert("albert-xxlarge-v1", 4096, 12, 64, dropout=0.0)
 
 
@@ -166,6 +152,159 @@ def bert_xlarge() -> Config:
     litebert pretrain bert-xlarge --data D --out R
     """
     return _bert("bert-xlarge", 2048, 24, 32, 30000)
+
+
+# ---- RoBERTa: Liu et al. 2019, table 9 ------------------------------------------------------------------------------
+
+
+def _roberta(name: str, hidden: int, layers: int, heads: int, learning_rate: float, warmup: int) -> Config:
+    return Config(
+        name=name,
+        encoder=EncoderConfig(
+            vocab_size=50265,
+            embedding_size=hidden,
+            hidden_size=hidden,
+            layers=layers,
+            heads=heads,
+            intermediate_size=4 * hidden,
+            sharing="none",
+            position_offset=2,
+            segment_types=1,
+            pooler=False,
+            norm_eps=1e-5,
+            activation="gelu",
+            hidden_dropout=0.1,
+            attention_dropout=0.1,
+            init="normal",
+        ),
+        sequences=SequenceConfig(format="full-sentences", length=512, short_probability=0.0),
+        masking=MaskingConfig(unit="token", span="single", copies=0),
+        objectives=("mlm",),
+        train=TrainConfig(
+            budget="500000 steps",
+            batch="8192 sequences",
+            micro_batch=32,
+            clip=0.0,
+            optimizer=OptimizerConfig(name="adamw", learning_rate=learning_rate, beta2=0.98),
+            schedule=ScheduleConfig(name="linear", warmup=warmup),
+        ),
+    )
+
+
+def roberta_base() -> Config:
+    """RoBERTa-base: 12 layers, H 768, byte-level BPE of 50265. 125M parameters in its code; GLUE figures in table 8.
+
+    litebert pretrain roberta-base --data D --out R
+    """
+    return _roberta("roberta-base", 768, 12, 12, 6e-4, 24000)
+
+
+def roberta_large() -> Config:
+    """RoBERTa-large: 24 layers, H 1024. 355M parameters; SQuAD 1.1 / 2.0 F1 94.6 / 89.4 in table 4.
+
+    litebert pretrain roberta-large --data D --out R
+    """
+    return _roberta("roberta-large", 1024, 24, 16, 4e-4, 30000)
+
+
+# ---- ELECTRA: Clark et al. 2020, table 6, and the official code ----------------------------------------------------
+
+
+def _electra(name: str, shape: EncoderConfig, length: int, rate: float, width: float, train: TrainConfig) -> Config:
+    encoder = replace(
+        shape,
+        vocab_size=30522,
+        intermediate_size=4 * shape.hidden_size,
+        sharing="none",
+        pooler=False,
+        activation="gelu",
+        hidden_dropout=0.1,
+        attention_dropout=0.1,
+    )
+    return Config(
+        name=name,
+        encoder=encoder,
+        sequences=SequenceConfig(length=length, short_probability=0.05),
+        # As in the code: 15 % of what is predicted stays in sight. The paper (section 3.1) masks all of it.
+        masking=MaskingConfig(rate=rate, unit="token", span="single", replace_mask=0.85, replace_random=0.0),
+        objectives=("mlm", "rtd"),
+        rtd=ReplacedTokenConfig(generator_width=width),
+        train=replace(
+            train,
+            micro_batch=32,
+            optimizer=replace(train.optimizer, bias_correction=False),
+            schedule=ScheduleConfig(name="product_linear", warmup=10000),
+        ),
+    )
+
+
+def electra_small() -> Config:
+    """ELECTRA-small: 12 layers, H 256, E 128, generator 1/4 (released: 1). 14M parameters, GLUE 79.9 in table 1.
+
+    litebert pretrain electra-small --data D --out R
+    """
+    train = TrainConfig(budget="1000000 steps", batch="128 sequences", optimizer=OptimizerConfig(learning_rate=5e-4))
+    shape = EncoderConfig(embedding_size=128, hidden_size=256, layers=12, heads=4)
+    return _electra("electra-small", shape, length=128, rate=0.15, width=1 / 4, train=train)
+
+
+def electra_base() -> Config:
+    """ELECTRA-base: 12 layers, H 768, generator 1/3. 110M parameters, GLUE 85.1 in table 1.
+
+    litebert pretrain electra-base --data D --out R
+    """
+    train = TrainConfig(budget="766000 steps", batch="256 sequences", optimizer=OptimizerConfig(learning_rate=2e-4))
+    shape = EncoderConfig(embedding_size=768, hidden_size=768, layers=12, heads=12)
+    return _electra("electra-base", shape, length=512, rate=0.15, width=1 / 3, train=train)
+
+
+def electra_large() -> Config:
+    """ELECTRA-large: 24 layers, H 1024, generator 1/4, 25 % masked. 335M parameters, GLUE 89.0 in table 2.
+
+    litebert pretrain electra-large --data D --out R. Table 2's best ran --budget "1750000 steps".
+    """
+    train = TrainConfig(budget="400000 steps", batch="2048 sequences", optimizer=OptimizerConfig(learning_rate=2e-4))
+    shape = EncoderConfig(embedding_size=1024, hidden_size=1024, layers=24, heads=16)
+    return _electra("electra-large", shape, length=512, rate=0.25, width=1 / 4, train=train)
+
+
+# ---- SpanBERT: Joshi et al. 2020, sections 3 and 4.2 ---------------------------------------------------------------
+
+SPANS = MaskingConfig(unit="word", span="geometric", max_span=10, geometric_p=0.2, replace_per="span")
+"""SpanBERT section 3.1."""
+
+
+def _spanbert(name: str, bert: Config) -> Config:
+    """BERT, cased, with spans; weight decay as in section 4.2 (the code's README has 0.01)."""
+    return replace(
+        bert,
+        name=name,
+        encoder=replace(bert.encoder, vocab_size=28996, pooler=False, init="normal"),
+        sequences=SequenceConfig(format="doc-sentences", length=512, short_probability=0.0),
+        masking=SPANS,
+        objectives=("mlm", "sbo"),
+        train=replace(
+            bert.train,
+            budget="2400000 steps",
+            optimizer=OptimizerConfig(name="adamw", learning_rate=1e-4, eps=1e-8, weight_decay=0.1),
+        ),
+    )
+
+
+def spanbert_base() -> Config:
+    """SpanBERT-base: BERT-base's shape, cased vocabulary 28996. SQuAD 1.1 / 2.0 F1 92.4 / 83.6 in its README.
+
+    litebert pretrain spanbert-base --data D --out R
+    """
+    return _spanbert("spanbert-base", bert_base())
+
+
+def spanbert_large() -> Config:
+    """SpanBERT-large: BERT-large's shape, cased vocabulary 28996. SQuAD 1.1 / 2.0 test F1 94.6 / 88.7 in table 1.
+
+    litebert pretrain spanbert-large --data D --out R
+    """
+    return _spanbert("spanbert-large", bert_large())
 
 
 # ---- small ones, in minutes ----------------------------------------------------------------------------------------
@@ -240,12 +379,54 @@ def bert_mini() -> Config:
     return _unshared(albert_mini(), "bert-mini")
 
 
+def roberta_mini() -> Config:
+    """RoBERTa of albert-mini's shape: full sentences, fresh masks. litebert pretrain roberta-mini --data D --out R"""
+    bert = bert_mini()
+    return replace(
+        bert,
+        name="roberta-mini",
+        encoder=replace(bert.encoder, segment_types=1, pooler=False),
+        sequences=replace(bert.sequences, format="full-sentences", short_probability=0.0),
+        masking=replace(bert.masking, copies=0),
+        objectives=("mlm",),
+    )
+
+
+def electra_mini() -> Config:
+    """ELECTRA of albert-mini's shape, generator of 1/4. litebert pretrain electra-mini --data D --out R"""
+    bert, albert = bert_mini(), albert_mini()
+    return replace(
+        bert,
+        name="electra-mini",
+        encoder=replace(bert.encoder, embedding_size=albert.encoder.embedding_size, pooler=False),
+        sequences=replace(bert.sequences, short_probability=0.05),
+        masking=replace(bert.masking, copies=0, replace_mask=0.85, replace_random=0.0),
+        objectives=("mlm", "rtd"),
+    )
+
+
+def spanbert_mini() -> Config:
+    """SpanBERT of albert-mini's shape: spans in one document. litebert pretrain spanbert-mini --data D --out R"""
+    bert = bert_mini()
+    return replace(
+        bert,
+        name="spanbert-mini",
+        encoder=replace(bert.encoder, pooler=False),
+        sequences=replace(bert.sequences, format="doc-sentences", short_probability=0.0),
+        masking=SPANS,
+        objectives=("mlm", "sbo"),
+    )
+
+
 RECIPES: dict[str, Callable[[], Config]] = {
     function.__name__.replace("_", "-"): function
     for function in (
         albert_tiny, albert_mini, albert_base, albert_large, albert_xlarge, albert_xxlarge,
         albert_base_v1, albert_large_v1, albert_xlarge_v1, albert_xxlarge_v1,
         bert_tiny, bert_mini, bert_base, bert_large, bert_xlarge,
+        roberta_mini, roberta_base, roberta_large,
+        electra_mini, electra_small, electra_base, electra_large,
+        spanbert_mini, spanbert_base, spanbert_large,
     )
 }  # fmt: skip
 
@@ -257,71 +438,10 @@ PUBLISHED: dict[str, tuple[str, str]] = {
     "bert-base": ("110M", "BERT section 3; ALBERT table 1 says 108M with its vocabulary of 30000"),
     "bert-large": ("340M", "BERT section 3; ALBERT table 1 says 334M with its vocabulary of 30000"),
     "bert-xlarge": ("1270M", "ALBERT's first version, table 1"),
+    "roberta-base": ("125M", "RoBERTa's code"),
+    "roberta-large": ("355M", "RoBERTa's code; ELECTRA's table 2 says 356M"),
+    "electra-small": ("14M", "ELECTRA table 1, of the discriminator"),
+    "electra-base": ("110M", "ELECTRA table 1, of the discriminator"),
+    "electra-large": ("335M", "ELECTRA table 2, of the discriminator"),
 }
 """Parameters as the papers print them, and where."""
-
-
-def recipe(name: str, seen: tuple[Path, ...] = ()) -> Config:
-    """The config a name stands for: a recipe, a TOML or JSON file, or `file.py:function`.
-
-    A file gives every field it wants to set; `base = "RECIPE"` at its top starts from a recipe.
-
-    Raises:
-        ConfigError: no such recipe or file, or a field outside the space.
-    """
-    if name in RECIPES:
-        return RECIPES[name]()
-    path, _, function = name.partition(":")
-    if path.endswith(".py"):
-        return _from_python(Path(path), function)
-    if path.endswith((".toml", ".json")):
-        return _from_file(Path(name), seen)
-    raise ConfigError(f"no recipe is called '{name}'; {nearest(name, RECIPES)}")
-
-
-def names_recipe(word: str) -> bool:
-    """Whether a word has the form of what `recipe` takes."""
-    return word in RECIPES or word.endswith((".toml", ".json")) or ".py:" in word
-
-
-def _from_file(path: Path, seen: tuple[Path, ...]) -> Config:
-    if path.resolve() in seen:
-        raise ConfigError(f"recipe file {path} is its own base; base it on a recipe's name or another file")
-    try:
-        text = path.read_text(encoding="utf-8")
-        data: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise ConfigError(f"recipe file {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # both decoders name the line
-        raise ConfigError(f"recipe file {path} is not valid {path.suffix[1:].upper()}: {error}") from None
-    if not isinstance(data, dict):
-        raise ConfigError(f"recipe file {path} must hold a table of fields")
-    base = Config(name=path.stem)
-    if "base" in data:
-        name = str(data.pop("base"))
-        beside = path.parent / name.partition(":")[0]  # files are named as seen from this one
-        base = recipe(str(path.parent / name) if beside.is_file() else name, (*seen, path.resolve()))
-    data.setdefault("name", path.stem)
-    try:
-        return from_dict(Config, data, base=base)
-    except ConfigError as error:
-        raise ConfigError(f"recipe file {path}: {error}") from None
-
-
-def _from_python(path: Path, function: str) -> Config:
-    if not path.is_file():
-        raise ConfigError(f"recipe file {path} does not exist")
-    try:
-        namespace = runpy.run_path(str(path))
-    except Exception as error:
-        raise ConfigError(f"recipe file {path} cannot be run: {type(error).__name__}: {error}") from error
-    if not callable(namespace.get(function)):
-        names = [name for name, value in namespace.items() if callable(value) and not name.startswith("_")]
-        raise ConfigError(f"recipe file {path} has no function '{function}'; {nearest(function, names)}")
-    try:
-        config = namespace[function]()
-    except Exception as error:
-        raise ConfigError(f"{path}:{function} fails: {type(error).__name__}: {error}") from error
-    if not isinstance(config, Config):
-        raise ConfigError(f"{path}:{function} returned {type(config).__name__}; it must return a litebert Config")
-    return config

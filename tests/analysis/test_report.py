@@ -154,6 +154,28 @@ def test_only_what_a_run_recorded_is_drawn() -> None:
     assert set(charts(run_sections(rows))) == {"Loss on masked pieces", "Accuracy on the next sentence"}
 
 
+def test_the_curves_of_replaced_tokens_and_of_spans() -> None:
+    rows: list[dict[str, Any]] = [
+        {"kind": "train", "step": 1, "rtd_accuracy": 0.8, "rtd_replaced": 0.14, "sbo_accuracy": 0.1},
+        {"kind": "heldout", "step": 2, "rtd_accuracy": 0.9, "rtd_base_rate": 0.88, "rtd_auc": 0.75,
+         "rtd_precision": 0.5, "rtd_recall": 0.25, "sbo_accuracy": 0.2, "sbo_majority": 0.07},
+    ]  # fmt: skip
+    by_title = charts(run_sections(rows))
+    accuracy = lines(by_title["Accuracy on replaced tokens"])
+    assert (accuracy["training"].ys, accuracy["held out"].ys) == ((80,), (90,))
+    assert accuracy["always the commoner answer"].ys == (88, 88)
+    spans = lines(by_title["Accuracy on pieces told from around their span"])
+    assert spans["held out"].ys == (20,)
+    assert spans["always the commoner answer"].ys == pytest.approx((7, 7))
+    found = by_title["Finding the replaced tokens"]
+    assert {name: line.ys[0] for name, line in lines(found).items()} == pytest.approx(
+        {"area under the curve": 75, "precision": 50, "recall": 25, "share replaced": 14}
+    )
+    for word in ("area under the curve", "50 % is guessing", "precision", "recall"):
+        assert word in found.note
+    assert not [title for title in charts(run_sections(ROWS)) if "replaced" in title or "span" in title]
+
+
 def test_a_step_written_twice_counts_once_and_missing_numbers_are_gaps() -> None:
     rows = [
         {"kind": "train", "step": 2, "mlm_loss": 1.0},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from litebert.commands.console import table
+from litebert.commands.console import print_markdown, score_rows, table
 
 
 def test_tables_keep_names_whole_and_fold_what_is_long(
@@ -17,3 +17,34 @@ def test_tables_keep_names_whole_and_fold_what_is_long(
     assert sum("a-long-name-1" in line for line in lines) == 1
     assert " ".join(lines).count("word") == 12
     assert "[bold]x[/bold]" in lines[-2]
+
+
+def test_a_markdown_table_has_as_many_cells_in_every_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_markdown(("run", "score"), [("a|b", "1"), ("c", "2")])
+    assert capsys.readouterr().out == "| run | score |\n| --- | --- |\n| a\\|b | 1 |\n| c | 2 |\n"
+
+
+MLM = {"mlm_loss": 4.0, "mlm_perplexity": 54.6, "mlm_accuracy": 0.3, "mlm_majority": 0.05}
+RTD = {"rtd_loss": 0.2, "rtd_accuracy": 0.93, "rtd_base_rate": 0.88, "rtd_replaced": 0.12, "rtd_precision": 0.75,
+       "rtd_recall": 0.5, "rtd_auc": 0.8125}  # fmt: skip
+
+
+def test_every_score_stands_beside_what_guessing_gives() -> None:
+    rows = dict(score_rows({**MLM, **RTD, "sbo_loss": 5.0, "sbo_accuracy": 0.2, "sbo_majority": 0.06}))
+    assert rows["generator's MLM accuracy"] == "30.0% (most frequent piece: 5.0%)"
+    assert rows["tokens replaced"] == "12.0%"
+    assert rows["RTD accuracy"] == "93.0% (always the commoner answer: 88.0%)"
+    assert rows["RTD area under the curve"] == "0.812 (guessing: 0.500)"
+    assert rows["RTD precision"] == "75.0% (of the tokens called replaced)"
+    assert rows["RTD recall"] == "50.0% (of the replaced tokens)"
+    assert rows["SBO accuracy"] == "20.0% (most frequent piece: 6.0%)"
+    pairs = {"sop_accuracy": 0.6, "sop_standard_error": 0.01, "sop_majority": 0.51}
+    assert dict(score_rows({**MLM, **pairs})) == {
+        "MLM loss (nats)": "4.000", "MLM perplexity": "54.6", "MLM accuracy": "30.0% (most frequent piece: 5.0%)",
+        "SOP accuracy": "60.0% ± 1.0% (majority: 51.0%)",
+    }  # fmt: skip
+
+
+def test_without_both_labels_there_is_no_curve_to_show() -> None:
+    few = {"rtd_loss": 0.1, "rtd_accuracy": 1.0, "rtd_base_rate": 1.0, "rtd_replaced": 0.0}
+    assert [name for name, _ in score_rows(few)] == ["tokens replaced", "RTD accuracy"]

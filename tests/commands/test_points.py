@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from litebert.recipes import RECIPES, recipe
+from litebert.recipe_files import recipe
+from litebert.recipes import RECIPES
 
 Output = tuple[int, str, str]
 

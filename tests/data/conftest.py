@@ -13,8 +13,10 @@ from litebert.data import shards as disk
 from litebert.data.journal import Journal
 from litebert.data.tokenizer import Tokenizer
 
+KINDS = ["unigram", "wordpiece", "bpe", "unigram-cased", "unigram-strip", "wordpiece-cased", "wordpiece-strip"]
 
-@pytest.fixture(scope="module", params=["unigram", "wordpiece", "unigram-cased", "unigram-strip", "wordpiece-strip"])
+
+@pytest.fixture(scope="module", params=KINDS)
 def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Path]:
     kind, _, option = request.param.partition("-")
     options = {"": {}, "cased": {"lower_case": False}, "strip": {"strip_accents": True}}[option]
@@ -39,6 +41,11 @@ def unigram() -> Tokenizer:
 @pytest.fixture(scope="module")
 def wordpiece() -> Tokenizer:
     return train("wordpiece")
+
+
+@pytest.fixture(scope="module")
+def bpe() -> Tokenizer:
+    return train("bpe")
 
 
 @pytest.fixture(scope="session")

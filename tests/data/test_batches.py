@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import fields
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -9,21 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_shards import CLS, PAD, SEP, SPECIAL, ToySplit, prose, toy_tokenizer
 
-from litebert.config import MaskingConfig, SequenceConfig
+from litebert.config import PAIR_FORMATS, Format, MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch, Batches
 
-FIELDS = ("input_ids", "token_type_ids", "attention_mask", "masked_positions", "masked_labels", "sentence_labels")
+FIELDS = tuple(field.name for field in fields(Batch))
 
 
 def batches(
     split: ToySplit, *, length: int = 32, task: Any = "sop", batch: int = 8, seed: int = 0, **more: Any
 ) -> Batches:
-    short = more.pop("short", 0.1)
+    short, format_, separators = more.pop("short", 0.1), more.pop("format", "segment-pair"), more.pop("separators", 1)
     vocabulary = int(split.ids.max()) + 1
     return Batches(
         split,  # type: ignore[arg-type]
-        toy_tokenizer(vocabulary),
-        SequenceConfig(length=length, short_probability=short),
+        toy_tokenizer(vocabulary, pair_separators=separators),
+        SequenceConfig(length=length, short_probability=short, format=format_),
         MaskingConfig(**more),
         task,
         batch,
@@ -44,19 +45,31 @@ def same(one: Batch, other: Batch) -> bool:
     )
 
 
+pairs_and_tasks = st.tuples(st.sampled_from(PAIR_FORMATS), st.sampled_from([None, "sop", "nsp"]))
+others = st.tuples(st.sampled_from(sorted({*get_args(Format)} - {*PAIR_FORMATS})), st.none())
+
+
 @given(
-    st.lists(st.lists(st.integers(0, 30), max_size=8), max_size=5),
+    st.lists(st.lists(st.integers(1, 30), max_size=8), max_size=5),
     st.integers(8, 40),
-    st.sampled_from([None, "sop", "nsp"]),
+    pairs_and_tasks | others,
+    st.integers(1, 2),
     st.integers(0, 10**12),
     st.integers(1, 9),
     st.integers(-5, 2**40),
 )
-def test_any_batch(documents: list[list[int]], length: int, task: Any, step: int, size: int, seed: int) -> None:
-    split = ToySplit([*documents, [3, 9], [40]])
-    make = batches(split, length=length, task=task, batch=size, seed=seed)
-    batch = make(step)
-    assert same(batch, batches(split, length=length, task=task, batch=size, seed=seed)(step))
+def test_any_batch(
+    documents: list[list[int]], length: int, kind: tuple[Any, Any], separators: int, step: int, size: int, seed: int
+) -> None:
+    format_, task = kind
+    split = ToySplit([*documents, [3, 9], [4, 2], [40]])
+
+    def make() -> Batches:
+        more = {"format": format_, "separators": separators}
+        return batches(split, length=length, task=task, batch=size, seed=seed, **more)
+
+    batch = make()(step)
+    assert same(batch, make()(step))
     for name in FIELDS:
         value = getattr(batch, name)
         assert value is None or value.dtype == (torch.bool if name == "attention_mask" else torch.int64)
@@ -79,14 +92,43 @@ def test_any_batch(documents: list[list[int]], length: int, task: Any, step: int
         assert tokens[0] == CLS
         assert tokens.count(CLS) == 1
         assert seps[-1] == n - 1
-        assert len(seps) in (1, 2)
-        assert types.tolist() == [int(seps[0] < place < n) for place in range(width)]
-        assert label in ((-100, 0, 1) if len(seps) == 2 and task else (-100,))
-        for run in (tokens[1 : seps[0]], tokens[seps[0] + 1 : n - 1]):
-            assert (np.diff(run) == 1).all()
+        if format_ in PAIR_FORMATS:
+            assert len(seps) in (1, 1 + separators)
+            second = seps[-2] + 1 if len(seps) > 1 else n
+            assert second == n or second == seps[0] + separators
+        else:
+            assert len(seps) == 1 or format_ == "full-sentences"
+            second = n
+        assert types.tolist() == [int(second <= place < n) for place in range(width)]
+        assert label in ((-100, 0, 1) if second < n and task else (-100,))
+        for start, end in zip([0, *seps], seps, strict=False):
+            assert (np.diff(tokens[start + 1 : end]) == 1).all()
     assert not torch.isin(batch.masked_labels, torch.tensor(SPECIAL)).any()
     assert (batch.masked_positions.diff() > 0).all()
     assert set((batch.masked_positions // width).tolist()) == set(range(rows))
+
+
+@pytest.mark.parametrize(
+    ("kind", "wanted", "types"),
+    [
+        ({"format": "segment-pair"}, "CaaSbbbbbS", "0000111111"),
+        ({"format": "segment-pair", "separators": 2}, "CaaSSbbbbbS", "00000111111"),
+        ({"format": "sentence-pair"}, "CaaSbbbbbS", "0000111111"),
+        ({"format": "sentence-pair", "separators": 2}, "CaaSSbbbbbS", "00000111111"),
+        ({"format": "doc-sentences"}, "CaabbbbbS", "000000000"),
+        ({"format": "full-sentences"}, "CaabbbbbScccS", "0000000000000"),
+        ({"format": "full-sentences", "separators": 2}, "CaabbbbbScccS", "0000000000000"),
+    ],
+)
+def test_the_layout_of_each_format(kind: dict[str, Any], wanted: str, types: str) -> None:
+    split = ToySplit([[2, 5], [3]])
+    batch = batches(split, task=None, batch=1, short=0.0, **kind)
+    rows = [batch(step) for step in range(batch.examples)]
+    letters = dict(zip([CLS, SEP, PAD], "CSP", strict=True)) | {5 + i: c for i, c in enumerate("aabbbbbccc")}
+    texts = ["".join(letters[token] for token in originals(row).flatten().tolist()) for row in rows]
+    found = next(place for place, text in enumerate(texts) if "a" in text)
+    assert texts[found] == wanted.ljust(16, "P")
+    assert "".join(map(str, rows[found].token_type_ids.flatten().tolist())) == types.ljust(16, "0")
 
 
 @given(st.integers(0, 1000), st.integers(0, 12), st.integers(1, 12), st.sampled_from(["sop", "nsp"]))
@@ -104,6 +146,9 @@ def test_rows_are_those_of_the_whole_batch(step: int, start: int, count: int, ta
     row, column = whole.masked_positions[inside] // across - start, whole.masked_positions[inside] % across
     assert torch.equal(row * width + column, part.masked_positions)
     assert torch.equal(whole.masked_labels[inside], part.masked_labels)
+    beside = whole.masked_boundaries[inside]
+    moved = torch.where(beside < 0, -1, (beside // across - start) * width + beside % across)
+    assert torch.equal(moved, part.masked_boundaries)
 
 
 def by_document(make: Batches, epoch: int, count: int) -> dict[int, tuple[list[int], list[int]]]:
@@ -131,13 +176,19 @@ def test_every_example_comes_once_per_epoch_in_a_new_order() -> None:
     assert len({tuple(epoch) for epoch in epochs}) == 10
 
 
-def test_static_copies_repeat_and_fresh_masks_do_not() -> None:
+@pytest.mark.parametrize("copies", [1, 3, 10])
+@pytest.mark.parametrize("span", ["single", "ngram", "geometric"])
+def test_static_copies_repeat_and_fresh_masks_do_not(copies: int, span: str) -> None:
     split = ToySplit([[8, 7, 9]] * 30)
-    static = [by_document(batches(split, batch=30, short=0.0, copies=3), epoch, 30) for epoch in range(7)]
-    assert static[0] == static[3] == static[6]
-    assert static[1] == static[4]
-    assert static[0] != static[1] != static[2] != static[0]
-    fresh = [by_document(batches(split, batch=30, short=0.0), epoch, 30) for epoch in range(4)]
+    epochs = range(copies + 3)
+    static = [by_document(batches(split, batch=30, short=0.0, span=span, copies=copies), epoch, 30) for epoch in epochs]
+    for document in static[0]:
+        versions = [str(epoch[document]) for epoch in static]
+        assert versions[copies:] == (versions[:copies] * 3)[:3]
+        assert len(set(versions)) > copies // 2
+    assert len({str(sorted(epoch.items())) for epoch in static}) == copies
+    fresh = [by_document(batches(split, batch=30, short=0.0, span=span), epoch, 30) for epoch in epochs]
+    assert len({str(sorted(epoch.items())) for epoch in fresh}) == len(epochs)
     for document in fresh[0]:
         assert len({str(epoch[document]) for epoch in fresh}) > 1
 

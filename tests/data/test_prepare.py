@@ -8,6 +8,7 @@ import os
 import random
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from litebert.data import shards as disk
 from litebert.data.corpus import Document, documents, split_sentences
 from litebert.data.journal import Journal
 from litebert.data.shards import Shards
-from litebert.data.tokenizer import Tokenizer
+from litebert.data.tokenizer import Tokenizer, train_tokenizer
 from litebert.errors import DataError
 
 
@@ -126,6 +127,29 @@ def test_the_number_of_processes_does_not_show(
     monkeypatch.setattr(preparing, "_cores", lambda: 1)
     run(tiny_corpus, tmp_path / "all", tiny_tokenizer, processes=0)
     assert content(tmp_path / "all") == content(whole)
+
+
+def test_bytes_are_prepared_as_other_pieces_are(
+    tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preparing, "CHUNK_BYTES", 2000)
+    text = tiny_corpus.read_text(encoding="utf-8")
+    tokenizer = train_tokenizer([text], kind="bpe", vocab_size=400)
+    tokenizer.save(tmp_path / "tokenizer")
+    (tmp_path / "a.txt").write_text(text + "\n\nCafé 猫 <mask> </s> 😀.\n", encoding="utf-8")
+    one = run(tmp_path / "a.txt", tmp_path / "one", tmp_path / "tokenizer")
+    run(tmp_path / "a.txt", tmp_path / "two", tmp_path / "tokenizer", processes=2)
+    assert content(tmp_path / "two") == content(tmp_path / "one")
+    assert (one.tokenizer.kind, one.tokenizer.pair_separators) == ("bpe", 2)
+    found = [sentence for split in (one.train, one.heldout) for sentence in sentences_of(split, tokenizer)]
+    wanted = [s for document in documents([str(tmp_path / "a.txt")]) for s in split_sentences(document.text)]
+    assert sorted(found) == sorted(wanted), "byte for byte"
+
+
+def sentences_of(split: disk.Split, tokenizer: Tokenizer) -> Iterator[str]:
+    for number in range(split.documents):
+        ids, starts = split.sentences_of(number)
+        yield from (tokenizer.decode(ids[a:b].tolist()) for a, b in pairwise(starts))
 
 
 def test_a_finished_folder_returns_at_once(

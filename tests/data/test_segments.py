@@ -10,57 +10,79 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 from toy_shards import SPECIAL, ToySplit, prose
 
-from litebert.config import SequenceConfig
+from litebert.config import PAIR_FORMATS, Format, SequenceConfig
 from litebert.data.draws import derive
-from litebert.data.segments import Pairs, Segments, trimmed_lengths
+from litebert.data.passages import Segments
+from litebert.data.segments import FORMATS, SegmentPairs, SentencePairs, trimmed_lengths
 from litebert.errors import DataError
 
 sentence_lengths = st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=1, max_size=6)
 tasks = st.sampled_from([None, "sop", "nsp"])
 
 
-def pairs(split: ToySplit, length: int, short: float, task: Any) -> Pairs:
-    return Pairs(split, SequenceConfig(length=length, short_probability=short), task)  # type: ignore[arg-type]
+def pairs(split: ToySplit, length: int, short: float, task: Any, separators: int = 1) -> SegmentPairs:
+    sequences = SequenceConfig(length=length, short_probability=short)
+    return SegmentPairs(split, sequences, task, separators)  # type: ignore[arg-type]
 
 
-def epoch(format_: Pairs, epoch: int, seed: int = 0) -> list[Segments]:
+def sentence_pairs(split: ToySplit, length: int, task: Any, separators: int = 1) -> SentencePairs:
+    return SentencePairs(split, SequenceConfig(length=length), task, separators)  # type: ignore[arg-type]
+
+
+def epoch(format_: Any, epoch: int, seed: int = 0) -> list[Segments]:
     examples = np.arange(format_.examples)
-    return format_(examples, derive(seed, epoch, examples))
+    found: list[Segments] = format_(examples, derive(seed, epoch, examples))
+    assert all(item.paired == (len(item.parts) == 2) for item in found)
+    return found
+
+
+def two(items: list[Segments]) -> list[tuple[np.ndarray, np.ndarray, int]]:
+    """Those of two segments, with their labels."""
+    return [(item.parts[0], item.parts[1], item.label) for item in items if item.paired]
 
 
 def document_of(split: ToySplit, tokens: np.ndarray) -> int:
     return int(np.searchsorted(split.bounds, tokens[0] - len(SPECIAL), "right")) - 1
 
 
-@given(sentence_lengths, st.integers(8, 40), st.sampled_from([0.0, 0.1, 1.0]), tasks, st.integers(0, 2**32))
+@given(
+    sentence_lengths,
+    st.integers(8, 40),
+    st.sampled_from([0.0, 0.1, 1.0]),
+    tasks,
+    st.integers(1, 2),
+    st.integers(0, 2**32),
+)
 def test_segments_are_runs_of_the_documents_in_the_order_the_label_says(
-    documents: list[list[int]], length: int, short: float, task: str | None, seed: int
+    documents: list[list[int]], length: int, short: float, task: str | None, separators: int, seed: int
 ) -> None:
     split = ToySplit(documents)
     texts = np.count_nonzero(split.document_tokens)
     if texts < (2 if task == "nsp" else 1):
         with pytest.raises(DataError):
-            pairs(split, length, short, task)
+            pairs(split, length, short, task, separators)
         return
-    format_ = pairs(split, length, short, task)
-    chunks = [document for document, n in enumerate(split.document_tokens) for _ in range(-(-n // (length - 3)))]
+    format_ = pairs(split, length, short, task, separators)
+    budget = length - 2 - separators
+    chunks = [document for document, n in enumerate(split.document_tokens) for _ in range(-(-n // budget))]
     assert format_.examples == len(chunks)
     boundaries = np.concatenate([split.starts[d] + split.bounds[d] for d in range(split.documents)]) + len(SPECIAL)
-    for document, (first, second, label) in zip(chunks, epoch(format_, 0, seed), strict=True):
-        parts = [first] if second is None else [first, second]
+    for document, (parts, label, paired) in zip(chunks, epoch(format_, 0, seed), strict=True):
         for part in parts:
             assert len(part) >= 1
             assert (np.diff(part.astype(int)) == 1).all()
             assert document_of(split, part[:1]) == document_of(split, part[-1:])
         total = sum(map(len, parts))
-        assert total <= length - 3
-        assert document_of(split, first) == document or (task, label) == ("sop", 1)
+        assert total <= budget
+        assert document_of(split, parts[0]) == document or (task, label) == ("sop", 1)
         if short == 0 and not (task == "nsp" and label == 1):
-            assert total == min(length - 3, split.document_tokens[document])
-        if second is None:
+            assert total == min(budget, split.document_tokens[document])
+        if not paired:
             assert label == -100
-            assert not np.isin(first[1:], boundaries).any()
-        elif task == "nsp" and label == 1:
+            assert not np.isin(parts[0][1:], boundaries).any()
+            continue
+        first, second = parts
+        if task == "nsp" and label == 1:
             assert document_of(split, second) != document
         else:
             assert document_of(split, second) == document
@@ -70,14 +92,21 @@ def test_segments_are_runs_of_the_documents_in_the_order_the_label_says(
             assert np.isin(np.arange(early[-1] + 1, late[0] + 1), boundaries).any()
 
 
+@pytest.mark.parametrize("name", FORMATS)
 @given(sentence_lengths, tasks, st.integers(0, 2**32))
-def test_an_example_does_not_depend_on_its_company(documents: list[list[int]], task: str | None, seed: int) -> None:
-    split = ToySplit([*documents, [3, 4], [5]])
-    format_ = pairs(split, 12, 0.3, task)
-    together = epoch(format_, 0, seed)
+def test_an_example_does_not_depend_on_its_company(
+    name: Format, documents: list[list[int]], task: Any, seed: int
+) -> None:
+    documents = [[n for n in document if n] for document in documents]
+    split: Any = ToySplit([*documents, [3, 4], [5], [7, 1]])
+    sequences = SequenceConfig(length=12, short_probability=0.3, format=name)
+    format_ = FORMATS[name](split, sequences, task if name in PAIR_FORMATS else None)
+    examples = np.arange(format_.examples)
+    together = format_(examples, derive(seed, 0, examples))
     for example in range(format_.examples):
-        alone = format_(np.array([example]), derive(seed, 0, np.array([example])))[0]
-        for one, other in zip(alone, together[example], strict=True):
+        (alone,) = format_(np.array([example]), derive(seed, 0, np.array([example])))
+        assert alone[1:] == together[example][1:]
+        for one, other in zip(alone.parts, together[example].parts, strict=True):
             assert np.array_equal(one, other)
 
 
@@ -86,35 +115,38 @@ def test_every_token_has_its_turn() -> None:
     format_ = pairs(split, 35, 0.0, "sop")
     seen = np.zeros(split.tokens + len(SPECIAL), int)
     for number in range(150):
-        for first, second, _ in epoch(format_, number):
-            seen[first] += 1
-            if second is not None:
-                seen[second] += 1
+        for item in epoch(format_, number):
+            for part in item.parts:
+                seen[part] += 1
     assert seen[len(SPECIAL) :].min() > 0
     assert np.median(seen) == pytest.approx(150, rel=0.15)
 
 
-def test_labels_cannot_be_told_from_the_shape() -> None:
-    """Lengths, sentence counts and whether segments begin and end with their sentences say nothing about order."""
-    split = ToySplit(prose(1500, seed=2))
+def check_that_shapes_tell_nothing(split: ToySplit, items: list[Segments], at_least: int) -> None:
+    """Lengths, sentence counts and whether segments begin and end with their sentences say nothing about the label."""
     starts, ends = np.zeros(split.tokens, bool), np.zeros(split.tokens, bool)
     for offsets, base in zip(split.starts, split.bounds, strict=False):
         starts[offsets[:-1] + base] = True
         ends[offsets[1:] + base - 1] = True
     features, labels = [], []
-    for first, second, label in epoch(pairs(split, 64, 0.1, "sop"), 0):
-        if label >= 0 and second is not None:
+    for first, second, label in two(items):
+        if label >= 0:
             shape: list[int] = []
             for part in (first - len(SPECIAL), second - len(SPECIAL)):
                 shape += [len(part), starts[part[0]], ends[part[-1]], starts[part].sum()]
             features.append(shape)
             labels.append(label)
     x, y, half = np.array(features), np.array(labels), len(labels) // 2  # the halves hold different documents
-    assert half > 7000
+    assert half > at_least
     assert stats.binomtest(int(y.sum()), len(y)).pvalue > 0.001
     accuracy = HistGradientBoostingClassifier(max_iter=40).fit(x[:half], y[:half]).score(x[half:], y[half:])
     assert accuracy == pytest.approx(0.5, abs=3.3 * 0.5 / half**0.5)
     assert stats.ttest_ind(x[y == 0, 0], x[y == 1, 0]).pvalue > 0.001
+
+
+def test_order_cannot_be_told_from_the_shape() -> None:
+    split = ToySplit(prose(1500, seed=2))
+    check_that_shapes_tell_nothing(split, epoch(pairs(split, 64, 0.1, "sop"), 0), 7000)
 
 
 def test_most_chunks_of_prose_are_labelled() -> None:
@@ -129,8 +161,9 @@ def test_nsp_labels_are_balanced_and_random_documents_weighted_by_their_text() -
     format_ = pairs(split, 23, 0.0, "nsp")
     labels, sources = [], []
     for number in range(400):
-        for first, second, label in epoch(format_, number):
-            assert second is not None
+        items = epoch(format_, number)
+        assert all(item.paired for item in items)
+        for first, second, label in two(items):
             labels.append(label)
             if label == 1 and document_of(split, first) == 0:
                 sources.append(document_of(split, second))
@@ -140,8 +173,9 @@ def test_nsp_labels_are_balanced_and_random_documents_weighted_by_their_text() -
 
 def test_random_segments_fill_the_sequence_where_their_document_can() -> None:
     split = ToySplit([[5] * 200, [7] * 200])
-    for first, second, _ in epoch(pairs(split, 64, 0.0, "nsp"), 0):
-        assert second is not None
+    items = epoch(pairs(split, 64, 0.0, "nsp"), 0)
+    assert len(two(items)) == len(items)
+    for first, second, _ in two(items):
         assert len(first) + len(second) == 61
 
 
@@ -149,22 +183,22 @@ def test_short_targets_and_cuts_are_uniform() -> None:
     # One-token sentences: nothing is trimmed, the text shows the target and the cut as they were drawn.
     format_ = pairs(ToySplit([[1] * 100_000]), 24, 0.1, None)
     examples = [item for number in range(4) for item in epoch(format_, number)]
-    totals = np.array([len(first) + len(second) for first, second, _ in examples if second is not None])
+    totals = np.array([len(first) + len(second) for first, second, _ in two(examples)])
     share = 0.1 * 19 / 20  # a uniform target in [2, 21] may be the longest
     assert stats.binomtest(int((totals < 21).sum()), len(totals), share).pvalue > 0.001
-    cuts = [len(item.first) for item in examples if len(item.first) + len(item.second) == 21]  # type: ignore[arg-type]
+    cuts = [len(first) for first, second, _ in two(examples) if len(first) + len(second) == 21]
     assert stats.chisquare(np.bincount(cuts)[1:]).pvalue > 0.001
     assert len(np.bincount(cuts)) == 21
     examples = epoch(pairs(ToySplit([[1] * 100_000]), 24, 1.0, None), 0)
-    totals = np.array([len(first) + len(second) for first, second, _ in examples if second is not None])
+    totals = np.array([len(first) + len(second) for first, second, _ in two(examples)])
     assert stats.chisquare(np.bincount(totals)[2:]).pvalue > 0.001
     assert totals.max() == 21
 
 
 def test_trimming_takes_from_both_ends_alike() -> None:
     split = ToySplit([[15, 15]])  # both chunks are the whole document, trimmed to 11 and 10 tokens
-    pairs_ = [item for number in range(2000) for item in epoch(pairs(split, 24, 0.0, None), number)]
-    for places, spare in (([item.first[0] for item in pairs_], 4), ([item.second[0] - 15 for item in pairs_], 5)):
+    pairs_ = two([item for number in range(2000) for item in epoch(pairs(split, 24, 0.0, None), number)])
+    for places, spare in (([first[0] for first, _, _ in pairs_], 4), ([second[0] - 15 for _, second, _ in pairs_], 5)):
         fronts = np.bincount(np.array(places, int) - len(SPECIAL))
         assert len(fronts) == spare + 1
         assert stats.chisquare(fronts).pvalue > 0.001
@@ -183,9 +217,9 @@ def test_trimmed_lengths_are_those_of_the_loop(first: int, second: int, target: 
 
 def test_long_sentences_are_cut_and_never_labelled_for_their_order() -> None:
     split = ToySplit([[300, 20, 300]])
-    for first, second, label in [item for number in range(50) for item in epoch(pairs(split, 64, 0.0, "sop"), number)]:
+    for parts, label, paired in [item for number in range(50) for item in epoch(pairs(split, 64, 0.0, "sop"), number)]:
         assert label == -100
-        assert second is None or first[-1] < second[0]
+        assert not paired or parts[0][-1] < parts[1][0]
 
 
 @pytest.mark.parametrize(
@@ -195,3 +229,87 @@ def test_long_sentences_are_cut_and_never_labelled_for_their_order() -> None:
 def test_a_split_that_cannot_serve_is_refused(documents: list[list[int]], task: str | None, words: str) -> None:
     with pytest.raises(DataError, match=words):
         pairs(ToySplit(documents), 16, 0.1, task)
+
+
+# ---- single sentences ----------------------------------------------------------------------------------------------
+
+whole_sentences = st.lists(st.lists(st.integers(1, 30), max_size=8), min_size=1, max_size=6)
+
+
+@given(whole_sentences, st.integers(8, 40), tasks, st.integers(1, 2), st.integers(0, 2**32))
+def test_sentence_pairs_are_two_sentences_in_the_order_the_label_says(
+    documents: list[list[int]], length: int, task: str | None, separators: int, seed: int
+) -> None:
+    split = ToySplit(documents)
+    if sum(len(document) > 1 for document in documents) < (2 if task == "nsp" else 1):
+        with pytest.raises(DataError):
+            sentence_pairs(split, length, task, separators)
+        return
+    budget = length - 2 - separators
+    expected = [(d, n) for d, document in enumerate(documents) for n in range(len(document) - 1)]
+    items = epoch(sentence_pairs(split, length, task, separators), 0, seed)
+    assert all(item.paired for item in items)
+    for (document, number), (first, second, label) in zip(expected, two(items), strict=True):
+        assert label in ((-100,) if task is None else (0, 1))
+        found = []
+        for part in (first, second):
+            assert len(part) >= 1
+            assert (np.diff(part.astype(int)) == 1).all()
+            holder = document_of(split, part)
+            sentence = int(
+                np.searchsorted(split.starts[holder], part[0] - len(SPECIAL) - split.bounds[holder], "right")
+            )
+            found.append((holder, sentence - 1))
+        if (task, label) == ("nsp", 1):
+            assert found[0] == (document, number)
+            assert found[1][0] != document
+            assert found[1][1] >= 1, "a sentence that begins a document would tell that it is random"
+        else:
+            assert found == [(document, number), (document, number + 1)][:: -1 if label == 1 else 1]
+        wanted = trimmed_lengths(*(documents[holder][sentence] for holder, sentence in found), budget)
+        assert (len(first), len(second)) == wanted
+        assert sum(wanted) <= budget
+
+
+@pytest.mark.parametrize(("task", "heading"), [("sop", []), ("nsp", [4])])
+def test_labels_of_sentence_pairs_cannot_be_told_from_the_shape(task: str, heading: list[int]) -> None:
+    """Not even where each document begins with a short heading, which of course comes before what follows it."""
+    split = ToySplit([heading + document for document in prose(4500, seed=6, longest=8)])
+    check_that_shapes_tell_nothing(split, epoch(sentence_pairs(split, 48, task), 0), 7000)
+
+
+def test_random_sentences_are_drawn_alike_from_all_other_documents() -> None:
+    split = ToySplit([[2] * 3, [2] * 11, [9], [2] * 6])
+    sources = [
+        (document_of(split, second), int(second[0]))
+        for number in range(3000)
+        for first, second, label in two(epoch(sentence_pairs(split, 16, "nsp"), number))
+        if label == 1 and document_of(split, first) == 0
+    ]
+    assert {document for document, _ in sources} == {1, 3}
+    counts = np.unique([token for _, token in sources], return_counts=True)[1]
+    assert len(counts) == 10 + 5
+    assert stats.chisquare(counts).pvalue > 0.001
+
+
+def test_every_token_of_paired_sentences_has_its_turn() -> None:
+    split = ToySplit([*prose(5, seed=1), [60, 1, 50]])
+    seen = np.zeros(split.tokens + len(SPECIAL), int)
+    for number in range(400):
+        for first, second, _ in two(epoch(sentence_pairs(split, 35, "sop"), number)):
+            seen[first] += 1
+            seen[second] += 1
+    assert seen[len(SPECIAL) :].min() > 0
+
+
+@pytest.mark.parametrize(
+    ("documents", "task", "words"),
+    [
+        ([[4], [5]], None, "needs 1 document of two sentences or more, and this split of the shards has 0"),
+        ([[4], [5]], "sop", "set sequences.format=segment-pair"),
+        ([[4, 4], [5]], "nsp", "with objective nsp needs 2 documents of two sentences or more, and .* has 1;"),
+    ],
+)
+def test_a_split_without_pairs_of_sentences_is_refused(documents: list[list[int]], task: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        sentence_pairs(ToySplit(documents), 16, task)

@@ -81,6 +81,7 @@ def test_round_trip(chunks: list[Documents], large: bool, batch_tokens: int) -> 
         assert split.sentences == sum(map(len, wanted))
         assert split.tokens == sum(len(sentence) for document in wanted for sentence in document)
         assert split.document_tokens.tolist() == [sum(map(len, document)) for document in wanted]
+        assert split.document_sentences.tolist() == [len(document) for document in wanted]
 
 
 def test_ids_take_four_bytes_only_where_the_vocabulary_needs_them() -> None:

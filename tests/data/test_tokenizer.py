@@ -40,14 +40,28 @@ def test_wordpiece_has_the_order_of_bert(wordpiece: Tokenizer) -> None:
     assert wordpiece.special_ids == (0, 1, 2, 3, 4)
 
 
+def test_bpe_has_the_layout_of_roberta(bpe: Tokenizer) -> None:
+    assert [bpe.piece(i) for i in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
+    assert bpe.vocab_size == 600
+    assert bpe.piece(599) == "<mask>"
+    assert bpe.special_ids == (0, 1, 2, 3, 599)
+    assert (bpe.cls_id, bpe.pad_id, bpe.sep_id, bpe.unk_id, bpe.mask_id) == (0, 1, 2, 3, 599)
+    assert len({bpe.piece(i) for i in range(4, 260)} & {chr(code) for code in range(256 + 68)}) == 256
+
+
+def test_separators_between_two_segments(unigram: Tokenizer, wordpiece: Tokenizer, bpe: Tokenizer) -> None:
+    assert [tokenizer.pair_separators for tokenizer in (unigram, wordpiece, bpe)] == [1, 1, 2]
+
+
 def test_random_ids_are_all_but_the_special(unigram: Tokenizer) -> None:
     np.testing.assert_array_equal(unigram.random_ids, np.arange(5, 600))
 
 
 def test_specials_are_never_read_from_text(saved: tuple[Tokenizer, Path]) -> None:
-    tokenizer = Tokenizer.load(saved[1])
-    ids = tokenizer.encode(["a [MASK] b [SEP] <pad> [PAD] [CLS]"])[0]
-    assert not set(ids) & {tokenizer.mask_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.cls_id}
+    for tokenizer in (saved[0], Tokenizer.load(saved[1]), pickle.loads(pickle.dumps(saved[0]))):
+        ids = tokenizer.encode(["a [MASK] b [SEP]<pad> [PAD] [CLS] [UNK] <mask><s> </s>"])[0]
+        found = set(ids) & set(tokenizer.special_ids)
+        assert found <= ({tokenizer.unk_id} if tokenizer.kind != "bpe" else set()), "a letter may be unknown"
 
 
 def test_digits_and_commas_have_no_rule_of_their_own(tmp_path: Path) -> None:
@@ -68,17 +82,47 @@ def test_saved_folder_opens_with_transformers(saved: tuple[Tokenizer, Path], the
     for text in TRICKY + EXTRA + lines:
         ours = tokenizer.encode([text])[0]
         assert theirs(text, add_special_tokens=False)["input_ids"] == ours, ascii(text)
-    a, b = tokenizer.encode(["a cat", "the dog"])
-    one, two = theirs("a cat"), theirs("a cat", "the dog")
-    assert one["input_ids"] == [tokenizer.cls_id, *a, tokenizer.sep_id]
-    assert two["input_ids"] == [tokenizer.cls_id, *a, tokenizer.sep_id, *b, tokenizer.sep_id]
-    assert two["token_type_ids"] == [0] * (len(a) + 2) + [1] * (len(b) + 1)
+    special_pieces_stand_where_they_should(tokenizer, theirs, token_types=tokenizer.kind != "bpe")
     for role in ("pad", "unk", "cls", "sep", "mask"):
         assert getattr(theirs, f"{role}_token_id") == getattr(tokenizer, f"{role}_id")
     assert len(theirs) == tokenizer.vocab_size
 
 
-@pytest.mark.parametrize("model_type", ["albert", "bert"])
+def special_pieces_stand_where_they_should(tokenizer: Tokenizer, theirs: Any, token_types: bool) -> None:
+    a, b = tokenizer.encode(["a cat", "the dog"])
+    begin, end = [tokenizer.cls_id], [tokenizer.sep_id]
+    between = end * (1 + (tokenizer.kind == "bpe"))
+    one, two = theirs("a cat"), theirs("a cat", "the dog")
+    assert one["input_ids"] == begin + a + end
+    assert two["input_ids"] == begin + a + between + b + end
+    assert ("token_type_ids" in two) == token_types
+    types = theirs("a cat", "the dog", return_token_type_ids=True)["token_type_ids"]
+    assert types == [0] * len(begin + a + between) + [int(token_types)] * len(b + end)
+
+
+@pytest.mark.parametrize("saved", ["wordpiece", "wordpiece-cased", "wordpiece-strip", "bpe"], indirect=True)
+def test_saved_folder_opens_with_the_class_of_its_kind(saved: tuple[Tokenizer, Path]) -> None:
+    from transformers import BertTokenizerFast, RobertaTokenizerFast
+
+    tokenizer, folder = saved
+    reference = {"wordpiece": BertTokenizerFast, "bpe": RobertaTokenizerFast}[tokenizer.kind].from_pretrained(folder)
+    for text in TRICKY + EXTRA + PROSE:
+        assert reference(text, add_special_tokens=False)["input_ids"] == tokenizer.encode([text])[0], ascii(text)
+    special_pieces_stand_where_they_should(tokenizer, reference, token_types=tokenizer.kind != "bpe")
+
+
+@pytest.mark.parametrize("token_types", [False, True])
+def test_token_types_as_the_model_has_them(saved: tuple[Tokenizer, Path], tmp_path: Path, token_types: bool) -> None:
+    from transformers import AutoTokenizer
+
+    saved[0].save(tmp_path, token_types=token_types)
+    special_pieces_stand_where_they_should(saved[0], AutoTokenizer.from_pretrained(tmp_path), token_types)
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.fingerprint == saved[0].fingerprint
+    assert loaded.pair_separators == saved[0].pair_separators
+
+
+@pytest.mark.parametrize("model_type", ["albert", "bert", "roberta", "electra"])
 def test_a_model_beside_changes_nothing(saved: tuple[Tokenizer, Path], tmp_path: Path, model_type: str) -> None:
     from transformers import AutoTokenizer
 
@@ -92,7 +136,8 @@ def test_a_model_beside_changes_nothing(saved: tuple[Tokenizer, Path], tmp_path:
 def test_transformers_reads_a_mask_in_text_where_we_do_not(saved: tuple[Tokenizer, Path], theirs: Any) -> None:
     tokenizer, _ = saved
     before, after = tokenizer.encode(["a cat", "dog"])
-    assert theirs("a cat [MASK] dog", add_special_tokens=False)["input_ids"] == [*before, tokenizer.mask_id, *after]
+    text = f"a cat {tokenizer.piece(tokenizer.mask_id)} dog"
+    assert theirs(text, add_special_tokens=False)["input_ids"] == [*before, tokenizer.mask_id, *after]
 
 
 @settings(max_examples=300, deadline=None)
@@ -126,9 +171,9 @@ def test_wordpiece_encodes_as_the_reference_class(wordpiece: Tokenizer) -> None:
         assert reference(text, add_special_tokens=False)["input_ids"] == wordpiece.encode([text])[0]
 
 
-def test_decode_gives_the_text_back(unigram: Tokenizer, wordpiece: Tokenizer) -> None:
+def test_decode_gives_the_text_back(unigram: Tokenizer, wordpiece: Tokenizer, bpe: Tokenizer) -> None:
     text = "the class of an object"
-    for tokenizer in (unigram, wordpiece):
+    for tokenizer in (unigram, wordpiece, bpe):
         ids = tokenizer.encode([text])[0]
         assert tokenizer.decode([tokenizer.cls_id, *ids, tokenizer.sep_id, tokenizer.pad_id]) == text
         assert tokenizer.decode(np.array(ids)) == text
@@ -182,7 +227,8 @@ from litebert.data.tokenizer import Tokenizer, train_tokenizer
 
 if __name__ == "__main__":
     trained = train_tokenizer(["the cat sat on the mat with another cat"] * 9, kind="wordpiece", vocab_size=35)
-    for tokenizer in (trained, Tokenizer.load(sys.argv[1])):
+    bytes_ = train_tokenizer(["the cat sat on the mat"], kind="bpe", vocab_size=264)
+    for tokenizer in (trained, bytes_, Tokenizer.load(sys.argv[1])):
         expected = tokenizer.encode(["the cat sat"] * 8)
         for method in ("fork", "spawn"):
             with multiprocessing.get_context(method).Pool(2) as pool:

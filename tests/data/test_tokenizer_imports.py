@@ -73,6 +73,12 @@ def test_a_bare_vocabulary_file(tmp_path: Path, words: list[str], upper: bool) -
     assert (tokenizer.encode(["Thé"]) == tokenizer.encode(["The"])) is not upper
     assert tokenizer.random_ids.tolist() == [1, 6, 7]
     assert Tokenizer.load(tmp_path).fingerprint == tokenizer.fingerprint
+    from transformers import BertTokenizerFast
+
+    tokenizer.save(tmp_path / "saved")
+    theirs = BertTokenizerFast.from_pretrained(tmp_path / "saved")
+    for text in ("The", "Thé", "thee 猫", "The e"):
+        assert theirs(text, add_special_tokens=False)["input_ids"] == tokenizer.encode([text])[0]
 
 
 def test_real_models(shared_data: Path, tmp_path: Path) -> None:

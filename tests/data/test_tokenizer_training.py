@@ -23,7 +23,7 @@ from litebert.errors import DataError
 # ------------------------------------------------------------------------------------------------------------ training
 
 
-@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_training_is_deterministic(kind: str) -> None:
     budget = 60_000  # less than the corpus holds, so that the sample matters
     train.cache_clear()
@@ -70,7 +70,7 @@ def test_split_lines_cuts_at_spaces() -> None:
     assert list(split_lines("one two three\n\nfour", 8)) == ["one two", "three", "four"]
 
 
-@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
     text = ["the cat sat on the mat", "the dog sat on the log"]
     with pytest.raises(DataError, match=r"largest possible is \d+") as caught:
@@ -79,13 +79,32 @@ def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
     assert train_tokenizer(text, kind=kind, vocab_size=largest).vocab_size == largest  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_too_small_a_vocabulary_is_refused(kind: str) -> None:
     with pytest.raises(DataError, match=r"vocabulary of 5 .*too small|vocabulary of 5 could not"):
         train(kind, 5)
 
 
-@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+def test_a_vocabulary_of_bytes_alone_is_the_smallest(bpe: Tokenizer) -> None:
+    with pytest.raises(DataError, match=r"vocabulary of 260 is too small .* smallest possible is 261"):
+        train("bpe", 260)
+    assert len(train("bpe", 261).encode(["the é"])[0]) == len(" the é".encode())
+
+
+def test_bpe_merges_the_most_frequent_pairs_first() -> None:
+    tokenizer = train_tokenizer(["aa aab ab"] * 3, kind="bpe", vocab_size=264)
+    # The first word of a line gets its space: " a" nine times, then " aa" six times, then of a tie the earlier letters.
+    assert [tokenizer.piece(i) for i in range(260, 263)] == ["Ġa", "Ġaa", "Ġab"]
+
+
+@pytest.mark.parametrize("options", [{"lower_case": True}, {"strip_accents": True}])
+def test_bpe_refuses_to_lose_text(options: dict[str, bool]) -> None:
+    with pytest.raises(DataError, match="keeps text byte for byte"):
+        train_tokenizer(["a"], kind="bpe", vocab_size=300, **options)
+    train("bpe", 400, lower_case=False)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 @pytest.mark.parametrize("texts", [[], ["", " \n\t "]])
 def test_no_text_is_refused(kind: str, texts: list[str]) -> None:
     with pytest.raises(DataError, match="no text"):
@@ -112,7 +131,7 @@ def test_unknown_kind_is_refused() -> None:
         train("unigrams")
 
 
-@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_thousands_of_characters_fit_a_small_vocabulary(kind: str) -> None:
     draw = random.Random(0)
     ideographs = [chr(0x4E00 + i) for i in range(3000)]

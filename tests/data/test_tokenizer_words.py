@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tokenizers import pre_tokenizers
 from toy_tokenizers import raw_model, train
 
 from litebert.data.tokenizer import Tokenizer
-from litebert.data.tokenizer_engines import continues_word, marked_word_starts
+from litebert.data.tokenizer_words import byte_word_starts, continues_word, marked_word_starts
 
 # --------------------------------------------------------------------------------------------------------- whole words
 
@@ -53,7 +54,7 @@ def test_word_starts_by_mark_and_script() -> None:
     assert marked_word_starts(["a", "b"]) is None
 
 
-@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_word_starts_regroup_the_words_of_a_text(kind: str) -> None:
     tokenizer = train(kind)
     starts = tokenizer.word_starts
@@ -64,13 +65,13 @@ def test_word_starts_regroup_the_words_of_a_text(kind: str) -> None:
     assert not starts.all()
     words: list[str] = []
     for piece, start in word_start(tokenizer, "Unbelievable functions: returning values, of (objects)"):
-        text = piece.removeprefix("▁").removeprefix("##")
+        text = piece.removeprefix("▁").removeprefix("##").removeprefix("Ġ").lower()
         if start:
             words.append(text)
         else:
             words[-1] += text
     expected = ["unbelievable", "functions", ":", "returning", "values", ",", "of", "(", "objects", ")"]
-    if kind == "unigram":  # a piece without a mark cannot know that the one before it was punctuation
+    if kind != "wordpiece":  # a piece without a mark cannot know that the one before it was punctuation
         expected[7:9] = ["(objects"]
     assert [word for word in words if word] == expected
 
@@ -110,3 +111,68 @@ def test_bytes_of_a_character_are_one_word(tmp_path: Path) -> None:
     path.write_bytes(raw_model(byte_fallback=True, vocab_size=600))
     tokenizer = Tokenizer.load(path)
     assert word_start(tokenizer, "猫")[-3:] == [("<0xE7>", True), ("<0x8C>", False), ("<0xAB>", False)]
+
+
+def as_bytes(text: str, count: int | None = None) -> str:
+    """The first bytes of a text as a byte-level vocabulary writes them, by the library's own table."""
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
+    return "".join(part for part, _ in letters)[:count]
+
+
+def test_word_starts_of_bytes() -> None:
+    table = {
+        as_bytes(" the"): True,
+        as_bytes(" "): True,
+        as_bytes("\n"): True,
+        as_bytes("ing"): False,
+        as_bytes("7"): False,
+        as_bytes("é"): False,
+        as_bytes("’s"): True,
+        as_bytes("."): True,
+        as_bytes("漢字"): True,
+        as_bytes("ไทย"): True,
+        as_bytes("한국"): False,
+        as_bytes(" 한"): True,
+        as_bytes("हिन"): False,
+        # The first bytes of a character: Latin, Vietnamese, Greek, Hindi, Hangul continue; Thai, Chinese, kana,
+        # quotes, dashes and pictures do not.
+        as_bytes("é", 1): False,
+        as_bytes("ệ", 2): False,
+        as_bytes("λ", 1): False,
+        as_bytes("ह", 2): False,
+        as_bytes("한", 1): False,
+        as_bytes("흔", 1): False,  # of what these bytes can begin, half is assigned
+        as_bytes("ੱ", 2): False,
+        as_bytes("ไ", 2): True,
+        as_bytes("漢", 1): True,
+        as_bytes("漢", 2): True,
+        as_bytes("の", 2): True,
+        as_bytes("“", 2): True,
+        as_bytes("—", 1): True,
+        as_bytes("😀", 1): True,
+        as_bytes("😀", 2): True,
+        as_bytes("😀", 3): True,
+        # What goes on with a character begun before.
+        as_bytes("漢")[1:]: False,
+        as_bytes("é")[1:]: False,
+        as_bytes("😀 a")[2:]: False,
+        "Õ": False,  # the first byte of Armenian letters
+        "õ": True,  # a byte that no text in UTF-8 holds
+        "an added piece": False,
+        "日本 added": True,
+        "": True,
+    }
+    assert dict(zip(table, byte_word_starts(list(table)).tolist(), strict=True)) == table
+
+
+def test_a_character_cut_into_bytes_is_one_word(bpe: Tokenizer) -> None:
+    for text, words in (("猫犬 dog's", ["猫", "犬", " dog", "'s"]), ("việt naïve😀", [" việt", " naïve", "😀"])):
+        found: list[list[int]] = []
+        starts = bpe.word_starts
+        assert starts is not None
+        for i in bpe.encode([text])[0]:
+            if starts[i]:
+                found.append([])
+            found[-1].append(i)
+        spelt = [bpe.decode(word) for word in found]
+        assert [word for word in spelt if word] == [word.strip() for word in words]

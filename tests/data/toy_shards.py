@@ -18,6 +18,7 @@ class ToySplit:
 
     def __init__(self, sentences: Sequence[Sequence[int]], vocab_size: int | None = None) -> None:
         self.document_tokens = np.array([sum(document) for document in sentences], np.int64)
+        self.document_sentences = np.array([len(document) for document in sentences], np.int64)
         self.documents = len(sentences)
         self.tokens = int(self.document_tokens.sum())
         self.starts = [np.cumsum([0, *document]).astype(np.int64) for document in sentences]
@@ -31,7 +32,7 @@ class ToySplit:
         return self.ids[self.bounds[document] : self.bounds[document + 1]], self.starts[document]
 
 
-def toy_tokenizer(vocab_size: int, word_starts: np.ndarray | str | None = "all") -> Any:
+def toy_tokenizer(vocab_size: int, word_starts: np.ndarray | str | None = "all", pair_separators: int = 1) -> Any:
     starts = np.ones(vocab_size, bool) if isinstance(word_starts, str) else word_starts
     return SimpleNamespace(
         kind="unigram",
@@ -42,6 +43,7 @@ def toy_tokenizer(vocab_size: int, word_starts: np.ndarray | str | None = "all")
         sep_id=SEP,
         mask_id=MASK,
         special_ids=SPECIAL,
+        pair_separators=pair_separators,
         word_starts=starts,
     )
 

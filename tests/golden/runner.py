@@ -64,6 +64,16 @@ def points() -> dict[str, dict[str, Any]]:
             "encoder": unshared,
             "train": {**SHRUNKEN["train"], "optimizer": {**muon, "learning_rate": 1e-3}},
         },
+        **{
+            f"{base}, shrunken, AdamW": {
+                "base": base,
+                "encoder": unshared,
+                "rtd": {"generator_width": 0.5},
+                "sbo": {"position_size": 16},
+                "train": {**SHRUNKEN["train"], "optimizer": {**adamw, "learning_rate": 1e-3}},
+            }
+            for base in ("roberta-base", "electra-base", "spanbert-base")
+        },
     }
 
 
@@ -90,6 +100,7 @@ def run_all(names: list[str] | None = None) -> dict[str, Any]:
     import torch
 
     from litebert.data.prepare import prepare
+    from litebert.recipes import RECIPES
 
     results = {}
     threads = torch.get_num_threads()
@@ -100,7 +111,7 @@ def run_all(names: list[str] | None = None) -> dict[str, Any]:
             data = Path(folder, "data")
             prepare([str(text)], data, tokenizer=vocabulary, heldout=0.1, processes=1, progress=False)
             for number, (name, point) in enumerate(points().items()):
-                if names is None or name in names:
+                if point["base"] in RECIPES and (names is None or name in names):  # an older version has fewer
                     results[name] = _run(point, data, Path(folder, str(number)))
     finally:
         torch.set_num_threads(threads)
@@ -108,7 +119,7 @@ def run_all(names: list[str] | None = None) -> dict[str, Any]:
 
 
 def _run(point: dict[str, Any], data: Path, out: Path) -> dict[str, Any]:
-    from litebert.recipes import recipe
+    from litebert import recipe
     from litebert.train.pretrain import pretrain
 
     train = {

@@ -9,9 +9,10 @@ from typing import Any
 
 from safetensors.torch import save_file
 
-from litebert.config import Config, EncoderConfig, Objective, SequenceConfig, to_json
+from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
 from litebert.data.tokenizer import Tokenizer, train_tokenizer
 from litebert.model.pretrainer import Pretrainer
+from litebert.plain import to_json
 
 
 def tiny(objectives: tuple[Objective, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:

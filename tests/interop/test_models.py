@@ -55,6 +55,25 @@ def test_own_task_folder(tmp_path: Path) -> None:
     assert (loaded.config, loaded.labels, loaded.tokenizer) == (config, ("no", "yes"), None)
 
 
+def test_own_task_folder_with_a_dense_map(tmp_path: Path) -> None:
+    model = TaskModel(tiny(("mlm",), pooler=False).encoder.config, "sequence", 2, "gelu")
+    save_litebert(model, None, tmp_path / "m")
+    loaded = load(tmp_path / "m").model
+    assert isinstance(loaded, TaskModel)
+    assert loaded.dense == "gelu"
+    assert same_weights(model, loaded)
+
+
+def test_task_files_from_before_dense_maps(tmp_path: Path) -> None:
+    save_litebert(TaskModel(tiny().encoder.config, "sequence", 2), None, tmp_path / "m")
+    task = json.loads((tmp_path / "m" / "task.json").read_text())
+    assert task.pop("dense") is None
+    (tmp_path / "m" / "task.json").write_text(json.dumps(task))
+    model = load(tmp_path / "m").model
+    assert isinstance(model, TaskModel)
+    assert model.dense is None
+
+
 def test_run_folder_gives_its_newest_whole_checkpoint(tmp_path: Path) -> None:
     older, newer = tiny(), tiny()
     (tmp_path / "recipe.json").write_text("{}")
@@ -172,6 +191,36 @@ def test_a_head_that_reads_the_pooler_needs_it(tmp_path: Path) -> None:
         load(tmp_path / "hf")
 
 
+def test_names_tell_a_classifier_where_they_can(tmp_path: Path) -> None:
+    """RoBERTa's classifier of sequences has names of its own; that of tokens shares them with that of choices."""
+    encoder = tiny(("mlm",), position_offset=2, sharing="none", embedding_size=8, pooler=False).encoder.config
+    for kind, dense in (("sequence", "tanh"), ("tokens", None)):
+        save_hf(TaskModel(encoder, kind, 3, dense), None, tmp_path / kind)
+        settings = json.loads((tmp_path / kind / "config.json").read_text())
+        del settings["architectures"]
+        (tmp_path / kind / "config.json").write_text(json.dumps(settings))
+    model = load(tmp_path / "sequence").model
+    assert isinstance(model, TaskModel)
+    assert (model.kind, model.dense) == ("sequence", "tanh")
+    with pytest.raises(ModelError, match="set architectures to one of RobertaForTokenClassification, RobertaForMul"):
+        load(tmp_path / "tokens")
+
+
+def test_a_pooler_that_the_classifier_does_not_read_is_left_out_and_said(tmp_path: Path) -> None:
+    encoder = tiny(("mlm",), position_offset=2, sharing="none", embedding_size=8, pooler=False).encoder.config
+    model = TaskModel(encoder, "sequence", 3, "tanh").eval()
+    save_hf(model, None, tmp_path / "hf")
+    edit_weights(
+        tmp_path / "hf",
+        lambda tensors: tensors.update(
+            {"roberta.pooler.dense.weight": torch.ones(8, 8), "roberta.pooler.dense.bias": torch.ones(8)}
+        ),
+    )
+    loaded = load(tmp_path / "hf")
+    assert loaded.notes == (f"{tmp_path / 'hf'} has a pooler that its classifier does not read; it is left out",)
+    assert same_weights(model, loaded.model)
+
+
 # ---- broken folders ------------------------------------------------------------------------------------------------
 
 
@@ -263,6 +312,8 @@ def test_weights_of_another_recipe(tmp_path: Path) -> None:
         ({"kind": "sequences"}, "has kind 'sequences'; did you mean 'sequence'"),
         ({"classes": 0}, "has classes 0; it must be a whole number above 0"),
         ({"labels": ["one"]}, "must name all 2 classes in labels, or none"),
+        ({"dense": "tan"}, "has dense 'tan'; did you mean 'tanh'"),
+        ({"dense": []}, r"has dense \[\]; choose one of"),
     ],
 )
 def test_a_broken_task_file(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
@@ -271,18 +322,6 @@ def test_a_broken_task_file(changes: dict[str, Any], message: str, tmp_path: Pat
     (tmp_path / "m" / "task.json").write_text(json.dumps({**task, **changes}))
     with pytest.raises(ModelError, match=message):
         load(tmp_path / "m")
-
-
-def test_config_that_no_objective_fits(tmp_path: Path) -> None:
-    save_hf(tiny(), None, tmp_path / "hf")
-    edit_weights(
-        tmp_path / "hf",
-        lambda tensors: tensors.update({"albert.embeddings.token_type_embeddings.weight": torch.zeros(1, 4)}),
-    )
-    settings = json.loads((tmp_path / "hf" / "config.json").read_text())
-    (tmp_path / "hf" / "config.json").write_text(json.dumps({**settings, "type_vocab_size": 1}))
-    with pytest.raises(ModelError, match="sop and nsp mark two segments"):
-        load(tmp_path / "hf")
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------

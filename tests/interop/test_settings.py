@@ -10,7 +10,8 @@ import transformers
 from interop.folders import small_tokenizer
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.names import ALBERT, BERT, Layout
+from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA
+from litebert.interop.names import Layout
 from litebert.interop.settings import encoder_config, layout_for, layout_of, settings_of
 
 ALBERT_BASE: dict[str, Any] = {  # what the released file says, keys without meaning included
@@ -24,16 +25,35 @@ BERT_BASE: dict[str, Any] = {
     "model_type": "bert", "hidden_size": 768, "num_hidden_layers": 12, "num_attention_heads": 12,
     "intermediate_size": 3072, "max_position_embeddings": 512, "type_vocab_size": 2, "vocab_size": 30522,
 }  # fmt: skip
+ROBERTA_BASE: dict[str, Any] = {
+    **BERT_BASE, "model_type": "roberta", "architectures": ["RobertaForMaskedLM"], "hidden_act": "gelu",
+    "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1, "layer_norm_eps": 1e-5, "max_position_embeddings": 514,
+    "type_vocab_size": 1, "vocab_size": 50265,
+}  # fmt: skip
+ELECTRA_SMALL: dict[str, Any] = {
+    **BERT_BASE, "model_type": "electra", "architectures": ["ElectraForPreTraining"], "embedding_size": 128,
+    "hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "summary_activation": "gelu",
+    "summary_last_dropout": 0.1, "summary_type": "first", "summary_use_proj": True,
+}  # fmt: skip
+RELEASED = {"albert": ALBERT_BASE, "bert": BERT_BASE, "roberta": ROBERTA_BASE, "electra": ELECTRA_SMALL}
 
 
 def test_released_configs() -> None:
     shape = {"embedding_size": 128, "hidden_size": 768, "layers": 12, "heads": 12, "intermediate_size": 3072,
              "init": "normal"}  # fmt: skip
-    assert encoder_config(ALBERT, ALBERT_BASE, True, "x") == EncoderConfig(**shape, sharing="all")
+    assert encoder_config(ALBERT, ALBERT_BASE, ("pooler",), "x") == EncoderConfig(**shape, sharing="all")
     # Absent keys mean the defaults of each family's class.
-    assert encoder_config(BERT, BERT_BASE, False, "x") == EncoderConfig(
+    assert encoder_config(BERT, BERT_BASE, (), "x") == EncoderConfig(
         **{**shape, "embedding_size": 768}, vocab_size=30522, sharing="none", activation="gelu", hidden_dropout=0.1,
         attention_dropout=0.1, pooler=False,
+    )  # fmt: skip
+    assert encoder_config(ROBERTA, ROBERTA_BASE, (), "x") == EncoderConfig(
+        **{**shape, "embedding_size": 768}, vocab_size=50265, sharing="none", activation="gelu", hidden_dropout=0.1,
+        attention_dropout=0.1, pooler=False, norm_eps=1e-5, position_offset=2, max_positions=512, segment_types=1,
+    )  # fmt: skip
+    assert encoder_config(ELECTRA, ELECTRA_SMALL, ("discriminator",), "x") == EncoderConfig(
+        vocab_size=30522, embedding_size=128, hidden_size=256, heads=4, intermediate_size=1024, sharing="none",
+        activation="gelu", hidden_dropout=0.1, attention_dropout=0.1, pooler=False, init="normal",
     )  # fmt: skip
 
 
@@ -41,23 +61,23 @@ def test_released_configs() -> None:
     ("groups", "sharing", "ours"), [(1, "all", 1), (3, "groups", 3), (5, "groups", 5), (12, "none", 1)]
 )
 def test_groups(groups: int, sharing: str, ours: int) -> None:
-    found = encoder_config(ALBERT, {**ALBERT_BASE, "num_hidden_groups": groups}, True, "x")
+    found = encoder_config(ALBERT, {**ALBERT_BASE, "num_hidden_groups": groups}, ("pooler",), "x")
     assert (found.sharing, found.groups) == (sharing, ours)
 
 
-@pytest.mark.parametrize(("layout", "settings"), [(ALBERT, ALBERT_BASE), (BERT, BERT_BASE)], ids=["albert", "bert"])
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
 @pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu", "silu"])
-def test_written_and_read_back(layout: Layout, settings: dict[str, Any], activation: Any) -> None:
-    width = 128 if layout is ALBERT else 768
+def test_written_and_read_back(layout: Layout, activation: Any) -> None:
     config = EncoderConfig(
-        vocab_size=500, embedding_size=width, hidden_size=768, layers=12, heads=4, intermediate_size=99,
-        max_positions=77, segment_types=3, activation=activation, norm_eps=1e-5, hidden_dropout=0.25,
-        attention_dropout=0.5, init="normal", init_std=0.03, sharing="groups" if layout is ALBERT else "none",
-        groups=4 if layout is ALBERT else 1,
+        vocab_size=500, embedding_size=128 if "projection" in layout.parts else 768, hidden_size=768, layers=12,
+        heads=4, intermediate_size=99, max_positions=77, segment_types=3, activation=activation, norm_eps=1e-5,
+        hidden_dropout=0.25, attention_dropout=0.5, init="normal", init_std=0.03,
+        sharing="groups" if layout.grouped else "none", groups=4 if layout.grouped else 1,
+        position_offset=6 if layout.offset_positions else 0,
     )  # fmt: skip
-    written = settings_of(layout, config, "mlm", 4 if layout is ALBERT else 12, None, (), 0.1)
+    written = settings_of(layout, config, "backbone", 4 if layout.grouped else 12, None, (), 0.1)
     assert layout_of(written, "x") is layout
-    assert encoder_config(layout, written, True, "x") == config
+    assert encoder_config(layout, written, ("pooler",), "x") == config
     # Every key is one that their class knows.
     known = transformers.AutoConfig.for_model(layout.model_type).to_dict()
     assert set(written) - set(known) == set()
@@ -79,7 +99,7 @@ def test_special_tokens_come_from_the_tokenizer() -> None:
 def test_a_missing_size_is_named(key: str) -> None:
     settings = {name: value for name, value in ALBERT_BASE.items() if name != key}
     with pytest.raises(ModelError, match=f"^dir/config.json has no '{key}'; add it"):
-        encoder_config(ALBERT, settings, True, "dir/config.json")
+        encoder_config(ALBERT, settings, ("pooler",), "dir/config.json")
 
 
 @pytest.mark.parametrize(
@@ -89,8 +109,9 @@ def test_a_missing_size_is_named(key: str) -> None:
         ({"position_embedding_type": "relative_key"}, "has position_embedding_type='relative_key'; only 'absolute'"),
         ({"hidden_act": "tanh"}, "has hidden_act='tanh'; "),
         ({"hidden_act": "gelu_nev"}, "did you mean 'gelu_new'"),
-        ({"hidden_size": "768"}, "has hidden_size='768'; it must be a whole number above 0"),
-        ({"num_hidden_layers": 0}, "has num_hidden_layers=0; it must be a whole number above 0"),
+        ({"hidden_act": ["gelu"]}, "has hidden_act=['gelu']; "),
+        ({"hidden_size": "768"}, "has hidden_size='768'; it must be a whole number of at least 1"),
+        ({"num_hidden_layers": 0}, "has num_hidden_layers=0; it must be a whole number of at least 1"),
         ({"num_hidden_layers": True}, "must be a whole number"),
         ({"num_hidden_groups": None}, "has num_hidden_groups=None; it must be a whole number"),
         ({"layer_norm_eps": "small"}, "has layer_norm_eps='small'; it must be a number"),
@@ -101,18 +122,44 @@ def test_a_missing_size_is_named(key: str) -> None:
 )
 def test_what_cannot_be_computed_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ModelError) as caught:
-        encoder_config(ALBERT, {**ALBERT_BASE, **changes}, True, "dir/config.json")
+        encoder_config(ALBERT, {**ALBERT_BASE, **changes}, ("pooler",), "dir/config.json")
     assert message in str(caught.value)
     assert str(caught.value).startswith("dir/config.json")
 
 
-def test_a_decoder_is_refused() -> None:
+@pytest.mark.parametrize("name", ["bert", "roberta", "electra"])
+def test_a_decoder_is_refused(name: str) -> None:
     with pytest.raises(ModelError, match="has is_decoder=True; only False can be computed"):
-        encoder_config(BERT, {**BERT_BASE, "is_decoder": True}, True, "x")
+        encoder_config(LAYOUTS[name], {**RELEASED[name], "is_decoder": True}, ("pooler",), "x")
+
+
+def test_keys_that_one_head_reads_matter_for_that_head_alone() -> None:
+    settings = {**ELECTRA_SMALL, "summary_type": "cls_index", "summary_activation": None}
+    encoder_config(ELECTRA, settings, ("classifier",), "x")
+    with pytest.raises(ModelError, match="has summary_type='cls_index'; only 'first' can be computed"):
+        encoder_config(ELECTRA, settings, ("summary", "classifier"), "x")
+    # Another spelling of erf gelu is no other activation.
+    encoder_config(ELECTRA, {**ELECTRA_SMALL, "hidden_act": "gelu_python"}, ("mlm",), "x")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pad_token_id": -1}, "has pad_token_id=-1; it must be a whole number of at least 0"),
+        ({"pad_token_id": None}, "has pad_token_id=None; it must be a whole number of at least 0"),
+        ({"max_position_embeddings": 9}, "encoder.max_positions is 7; it must be at least 8"),
+    ],
+)
+def test_the_padding_index_that_positions_begin_after(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        encoder_config(ROBERTA, {**ROBERTA_BASE, **changes}, (), "x")
+    assert message in str(caught.value)
+    settings = {name: value for name, value in ROBERTA_BASE.items() if name != "pad_token_id"}
+    assert encoder_config(ROBERTA, settings, (), "x").position_offset == 2
 
 
 def test_unknown_model_types() -> None:
-    with pytest.raises(ModelError, match=r"^c has no 'model_type'; add it: albert or bert"):
+    with pytest.raises(ModelError, match=r"^c has no 'model_type'; add it: albert or bert or roberta or electra"):
         layout_of({}, "c")
     with pytest.raises(ModelError, match=r"^c has model_type 'albart', which cannot be read; did you mean 'albert'"):
         layout_of({"model_type": "albart"}, "c")
@@ -125,14 +172,59 @@ def test_unknown_model_types() -> None:
         {"feedforward": "gated"},
         {"positions": "rotary"},
         {"bias": False},
-        {"segment_types": 0},
         {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False},
     ],
 )
 def test_what_their_classes_cannot_compute_is_refused_with_every_field(changes: dict[str, Any]) -> None:
     with pytest.raises(ModelError) as caught:
-        layout_for(EncoderConfig(**changes))
+        layout_for(EncoderConfig(**changes), ())
     message = str(caught.value)
     assert all(f"encoder.{name}={value}" in message for name, value in changes.items())
     assert "keep the model as a litebert folder" in message
     assert "\n" not in message
+
+
+SAME_WIDTH = {"embedding_size": 768, "sharing": "none", "pooler": False}
+
+
+@pytest.mark.parametrize(
+    ("changes", "has", "dense", "expected"),
+    [
+        ({}, ("pooler", "mlm", "sentence"), None, "albert"),
+        ({"sharing": "none"}, ("pooler", "mlm"), None, "albert"),
+        (SAME_WIDTH, ("mlm",), None, "bert"),
+        ({**SAME_WIDTH, "segment_types": 1}, ("mlm",), None, "bert"),
+        (SAME_WIDTH, ("classifier",), "tanh", "bert"),
+        ({**SAME_WIDTH, "position_offset": 1}, ("mlm",), None, "roberta"),
+        (SAME_WIDTH, ("mlm", "discriminator"), None, "electra"),
+        (SAME_WIDTH, ("classifier",), "gelu", "electra"),
+        ({"sharing": "none", "pooler": False, "activation": "gelu"}, ("mlm",), None, "electra"),
+        ({"sharing": "none", "pooler": False, "activation": "relu"}, ("classifier",), None, "electra"),
+        ({"sharing": "none", "pooler": False, "activation": "relu"}, ("mlm",), None, "albert"),
+        ({"sharing": "none", "pooler": False, "activation": "gelu"}, ("classifier",), "tanh", "albert"),
+    ],
+)
+def test_which_layout_holds_a_model(changes: dict[str, Any], has: Any, dense: Any, expected: str) -> None:
+    assert layout_for(EncoderConfig(**changes), has, dense)[0].model_type == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "has", "dense", "message"),
+    [
+        ({"position_offset": 2}, (), None, "position_offset=2 and encoder.embedding_size 128 beside encoder.hidden_s"),
+        ({**SAME_WIDTH, "position_offset": 2, "always_project": True}, (), None, "RobertaModel has no map from embed"),
+        ({**SAME_WIDTH, "always_project": True}, ("discriminator",), None, "ElectraModel has no map from embeddings"),
+        (
+            {**SAME_WIDTH, "position_offset": 2},
+            ("classifier",),
+            "gelu",
+            "no class whose classifier computes dense=gelu",
+        ),
+        ({"pooler": False}, ("classifier",), "relu", "no class whose classifier computes dense=relu"),
+    ],
+)
+def test_what_no_layout_holds_is_refused(changes: dict[str, Any], has: Any, dense: Any, message: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        layout_for(EncoderConfig(**changes), has, dense)
+    assert message in str(caught.value)
+    assert "keep the model as a litebert folder" in str(caught.value)

@@ -1,21 +1,20 @@
-"""The interpreter of the name tables: both directions, other families by a table alone, and its refusals."""
+"""The interpreter of the name tables: both directions, every family's table, and its refusals."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from interop.folders import tiny
-from litebert.config import EncoderConfig
+from litebert.config import EncoderConfig, Objective
 from litebert.errors import ModelError
-from litebert.interop.names import ALBERT, BERT, LAYOUTS, Layout, Row
+from litebert.interop.layouts import ALBERT, BERT, LAYOUTS
+from litebert.interop.names import TASK_PARTS, Layout
 from litebert.interop.weights import groups_agree, modernise, pairs, slots, to_ours, to_theirs
 from litebert.model.encoder import Encoder
 
@@ -67,67 +66,26 @@ def test_where_their_rounding_differs() -> None:
                for groups in range(1, layers + 1))  # fmt: skip
 
 
-ROBERTA = Layout(
-    **{
-        **{name: getattr(BERT, name) for name in BERT.__dataclass_fields__},
-        "model_type": "roberta",
-        "prefix": "roberta.",
-        "parts": {
-            "backbone": tuple(
-                replace(
-                    row,
-                    theirs=tuple(name.replace("bert.", "roberta.", 1) for name in row.theirs),
-                    skip=2 if row.ours == "encoder.embedding.position" else 0,
-                )
-                for row in BERT.parts["backbone"]
-            ),
-            "mlm": (
-                Row("objectives.mlm.head.dense", ("lm_head.dense",)),
-                Row("objectives.mlm.head.norm", ("lm_head.layer_norm",)),
-                Row("objectives.mlm.head", ("lm_head",), ("bias",)),
-            ),
-        },
-        "tied": {
-            "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
-            "lm_head.decoder.bias": "lm_head.bias",
-        },
-    }
-)
-
-
-def test_another_family_is_another_table() -> None:
-    """RoBERTa's positions start at 2 and its head has other names: rows say so, and the interpreter does not change."""
-    torch.manual_seed(0)
-    model = transformers.RobertaForMaskedLM(
-        transformers.RobertaConfig(vocab_size=40, hidden_size=8, num_hidden_layers=2, num_attention_heads=2,
-                                   intermediate_size=16, max_position_embeddings=18, type_vocab_size=1)
-    ).eval()  # fmt: skip
-    ours = tiny(("mlm",), sharing="none", embedding_size=8, activation="gelu", segment_types=1, pooler=False).eval()
-    table = pairs(ROBERTA, ("backbone", "mlm"), ours.encoder.config)
-    theirs = modernise(ROBERTA, model.state_dict(), "x")
-    ours.load_state_dict(to_ours(table, theirs, "x"))
-    ids = torch.arange(5, 17)[None]
-    with torch.no_grad():
-        expected = model(ids, output_hidden_states=True).hidden_states
-        found = ours.encoder(ids)
-    for first, second in zip(expected, (found.embeddings, *found.layers), strict=True):
-        assert (first - second).abs().max() <= 1e-5
-    back = to_theirs(table, ours.state_dict())
-    table_of_positions = back.pop("roberta.embeddings.position_embeddings.weight")
-    assert table_of_positions.shape == (18, 8)
-    assert table_of_positions[:2].abs().max() == 0
-    del theirs["roberta.embeddings.position_embeddings.weight"]
-    assert same(back, theirs)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
 def test_tables_name_every_parameter_once(layout: Layout) -> None:
-    width = 4 if layout.always_projects else 8
-    model = tiny(("mlm", layout.sentence), sharing="none", embedding_size=width)
-    table = pairs(layout, [part for part in PARTS if part in layout.parts], model.encoder.config, layout.sentence)
+    width = 4 if "projection" in layout.parts else 8
+    objectives: tuple[Objective, ...] = ("mlm", layout.sentence) if layout.sentence else ("mlm",)
+    model = tiny(objectives, sharing="none", embedding_size=width, pooler="pooler" in layout.parts)
+    parts = [part for part in PARTS if part in layout.parts]
+    table = pairs(layout, parts, model.encoder.config, layout.sentence or "")
     assert sorted(pair.ours for pair in table) == sorted(model.state_dict())
     theirs = [name for pair in table for name in pair.theirs]
     assert len(set(theirs)) == len(theirs)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
+def test_every_part_is_of_some_class_and_every_class_of_parts(layout: Layout) -> None:
+    used = {part for head in layout.heads.values() for part in head.parts}
+    assert used | {"backbone", "projection"} == layout.parts.keys() | {"projection"}
+    assert set(layout.fixed_by_part) <= used
+    assert (layout.dense is None) == ("dense" not in used)
+    heads = ("sequence", "tokens", "span", "choice")
+    assert all(set(layout.heads[head].parts) <= {"pooler", *TASK_PARTS} for head in heads)
 
 
 def bare() -> tuple[Encoder, dict[str, Tensor]]:
@@ -136,17 +94,25 @@ def bare() -> tuple[Encoder, dict[str, Tensor]]:
     return model.encoder, to_theirs(table, model.state_dict())
 
 
-def test_old_spellings_are_read() -> None:
-    _, theirs = bare()
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
+def test_old_spellings_are_read(layout: Layout) -> None:
+    model = tiny(("mlm",), sharing="none", embedding_size=8, pooler=False)
+    theirs = to_theirs(pairs(layout, ("backbone", "mlm"), model.encoder.config), model.state_dict())
     old = {}
     for name, tensor in theirs.items():
-        stem, _, leaf = name.removeprefix("bert.").rpartition(".")
-        if "LayerNorm" in stem:
+        stem, _, leaf = name.rpartition(".")
+        if "norm" in stem.lower():
             leaf = {"weight": "gamma", "bias": "beta"}[leaf]
         old[f"{stem}.{leaf}"] = tensor
-    old["embeddings.position_ids"] = torch.arange(16)[None]
-    old["embeddings.token_type_ids"] = torch.zeros(1, 16)
-    assert same(modernise(BERT, old, "x"), theirs)
+    old[f"{layout.prefix}embeddings.position_ids"] = torch.arange(16)[None]
+    old[f"{layout.prefix}embeddings.token_type_ids"] = torch.zeros(1, 16)
+    for name, target in layout.tied.items():
+        old[name] = theirs[target].clone()
+    assert same(modernise(layout, old, "x"), theirs)
+    # A bare backbone has no prefix.
+    backbone = {name: tensor for name, tensor in theirs.items() if name.startswith(layout.prefix)}
+    bare = {name.removeprefix(layout.prefix): old_tensor for name, old_tensor in backbone.items()}
+    assert same(modernise(layout, bare, "x"), backbone)
 
 
 def test_tied_repeats_must_be_equal() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from litebert.errors import ModelError
-from litebert.model.heads import SentenceHead, TaskModel, VocabularyHead
+from litebert.model.heads import HEAD_ACTIVATIONS, HeadActivation, SentenceHead, TaskHead, TaskModel, VocabularyHead
 from model.points import PIECES, batch, randomise, shape
 
 
@@ -64,8 +64,63 @@ def test_task_heads_drop_in_training_only() -> None:
     assert torch.equal(model(ids), model(ids))
 
 
+ACTIVATION = {
+    "tanh": torch.tanh,
+    "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "relu": lambda x: x.clamp(min=0),
+    "silu": lambda x: x / (1 + torch.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("dense", HEAD_ACTIVATIONS)
+@pytest.mark.parametrize(("kind", "classes"), [("sequence", 4), ("choice", 1)])
+def test_a_head_with_a_dense_map_reads_the_first_state(kind: str, classes: int, dense: HeadActivation) -> None:
+    model = TaskModel(shape(pooler=False), kind, classes, dense).eval()
+    randomise(model)
+    made = batch()
+    inputs = (made.input_ids, made.token_type_ids, made.attention_mask)
+    first = model.encoder(*inputs).last[:, 0]
+    inner = ACTIVATION[dense](first @ model.head.dense.weight.T + model.head.dense.bias)
+    expected = inner @ model.head.classifier.weight.T + model.head.classifier.bias
+    assert expected.shape == (3, classes)
+    assert torch.allclose(model(*inputs), expected, atol=1e-6)
+
+
+def test_tanh_after_a_dense_map_is_a_pooler() -> None:
+    pooled, dense = (
+        TaskModel(shape(), "sequence", 3).eval(),
+        TaskModel(shape(pooler=False), "sequence", 3, "tanh").eval(),
+    )
+    randomise(pooled)
+    names = {"encoder.pooler.weight": "head.dense.weight", "encoder.pooler.bias": "head.dense.bias"}
+    dense.load_state_dict({names.get(name, name): tensor for name, tensor in pooled.state_dict().items()})
+    ids = batch(padded=False).input_ids
+    assert torch.allclose(pooled(ids), dense(ids), atol=1e-6)
+
+
+def test_dropout_stands_before_and_after_the_dense_map() -> None:
+    head = TaskHead(shape(), 2, "relu", dropout=0.5)
+    torch.nn.init.eye_(head.dense.weight)
+    torch.nn.init.ones_(head.classifier.weight)
+    torch.manual_seed(0)
+    logits = head(torch.ones(4000, 16))[:, 0].detach()
+    # Each of 16 inputs is kept twice with probability 1/2 and scaled by 2 each time: mean 16, variance 16 * 3.
+    assert abs(float(logits.mean()) - 16) < 0.5
+    assert abs(float(logits.var()) - 48) < 5
+
+
 @pytest.mark.parametrize("kind", ["sequence", "choice"])
-def test_a_head_that_reads_the_pooler_refuses_an_encoder_without(kind: str) -> None:
-    with pytest.raises(ModelError, match=rf"a {kind} head reads the pooled \[CLS\] state; set encoder.pooler=True"):
+def test_a_head_reads_the_pooler_or_has_a_dense_map(kind: str) -> None:
+    message = rf"a {kind} head reads the pooled \[CLS\] state or has a dense map of its own; set encoder.pooler=True"
+    with pytest.raises(ModelError, match=message):
         TaskModel(shape(pooler=False), kind, 2)
-    TaskModel(shape(pooler=False), "tokens", 2)
+    with pytest.raises(ModelError, match=message):
+        TaskModel(shape(), kind, 2, "tanh")
+
+
+@pytest.mark.parametrize("kind", ["tokens", "span"])
+def test_a_head_that_reads_every_token_has_no_dense_map(kind: str) -> None:
+    TaskModel(shape(pooler=False), kind, 2)
+    with pytest.raises(ModelError, match=f"a {kind} head reads every token without a dense map; leave dense=tanh out"):
+        TaskModel(shape(), kind, 2, "tanh")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -71,6 +72,7 @@ def test_rows_add_up_to_their_batch() -> None:
             data.masked_positions[here] - 16 * row,
             data.masked_labels[here],
             data.sentence_labels[row : row + 1],
+            torch.where(data.masked_boundaries < 0, -1, data.masked_boundaries - 16 * row)[here],
         )
         for name, loss in model(part).items():
             for index, value in enumerate((loss.total, loss.count, loss.correct)):
@@ -83,6 +85,7 @@ def test_nothing_labelled_is_zero_and_not_a_nan() -> None:
     model, data = made(), batch(rows=1)  # its only sentence label is missing
     loss = model(data)["sop"]
     assert (loss.total.item(), loss.count.item(), loss.correct.item()) == (0.0, 0, 0)
+    assert model.objectives["sop"].scores([loss]) == {}
     loss.total.backward()
     gradient = model.objectives["sop"].head.classifier.weight.grad
     assert gradient is not None
@@ -97,12 +100,13 @@ def test_losses_are_summed_in_float32_whatever_the_precision() -> None:
     assert {loss.total.dtype for loss in model.bfloat16()(data).values()} == {torch.float32}
 
 
-@pytest.mark.parametrize("objectives", [("mlm",), ("mlm", "sop"), ("mlm", "nsp"), ("sop",)])
+@pytest.mark.parametrize("objectives", [("mlm",), ("mlm", "sop"), ("mlm", "nsp"), ("sop",), ("mlm", "rtd")])
 def test_each_objective_reaches_its_head_and_the_encoder(objectives: tuple[Objective, ...]) -> None:
     model, data = made(objectives), batch()
     sum(loss.total for loss in model(data).values()).backward()
     silent = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0}
-    untouched = {"encoder.pooler.weight", "encoder.pooler.bias"} if objectives == ("mlm",) else set()
+    pooled = {"sop", "nsp"} & set(objectives)
+    untouched = set() if pooled else {"encoder.pooler.weight", "encoder.pooler.bias"}
     assert silent == untouched
 
 
@@ -126,7 +130,7 @@ def test_corrupt_comes_before_the_encoder() -> None:
     model, data = made(("mlm",)), batch()
 
     class Blank(Hooks):
-        def corrupt(self, batch: Batch) -> Batch:
+        def corrupt(self, batch: Batch, encoder: Any, layers: int | None) -> Batch:
             return Batch(torch.full_like(batch.input_ids, 4), *list(vars(batch).values())[1:])
 
         def loss(self, output: Any, batch: Batch, encoder: Any) -> Any:
@@ -140,8 +144,8 @@ def test_corrupt_comes_before_the_encoder() -> None:
 
 
 def test_the_base_leaves_its_hooks_to_others() -> None:
-    base, data = Hooks(), batch()
-    assert base.corrupt(data) is data
+    base, data, model = Hooks(), batch(), made()
+    assert base.corrupt(data, model.encoder, None) is data
     with pytest.raises(NotImplementedError):
         base.count(data)
     with pytest.raises(NotImplementedError):
@@ -155,3 +159,19 @@ def test_the_output_table_is_the_input_table() -> None:
         model.encoder.embedding.word.weight[3] += 100.0  # an id that the batch does not hold
     assert 3 not in data.input_ids
     assert model(data)["mlm"].total.item() != before.item()
+
+
+def test_scores_of_mlm_are_its_sums_beside_the_commonest_label() -> None:
+    model, data = made(("mlm",)), batch()
+    with torch.no_grad():
+        losses = [model(data)["mlm"], model(batch(seed=5))["mlm"]]
+    labels = torch.cat([data.masked_labels, batch(seed=5).masked_labels])
+    scores = model.objectives["mlm"].scores(losses)
+    mean = sum(loss.total.item() for loss in losses) / len(labels)
+    assert scores == pytest.approx({
+        "loss": mean,
+        "accuracy": sum(int(loss.correct) for loss in losses) / len(labels),
+        "majority": int(labels.bincount().max()) / len(labels),
+        "perplexity": math.exp(mean),
+    })  # fmt: skip
+    assert model.train()(data)["mlm"].evidence == {}

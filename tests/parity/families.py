@@ -13,15 +13,14 @@ import transformers
 from torch import Tensor
 
 from litebert.model.heads import TaskModel
-from litebert.model.objectives import MaskedLanguageModeling, SentenceOrder
+from litebert.model.objectives import MaskedLanguageModeling, ReplacedTokenDetection, SentenceOrder
 from litebert.model.pretrainer import Pretrainer
 
 VOCABULARY, LENGTH, BATCH = 61, 12, 3
 TOLERANCE = 1e-5
 
-ALBERT: dict[str, Any] = {
+BASE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
-    "embedding_size": 16,
     "hidden_size": 32,
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
@@ -30,26 +29,35 @@ ALBERT: dict[str, Any] = {
     "hidden_dropout_prob": 0.1,
     "attention_probs_dropout_prob": 0.1,
 }
-BERT: dict[str, Any] = {name: value for name, value in ALBERT.items() if name != "embedding_size"}
+FAMILIES: dict[str, dict[str, Any]] = {
+    "Albert": {**BASE, "embedding_size": 16},
+    "Bert": BASE,
+    "Roberta": {**BASE, "max_position_embeddings": 22, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "Electra": {**BASE, "embedding_size": 16},
+}
+"""What each family's config is made of; SpanBERT has BERT's classes."""
 
-HEADS = {
-    "backbone": "Model",
-    "mlm": "ForMaskedLM",
-    "pretraining": "ForPreTraining",
+_TASKS = {
     "sequence": "ForSequenceClassification",
     "tokens": "ForTokenClassification",
     "span": "ForQuestionAnswering",
     "choice": "ForMultipleChoice",
 }
+_SENTENCES = {"backbone": "Model", "mlm": "ForMaskedLM", "pretraining": "ForPreTraining", **_TASKS}
+HEADS: dict[str, dict[str, str]] = {
+    "Albert": _SENTENCES,
+    "Bert": _SENTENCES,
+    "Roberta": {"backbone": "Model", "mlm": "ForMaskedLM", **_TASKS},
+    "Electra": {"backbone": "Model", "mlm": "ForMaskedLM", "discriminator": "ForPreTraining", **_TASKS},
+}
 
 
 def theirs(family: str, head: str, **changes: Any) -> Any:
-    """A random model of a family ("Albert" or "Bert") in evaluation mode."""
-    base = ALBERT if family == "Albert" else BERT
+    """A random model of a family in evaluation mode."""
     if head in ("sequence", "tokens"):
         changes.setdefault("num_labels", 3)
-    config = getattr(transformers, f"{family}Config")(**{**base, **changes})
-    model = getattr(transformers, family + HEADS[head])(config)
+    config = getattr(transformers, f"{family}Config")(**{**FAMILIES[family], **changes})
+    model = getattr(transformers, family + HEADS[family][head])(config)
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -60,13 +68,33 @@ def theirs(family: str, head: str, **changes: Any) -> Any:
     return model.eval()
 
 
-def inputs(seed: int = 3) -> dict[str, Tensor]:
-    """Ids (B, S) with two token types, padded at the right to three lengths."""
-    generator = torch.Generator().manual_seed(seed)
+def randomise(model: torch.nn.Module) -> None:
+    """The same for a model of ours."""
+    generator = torch.Generator().manual_seed(11)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            centre = 1.0 if name.endswith("norm.weight") else 0.0
+            parameter.copy_(centre + 0.15 * torch.randn(parameter.shape, generator=generator))
+
+
+def inputs(pad_id: int = 0, types: int = 2, left: bool = False) -> dict[str, Tensor]:
+    """Ids (B, S) with token types, padded at the right (or the left) to three lengths."""
+    generator = torch.Generator().manual_seed(3)
     ids = torch.randint(5, VOCABULARY, (BATCH, LENGTH), generator=generator)
-    types = (torch.arange(LENGTH) >= 5).long().repeat(BATCH, 1)
+    segment = ((torch.arange(LENGTH) >= 5).long() % types).repeat(BATCH, 1)
     mask = torch.arange(LENGTH) < torch.tensor([[LENGTH], [9], [6]])
-    return {"input_ids": ids * mask, "token_type_ids": types * mask, "attention_mask": mask.long()}
+    if left:
+        mask = mask.flip(1)
+    return {
+        "input_ids": ids.where(mask, torch.tensor(pad_id)),
+        "token_type_ids": segment * mask,
+        "attention_mask": mask.long(),
+    }
+
+
+def inputs_of(family: str, left: bool = False) -> dict[str, Tensor]:
+    """Inputs as a family's tokenizer makes them."""
+    return inputs(pad_id=1, types=1, left=left) if family == "Roberta" else inputs(left=left)
 
 
 @contextmanager
@@ -107,11 +135,13 @@ def their_outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         output = model(**batch, output_hidden_states=True)
     found = {f"hidden {i}": state for i, state in enumerate(output.hidden_states)}
     backbone = getattr(model, model.base_model_prefix, model)
-    if backbone.pooler is not None:
+    if getattr(backbone, "pooler", None) is not None:
         found["pooled"] = backbone(**batch).pooler_output
     name = type(model).__name__
     if "ForMaskedLM" in name:
         found["mlm"] = output.logits
+    elif name == "ElectraForPreTraining":
+        found["rtd"] = output.logits[..., None]
     elif "ForPreTraining" in name:
         found["mlm"] = output.prediction_logits
         found["sentence"] = output.sop_logits if "sop_logits" in output else output.seq_relationship_logits
@@ -135,13 +165,29 @@ def our_outputs(model: Pretrainer | TaskModel, batch: dict[str, Tensor]) -> dict
         found["task"] = model(**batch)
     else:
         for name, objective in model.each_objective():
-            if isinstance(objective, MaskedLanguageModeling):
-                everywhere = torch.arange(BATCH * LENGTH)
-                found["mlm"] = objective.logits(output.last, everywhere, model.encoder).view(BATCH, LENGTH, -1)
+            if isinstance(objective, MaskedLanguageModeling) and objective.generator is None:
+                found["mlm"] = _mlm_everywhere(objective, output.last, model)
+            elif isinstance(objective, ReplacedTokenDetection):
+                found["rtd"] = objective.head(output.last)[..., None]
             elif isinstance(objective, SentenceOrder):
                 assert output.pooled is not None, name
                 found["sentence"] = objective.head(output.pooled)
     return _real(found, batch)
+
+
+@torch.no_grad()
+def generator_outputs(model: Pretrainer, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Everything that the generator in one of our models computes."""
+    mlm = model.objectives["mlm"]
+    assert isinstance(mlm, MaskedLanguageModeling)
+    assert mlm.generator is not None
+    output = mlm.generator(**batch, layers=None, lender=model.encoder.embedding)
+    found = {f"hidden {i}": state for i, state in enumerate((output.embeddings, *output.layers))}
+    return _real({**found, "mlm": _mlm_everywhere(mlm, output.last, model)}, batch)
+
+
+def _mlm_everywhere(objective: MaskedLanguageModeling, last: Tensor, model: Pretrainer) -> Tensor:
+    return objective.logits(last, torch.arange(BATCH * LENGTH), model.encoder).view(BATCH, LENGTH, -1)
 
 
 def _real(found: dict[str, Tensor], batch: dict[str, Tensor]) -> dict[str, Tensor]:

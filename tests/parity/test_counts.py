@@ -13,11 +13,18 @@ import torch
 from torch import nn
 
 from litebert.config import Config, EncoderConfig, Objective, replace
-from litebert.cost import attention_parameters, encoder_parameters, feedforward_parameters, head_parameters, parameters
+from litebert.cost import (
+    attention_parameters,
+    encoder_parameters,
+    feedforward_parameters,
+    head_parameters,
+    model_parameters,
+    parameters,
+)
 from litebert.model.encoder import Encoder
 from litebert.model.heads import TaskModel
 from litebert.model.pretrainer import Pretrainer
-from litebert.recipes import recipe
+from litebert.recipe_files import recipe
 
 
 def built(module: type[nn.Module], *arguments: Any) -> int:
@@ -143,6 +150,69 @@ def test_bert(name: str, vocabulary: int, backbone: int, pooled: int, masked: in
         pretrainer(bare, "mlm"),
         pretrainer(full, "mlm", "nsp"),
     )
+
+
+ROBERTA = [
+    # recipe, backbone, with pooler, MaskedLM
+    ("roberta-base", 124055040, 124645632, 124697433),
+    ("roberta-large", 354310144, 355359744, 355412057),
+]
+
+
+@pytest.mark.parametrize(("name", "backbone", "pooled", "masked"), ROBERTA)
+def test_roberta(name: str, backbone: int, pooled: int, masked: int) -> None:
+    config = recipe(name)
+    bare = config.encoder
+    full = replace(bare, pooler=True)
+    counts = (backbone, pooled, masked)
+    assert (planned(bare), planned(full), sum(model_parameters(config).values())) == counts
+    assert (built(Encoder, bare), built(Encoder, full), built(Pretrainer, config)) == counts
+
+
+ELECTRA = [
+    # recipe, generator's width, backbones of D and of G, D with its head, G with its head, both with shared embeddings
+    ("electra-small", 1 / 4, 13483008, 4580928, 13549057, 4620026, 14196219),
+    ("electra-small", 1, 13483008, 13483008, 13549057, 13546682, 23122875),
+    ("electra-base", 1 / 3, 108891648, 33511168, 109483009, 33740602, 119386427),
+    ("electra-large", 1 / 4, 334092288, 50999552, 335142913, 51295290, 354655291),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "width", "discriminator", "generator", "detection", "masked", "joint"),
+    ELECTRA,
+    ids=lambda value: str(value) if isinstance(value, str) else None,
+)
+def test_electra(
+    name: str, width: float, discriminator: int, generator: int, detection: int, masked: int, joint: int
+) -> None:
+    config = recipe(name)
+    config = replace(config, rtd=replace(config.rtd, generator_width=width))
+    shape = config.generator
+    assert shape is not None
+    assert planned(config.encoder) == built(Encoder, config.encoder) == discriminator
+    assert planned(shape) == built(Encoder, shape) == generator
+    assert planned(config.encoder, "rtd") == detection
+    assert planned(shape, "mlm") == pretrainer(shape, "mlm") == masked
+    assert sum(model_parameters(config).values()) == built(Pretrainer, config) == joint
+    with torch.device("meta"):
+        model = Pretrainer(config)
+    modules = (model.encoder, model.objectives["rtd"])
+    assert sum(item.numel() for module in modules for item in module.parameters()) == detection
+    # The paper's sharing, of the tables alone: the generator has two rows of token types and a norm more.
+    tables = replace(config, rtd=replace(config.rtd, generator_embeddings="tables"))
+    assert sum(model_parameters(tables).values()) == built(Pretrainer, tables) == joint + 4 * shape.embedding_size
+
+
+SPANBERT = [("spanbert-base", 110300480, 1959676), ("spanbert-large", 336998976, 3388668)]
+
+
+@pytest.mark.parametrize(("name", "count", "boundary"), SPANBERT)
+def test_spanbert(name: str, count: int, boundary: int) -> None:
+    config = recipe(name)
+    assert sum(model_parameters(config).values()) == built(Pretrainer, config) == count
+    without = replace(config, objectives=("mlm",))
+    assert sum(model_parameters(without).values()) == built(Pretrainer, without) == count - boundary
 
 
 ABLATIONS = [

@@ -9,25 +9,26 @@ import pytest
 import torch
 import transformers
 
-from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
 from litebert.interop import convert, load, save_hf, save_litebert
-from litebert.model.heads import TaskModel
+from litebert.model.heads import HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
 from parity.families import (
-    ALBERT,
-    BERT,
+    FAMILIES,
     HEADS,
     VOCABULARY,
     assert_equal_outputs,
     inputs,
+    inputs_of,
     our_outputs,
+    randomise,
     reopen,
     their_outputs,
     theirs,
 )
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
-    *((family, head, {}) for family in ("Albert", "Bert") for head in HEADS),
+    *((family, head, {}) for family, heads in HEADS.items() for head in heads),
     ("Albert", "pretraining", {"num_hidden_groups": 2}),
     ("Albert", "pretraining", {"num_hidden_groups": 4}),
     ("Albert", "sequence", {"num_hidden_groups": 2, "num_hidden_layers": 3}),
@@ -40,11 +41,19 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("Bert", "mlm", {"hidden_act": "silu"}),
     ("Bert", "mlm", {"hidden_act": "gelu_pytorch_tanh"}),
     ("Bert", "pretraining", {"layer_norm_eps": 1e-2, "num_attention_heads": 2}),
+    ("Roberta", "backbone", {"hidden_act": "relu", "type_vocab_size": 2}),
+    ("Roberta", "mlm", {"pad_token_id": 0, "max_position_embeddings": 17}),
+    ("Electra", "mlm", {"embedding_size": 48}),
+    ("Electra", "discriminator", {"embedding_size": 32, "hidden_act": "gelu_new"}),
+    ("Electra", "sequence", {"embedding_size": 32}),
+    ("Electra", "backbone", {"hidden_act": "relu", "type_vocab_size": 3}),
 ]
 
 
 def label(value: object) -> str:
-    return "-".join(f"{key}={item}" for key, item in value.items()) if isinstance(value, dict) else str(value)
+    if isinstance(value, dict):
+        return "-".join(f"{key}={item}" for key, item in value.items()) or "plain"
+    return "+".join(value) if isinstance(value, tuple) else str(value)
 
 
 @pytest.mark.parametrize(("family", "head", "changes"), CASES, ids=label)
@@ -52,10 +61,11 @@ def test_their_model_read_and_written_back(family: str, head: str, changes: dict
     model = theirs(family, head, **changes)
     model.save_pretrained(tmp_path / "theirs")
     loaded = load(tmp_path / "theirs")
-    batch = inputs()
+    batch = inputs(pad_id=model.config.pad_token_id, types=model.config.type_vocab_size)
     expected = their_outputs(model, batch)
-    # A bare backbone comes with an untrained head, which is said.
-    assert loaded.untrained == (("mlm",) if head == "backbone" else ())
+    # A bare backbone comes with an untrained head and a discriminator with an untrained generator, which is said.
+    assert loaded.untrained == (("mlm",) if head in ("backbone", "discriminator") else ())
+    assert bool(loaded.notes) == bool(loaded.untrained)
     assert_equal_outputs(expected, our_outputs(loaded.model, batch), ignore=("mlm",) if head == "backbone" else ())
 
     convert(tmp_path / "theirs", tmp_path / "ours", to="litebert")
@@ -65,13 +75,12 @@ def test_their_model_read_and_written_back(family: str, head: str, changes: dict
     before, after = model.state_dict(), again.state_dict()
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    settings = ALBERT if family == "Albert" else BERT
-    for name, value in {**settings, **changes}.items():
+    for name, value in {**FAMILIES[family], **changes}.items():
         if (name, value) != ("hidden_act", "gelu_pytorch_tanh"):  # another spelling of gelu_new
             assert getattr(again.config, name) == value, name
 
 
-@pytest.mark.parametrize("family", ["Albert", "Bert"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_one_sequence_without_padding_or_types(family: str, tmp_path: Path) -> None:
     model = theirs(family, "backbone")
     model.save_pretrained(tmp_path)
@@ -80,7 +89,18 @@ def test_one_sequence_without_padding_or_types(family: str, tmp_path: Path) -> N
         expected = model(ids)
         output = load(tmp_path).model.encoder(ids)
     assert (expected.last_hidden_state - output.last).abs().max() <= 1e-5
-    assert (expected.pooler_output - output.pooled).abs().max() <= 1e-5
+    assert (output.pooled is None) == (family == "Electra")
+    if output.pooled is not None:
+        assert (expected.pooler_output - output.pooled).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_padding_at_the_left(family: str, tmp_path: Path) -> None:
+    """RoBERTa's positions begin at the first real token, the others' at the first place."""
+    model = theirs(family, "mlm")
+    model.save_pretrained(tmp_path)
+    batch = inputs_of(family, left=True)
+    assert_equal_outputs(their_outputs(model, batch), our_outputs(load(tmp_path).model, batch))
 
 
 def point(**changes: Any) -> EncoderConfig:
@@ -96,36 +116,48 @@ def point(**changes: Any) -> EncoderConfig:
     return EncoderConfig(**{**base, **changes})
 
 
-def randomise(model: torch.nn.Module) -> None:
-    generator = torch.Generator().manual_seed(11)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            centre = 1.0 if name.endswith("norm.weight") else 0.0
-            parameter.copy_(centre + 0.15 * torch.randn(parameter.shape, generator=generator))
-
-
 SAME_WIDTH = {"embedding_size": 32}
-POINTS: list[tuple[dict[str, Any], str, str]] = [
-    # what changes, the class that must come out, a word of the note
-    ({"sharing": "all"}, "Albert", ""),
-    ({"sharing": "groups", "groups": 2}, "Albert", ""),
-    ({"sharing": "groups", "groups": 3}, "Albert", ""),
-    ({"sharing": "groups", "groups": 14, "layers": 18}, "Albert", "copied"),
-    ({"sharing": "none"}, "Albert", ""),
-    ({"sharing": "attention"}, "Albert", "attention block is written 4 times"),
-    ({"sharing": "feedforward"}, "Albert", "feedforward block is written 4 times"),
-    ({"sharing": "all", **SAME_WIDTH}, "Albert", "identity"),
-    ({"sharing": "attention", **SAME_WIDTH}, "Albert", "identity"),
-    ({"sharing": "none", **SAME_WIDTH}, "Bert", ""),
-    ({"sharing": "none", **SAME_WIDTH, "activation": "relu", "norm_eps": 1e-3}, "Bert", ""),
-    ({"sharing": "none", **SAME_WIDTH, "always_project": True}, "Albert", ""),
-    ({"sharing": "all", "activation": "silu", "segment_types": 4}, "Albert", ""),
+UNSHARED = {"sharing": "none", **SAME_WIDTH}
+NO_POOLER = {"sharing": "none", "pooler": False, "activation": "gelu"}
+OFFSET = {**NO_POOLER, **SAME_WIDTH, "position_offset": 2, "segment_types": 1}
+COPIES = "blocks that layers share are written 4 times"
+POINTS: list[tuple[dict[str, Any], tuple[Objective, ...], str, str]] = [
+    # what changes, objectives, the class that must come out, a word of the note
+    ({"sharing": "all"}, ("mlm", "sop"), "AlbertForPreTraining", ""),
+    ({"sharing": "groups", "groups": 2}, ("mlm", "sop"), "AlbertForPreTraining", ""),
+    ({"sharing": "groups", "groups": 3}, ("mlm", "sop"), "AlbertForPreTraining", ""),
+    ({"sharing": "groups", "groups": 14, "layers": 18}, ("mlm", "sop"), "AlbertForPreTraining", "copied"),
+    ({"sharing": "none"}, ("mlm", "sop"), "AlbertForPreTraining", ""),
+    ({"sharing": "attention"}, ("mlm", "sop"), "AlbertForPreTraining", "attention block is written 4 times"),
+    ({"sharing": "feedforward"}, ("mlm", "sop"), "AlbertForPreTraining", "feedforward block is written 4 times"),
+    ({"sharing": "all", **SAME_WIDTH}, ("mlm", "sop"), "AlbertForPreTraining", "identity"),
+    ({"sharing": "attention", **SAME_WIDTH}, ("mlm", "sop"), "AlbertForPreTraining", "identity"),
+    ({"sharing": "all", "activation": "silu", "segment_types": 4}, ("mlm", "sop"), "AlbertForPreTraining", ""),
+    ({"sharing": "all", "segment_types": 0}, ("mlm", "sop"), "AlbertForPreTraining", "row of token types is zero"),
+    ({**UNSHARED, "always_project": True}, ("mlm", "sop"), "AlbertForPreTraining", ""),
+    ({**NO_POOLER, "activation": "gelu_tanh"}, ("mlm",), "AlbertForMaskedLM", ""),
+    (UNSHARED, ("mlm", "nsp"), "BertForPreTraining", ""),
+    ({**UNSHARED, "activation": "relu", "norm_eps": 1e-3}, ("mlm", "nsp"), "BertForPreTraining", ""),
+    ({**UNSHARED, "segment_types": 1}, ("mlm", "nsp"), "BertForPreTraining", ""),
+    ({**NO_POOLER, **SAME_WIDTH}, ("mlm",), "BertForMaskedLM", ""),
+    (OFFSET, ("mlm",), "RobertaForMaskedLM", ""),
+    ({**OFFSET, "position_offset": 4, "segment_types": 2}, ("mlm",), "RobertaForMaskedLM", ""),
+    ({**OFFSET, "segment_types": 0}, ("mlm",), "RobertaForMaskedLM", "row of token types is zero"),
+    ({**OFFSET, "sharing": "all"}, ("mlm",), "RobertaForMaskedLM", COPIES),
+    ({**OFFSET, "sharing": "attention"}, ("mlm",), "RobertaForMaskedLM", COPIES),
+    (NO_POOLER, ("mlm",), "ElectraForMaskedLM", ""),
+    ({**NO_POOLER, "embedding_size": 48}, ("mlm",), "ElectraForMaskedLM", ""),
+    (NO_POOLER, ("mlm", "rtd"), "ElectraForPreTraining", "the generator is left out; head=mlm"),
+    ({**NO_POOLER, **SAME_WIDTH, "activation": "silu"}, ("mlm", "rtd"), "ElectraForPreTraining", "generator"),
+    ({**NO_POOLER, "sharing": "all"}, ("mlm", "rtd"), "ElectraForPreTraining", COPIES),
+    ({**NO_POOLER, "sharing": "groups", "groups": 2}, ("mlm", "rtd"), "ElectraForPreTraining", COPIES),
 ]
 
 
-@pytest.mark.parametrize(("changes", "family", "note"), POINTS, ids=label)
-def test_our_pretrained_model_opens_there(changes: dict[str, Any], family: str, note: str, tmp_path: Path) -> None:
-    objectives = ("mlm", "sop") if family == "Albert" else ("mlm", "nsp")
+@pytest.mark.parametrize(("changes", "objectives", "name", "note"), POINTS, ids=label)
+def test_our_pretrained_model_opens_there(
+    changes: dict[str, Any], objectives: tuple[Objective, ...], name: str, note: str, tmp_path: Path
+) -> None:
     config = Config(name="x", encoder=point(**changes), sequences=SequenceConfig(length=16), objectives=objectives)
     model = Pretrainer(config).eval()
     randomise(model)
@@ -133,35 +165,53 @@ def test_our_pretrained_model_opens_there(changes: dict[str, Any], family: str, 
     assert bool(notes) == bool(note)
     assert any(note in line for line in notes) or not note
     opened = reopen(tmp_path / "hf")
-    assert type(opened).__name__ == f"{family}ForPreTraining"
-    batch = inputs()
+    assert type(opened).__name__ == name
+    encoder = config.encoder
+    batch = inputs(pad_id=max(0, encoder.position_offset - 1), types=max(1, encoder.segment_types))
     assert_equal_outputs(our_outputs(model, batch), their_outputs(opened, batch))
     # And back: the same function, whatever had to be copied.
     assert_equal_outputs(our_outputs(model, batch), our_outputs(load(tmp_path / "hf").model, batch))
 
 
-@pytest.mark.parametrize("width", [16, 32])
+TASKS: list[tuple[dict[str, Any], HeadActivation | None, str]] = [
+    # what changes, the activation of a head that reads [CLS], the family that must come out
+    ({"sharing": "all"}, None, "Albert"),
+    (UNSHARED, None, "Bert"),
+    ({"sharing": "all", "pooler": False}, "tanh", "Albert"),
+    ({**UNSHARED, "pooler": False}, "tanh", "Bert"),
+    (OFFSET, "tanh", "Roberta"),
+    ({**OFFSET, "pooler": True}, None, "Roberta"),
+    (NO_POOLER, "gelu", "Electra"),
+]
+
+
+@pytest.mark.parametrize(("changes", "dense", "family"), TASKS, ids=label)
 @pytest.mark.parametrize("kind", ["sequence", "tokens", "span", "choice"])
-def test_our_task_model_opens_there(kind: str, width: int, tmp_path: Path) -> None:
+def test_our_task_model_opens_there(
+    kind: str, changes: dict[str, Any], dense: HeadActivation | None, family: str, tmp_path: Path
+) -> None:
     classes = {"sequence": 3, "tokens": 5, "span": 2, "choice": 1}[kind]
-    sharing = "all" if width == 16 else "none"
-    model = TaskModel(point(sharing=sharing, embedding_size=width), kind, classes).eval()
+    reads_cls = kind in TaskModel.READS_CLS
+    model = TaskModel(point(**changes), kind, classes, dense if reads_cls else None).eval()
     randomise(model)
     names = {"sequence": ("no", "maybe", "yes"), "tokens": tuple("ABCDE")}.get(kind, ())
     save_litebert(model, None, tmp_path / "own", labels=names)
     loaded = load(tmp_path / "own")
     assert loaded.labels == names
     notes = convert(tmp_path / "own", tmp_path / "hf", to="hf").notes
-    pooled = kind in ("sequence", "choice")
-    assert any("pooler is left out" in note for note in notes) is not pooled
+    has_pooler = model.encoder.config.pooler
+    assert any("pooler is left out" in note for note in notes) is (has_pooler and not reads_cls)
+    assert len(notes) <= 1
     opened = reopen(tmp_path / "hf")
-    batch = inputs()
+    assert type(opened).__name__ == family + HEADS[family][kind]
+    batch = inputs(pad_id=max(0, model.encoder.config.position_offset - 1), types=model.encoder.config.segment_types)
+    # A dense map and tanh are a pooler under another name, so either side may or may not have the pooled state.
     expected = our_outputs(model, batch)
-    assert_equal_outputs(expected, their_outputs(opened, batch), ignore=() if pooled else ("pooled",))
+    assert_equal_outputs(expected, their_outputs(opened, batch), ignore=("pooled",))
     back = load(tmp_path / "hf")
     assert isinstance(back.model, TaskModel)
-    assert (back.model.kind, back.model.classes, back.labels) == (kind, classes, names)
-    assert_equal_outputs(expected, our_outputs(back.model, batch), ignore=() if pooled else ("pooled",))
+    assert (back.model.kind, back.model.classes, back.labels, back.notes) == (kind, classes, names, ())
+    assert_equal_outputs(expected, our_outputs(back.model, batch), ignore=("pooled",))
     if names:
         assert tuple(opened.config.id2label.values()) == names
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from runs import config
+from scored import CPU, model_of, seen_by
 
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
@@ -18,37 +19,13 @@ from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError
 from litebert.model.pretrainer import Pretrainer
-from litebert.train.device import choose
 from litebert.train.evaluate import evaluate, evaluate_split
 from litebert.train.pretrain import pretrain
-
-CPU = choose("float32", "cpu")
 
 
 @pytest.fixture(scope="module")
 def shards(tiny_data: Path) -> Shards:
     return Shards.open(tiny_data)
-
-
-def model_of(seed: int = 0, **fields: Any) -> Pretrainer:
-    torch.manual_seed(seed)
-    return Pretrainer(config(**fields))
-
-
-def seen_by(model: Pretrainer, shards: Shards, **options: Any) -> tuple[dict[str, list[Batch]], dict[str, float]]:
-    """The batches that each objective of a model is scored on, and its scores."""
-    batches: dict[str, list[Batch]] = {}
-    for name, objective in model.each_objective():
-
-        def spy(output: Any, batch: Batch, encoder: Any, name: str = name, score: Any = objective.loss) -> Any:
-            batches.setdefault(name, []).append(batch)
-            return score(output, batch, encoder)
-
-        objective.loss = spy  # type: ignore[method-assign]
-    scores = evaluate_split(model, shards.heldout, shards.tokenizer, CPU, **{"length": 32, **options})
-    for _, objective in model.each_objective():
-        del objective.loss
-    return batches, scores
 
 
 # ---- the questions are fixed ----------------------------------------------------------------------------------------
@@ -289,7 +266,7 @@ def test_sizes_that_cannot_be_are_refused(tiny_data: Path, tmp_path: Path) -> No
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path)
     with pytest.raises(ConfigError, match="length is 4"):
         evaluate(tmp_path, tiny_data, length=4)
-    with pytest.raises(DataError, match="65 tokens"):
+    with pytest.raises(ConfigError, match="--length 65 is more than the 64 tokens"):
         evaluate(tmp_path, tiny_data, length=65)
     with pytest.raises(ConfigError, match="sequences is 0"):
         evaluate(tmp_path, tiny_data, sequences=0)

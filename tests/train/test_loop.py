@@ -14,14 +14,14 @@ import torch
 from runs import config, result
 from torch import Tensor
 
-from litebert.config import Config, MaskingConfig, SequenceConfig
+from litebert.config import Config, MaskingConfig, Objective, SequenceConfig
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.errors import NonFiniteError
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import checkpoint, metrics, schedule
 from litebert.train.device import choose
-from litebert.train.loop import Loop, Outcome, Window
+from litebert.train.loop import Loop, Outcome
 from litebert.train.pretrain import PretrainingWork, build, pretrain
 
 
@@ -191,16 +191,6 @@ def test_the_first_row_says_what_the_first_step_was(tiny_data: Path, tmp_path: P
     assert not any(math.isnan(value) for row in train for value in row.values() if isinstance(value, float))
 
 
-def test_a_window_holds_means_over_its_steps() -> None:
-    window = Window(steps=2, gradient_norm=3.0)
-    window.add("a", 6.0, 3, 1)
-    window.add("a", 2.0, 1, 1)
-    window.add("b", 0.0, 0, 0)
-    assert window.row({"a": 2.0, "b": 1.0}) == {
-        "loss": 4.0, "a_loss": 2.0, "a_accuracy": 0.5, "b_loss": 0.0, "b_accuracy": 0.0, "gradient_norm": 1.5
-    }  # fmt: skip
-
-
 def test_a_long_run_writes_two_hundred_rows(tiny_data: Path, tmp_path: Path) -> None:
     loop = loop_of(config(train={"evaluate_every": "10%", "save_every": "1h"}), tiny_data, tmp_path, steps=100_000)
     loop.log.close()
@@ -335,9 +325,12 @@ def test_a_signal_saves_and_leaves_and_the_same_call_continues(
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
 
-def test_a_row_of_several_steps_is_the_same_when_cut_in_between(tiny_data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "rtd")])
+def test_a_row_of_several_steps_is_the_same_when_cut_in_between(
+    objectives: tuple[Objective, ...], tiny_data: Path, tmp_path: Path
+) -> None:
     def train(folder: str, **changes: Any) -> Outcome:
-        loop = loop_of(config(), tiny_data, tmp_path / folder, **changes)
+        loop = loop_of(config(objectives=objectives), tiny_data, tmp_path / folder, **changes)
         loop.log_every = 4  # as in runs of 800 steps
         outcome = loop.run()
         loop.log.close()
@@ -349,6 +342,9 @@ def test_a_row_of_several_steps_is_the_same_when_cut_in_between(tiny_data: Path,
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
     rows = [row for row in metrics.read(tmp_path / "cut" / "metrics.jsonl") if row["kind"] == "train"]
     assert [row["step"] for row in rows] == [4, 8, 12]
+    for row in rows:
+        assert ("rtd_replaced" in row) == ("rtd" in objectives)
+        assert 0.05 < row.get("rtd_replaced", 0.1) <= 0.16, "masks cover 15 % and the generator hardly guesses right"
 
 
 def test_what_remarks_keep_in_mind_survives_an_interruption(tiny_data: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from runs import config
 from litebert import cost
 from litebert.config import Config, MaskingConfig, SequenceConfig, replace
 from litebert.model.pretrainer import Pretrainer
-from litebert.recipes import recipe
+from litebert.recipe_files import recipe
 from litebert.train import measure as module
 from litebert.train.device import choose
 from litebert.train.measure import (

@@ -15,12 +15,13 @@ import pytest
 import torch
 from runs import config, result
 
-from litebert.config import Config, MaskingConfig, OptimizerConfig, ScheduleConfig, from_dict, replace
+from litebert.config import Config, MaskingConfig, OptimizerConfig, ScheduleConfig, replace
 from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import DataError, RunError
+from litebert.plain import from_dict
 from litebert.train import metrics
 from litebert.train.checkpoint import RunLock
 from litebert.train.device import choose

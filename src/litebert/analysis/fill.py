@@ -40,7 +40,7 @@ def fill(model: Pretrainer, tokenizer: Tokenizer, ids: list[int], position: int,
     input_ids = torch.tensor([masked], device=weight.device)
     was_training = model.training
     model.eval()
-    output = model.encoder(input_ids)
+    output = head.read(model.encoder, input_ids)
     logits = head.logits(output.last, torch.tensor([position + 1], device=weight.device), model.encoder)
     model.train(was_training)
     top = logits.float().softmax(-1)[0].topk(best)
@@ -53,7 +53,7 @@ def fill(model: Pretrainer, tokenizer: Tokenizer, ids: list[int], position: int,
 
 
 def _word(tokenizer: Tokenizer, piece: int) -> str:
-    return tokenizer.piece(piece).removeprefix("▁") or "▁"
+    return tokenizer.decode([piece]).strip() or tokenizer.piece(piece)
 
 
 def examples(model: Pretrainer, tokenizer: Tokenizer, split: Split, count: int = 10, seed: int = 0) -> list[Guess]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import tyro
 
-from litebert import recipes
 from litebert.config import Config
+from litebert.recipe_files import names_recipe, recipe
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,16 +48,16 @@ def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T,
     """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`."""
     # An option's value may look like a recipe too, so a word right after an option that takes one is passed over.
     values = {i + 1 for i, word in enumerate(words) if word.startswith("--") and word not in _SWITCHES}
-    place = next((i for i, word in enumerate(words) if i not in values and recipes.names_recipe(word)), 0)
+    place = next((i for i, word in enumerate(words) if i not in values and names_recipe(word)), 0)
     words = [*words[place : place + 1], *words[:place], *words[place + 1 :]]  # options may come before it
     if "-h" in words or "--help" in words:
-        name = words[0] if recipes.names_recipe(words[0]) else "albert-tiny"
+        name = words[0] if names_recipe(words[0]) else "albert-tiny"
         with suppress(SystemExit):
             parse(cls, ["--help"], verb)
-        _with_fields(recipes.recipe(name), ["--help"], verb, name)
+        _with_fields(recipe(name), ["--help"], verb, name)
     parsed, rest = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), return_unknown_args=True, config=_FLAGS)
     name = parsed.recipe  # type: ignore[attr-defined]
-    config = recipes.recipe(name)
+    config = recipe(name)
     return parsed, _with_fields(config, rest, verb, name) if rest else config
 
 
@@ -105,6 +105,13 @@ def print_json(data: Any) -> None:
     sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
+def print_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> None:
+    """A table as GitHub draws it, and a paragraph."""
+    for cells in (columns, ["---"] * len(columns), *rows):
+        sys.stdout.write("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
+    sys.stdout.write(f"\n{note}\n")
+
+
 @contextmanager
 def training_progress() -> Iterator[Callable[[Loop[Any]], None]]:
     """A progress bar on a terminal, nothing elsewhere; yields what to call after every step."""
@@ -138,10 +145,11 @@ def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
     """Held-out scores as a table's rows, each accuracy beside what guessing would give."""
     rows = []
     if "mlm_loss" in scores:
-        rows.append(("MLM loss (nats)", f"{scores['mlm_loss']:.3f}"))
-        rows.append(("MLM perplexity", f"{scores['mlm_perplexity']:.1f}"))
+        who = "generator's " if "rtd_loss" in scores else ""
+        rows.append((f"{who}MLM loss (nats)", f"{scores['mlm_loss']:.3f}"))
+        rows.append((f"{who}MLM perplexity", f"{scores['mlm_perplexity']:.1f}"))
         rows.append((
-            "MLM accuracy", f"{scores['mlm_accuracy']:.1%} (most frequent piece: {scores['mlm_majority']:.1%})"
+            f"{who}MLM accuracy", f"{scores['mlm_accuracy']:.1%} (most frequent piece: {scores['mlm_majority']:.1%})"
         ))  # fmt: skip
     for task in ("sop", "nsp"):
         if f"{task}_accuracy" in scores:
@@ -150,4 +158,18 @@ def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
                 f"{scores[f'{task}_accuracy']:.1%} ± {scores[f'{task}_standard_error']:.1%} "
                 f"(majority: {scores[f'{task}_majority']:.1%})",
             ))  # fmt: skip
+    if "rtd_accuracy" in scores:
+        rows.append(("tokens replaced", f"{scores['rtd_replaced']:.1%}"))
+        rows.append((
+            "RTD accuracy", f"{scores['rtd_accuracy']:.1%} (always the commoner answer: {scores['rtd_base_rate']:.1%})"
+        ))  # fmt: skip
+    if "rtd_auc" in scores:
+        rows.append(("RTD area under the curve", f"{scores['rtd_auc']:.3f} (guessing: 0.500)"))
+        rows.append(("RTD precision", f"{scores['rtd_precision']:.1%} (of the tokens called replaced)"))
+        rows.append(("RTD recall", f"{scores['rtd_recall']:.1%} (of the replaced tokens)"))
+    if "sbo_accuracy" in scores:
+        rows.append(("SBO loss (nats)", f"{scores['sbo_loss']:.3f}"))
+        rows.append((
+            "SBO accuracy", f"{scores['sbo_accuracy']:.1%} (most frequent piece: {scores['sbo_majority']:.1%})"
+        ))  # fmt: skip
     return rows

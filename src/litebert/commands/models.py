@@ -1,11 +1,11 @@
-"""`litebert pretrain`, `evaluate`, `convert` and `quickstart`.
+"""`litebert pretrain`, `evaluate`, `compare`, `convert` and `quickstart`.
 
 Arguments are read before torch is imported, so that help and mistakes come at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,12 +18,15 @@ from litebert.commands.console import (
     parse,
     parse_with_recipe,
     print_json,
+    print_markdown,
     say,
     score_rows,
+    show,
     table,
     training_progress,
 )
 from litebert.config import replace
+from litebert.errors import RunError
 
 
 @dataclass
@@ -78,7 +81,10 @@ def pretrain(words: list[str]) -> int:
 
 @dataclass
 class EvaluateArguments:
-    """Held-out scores on fixed masks at 15 %, whatever the training rate, so that models compare."""
+    """Held-out scores on fixed masks at 15 %, whatever the training rate, so that models compare.
+
+    Objectives rtd and sbo are scored on the masks that the model was trained with.
+    """
 
     model: ModelPath
     data: Path
@@ -112,6 +118,44 @@ def evaluate(words: list[str]) -> int:
 
 
 @dataclass
+class CompareArguments:
+    """Runs in one table: parameters, tokens, speed, and the last held-out scores of their own objectives."""
+
+    runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN")]
+    """Run folders."""
+    markdown: bool = False
+    """Print the table as GitHub's Markdown."""
+    json: Json = False
+
+
+def compare(words: list[str]) -> int:
+    """litebert compare RUN..."""
+    arguments = parse(CompareArguments, words, "compare")
+    from litebert.analysis import compare as runs
+
+    if not arguments.runs:
+        raise RunError("name the folders of one run or more")
+    rows = runs.compare(arguments.runs)
+    shown = runs.table(rows)
+    if arguments.json:
+        print_json([asdict(row) for row in rows])
+    elif arguments.markdown:
+        print_markdown(shown.columns, shown.rows, shown.note)
+    else:
+        facts = len(runs.FACTS)  # in two parts, since a terminal is narrow
+        table(shown.columns[:facts], [row[:facts] for row in shown.rows])
+        table(("run", *shown.columns[facts:]), [(row[0], *row[facts:]) for row in shown.rows])
+        show(shown.note)
+    for difference in runs.differences(rows):
+        say(f"note: {difference}")
+    return 0
+
+
+# Interop's names of heads; to take them from there would load torch before the arguments are read.
+Head = Literal["backbone", "mlm", "pretraining", "discriminator", "sequence", "tokens", "span", "choice"]
+
+
+@dataclass
 class ConvertArguments:
     """Convert a model folder, both ways."""
 
@@ -120,14 +164,17 @@ class ConvertArguments:
     """Folder to write."""
     to: Literal["hf", "litebert"]
     """The layout to write."""
+    head: Head | None = None
+    """Of a Hugging Face folder, the class to write (mlm of a model trained with rtd is its generator), by itself the
+    one that holds most; or what its classifier is for, where its config.json does not say."""
 
 
 def convert(words: list[str]) -> int:
-    """litebert convert SRC DST --to hf|litebert"""
+    """litebert convert SRC DST --to hf|litebert [--head mlm]"""
     arguments = parse(ConvertArguments, words, "convert")
     from litebert.interop import convert as run
 
-    for note in run(arguments.source, arguments.destination, to=arguments.to).notes:
+    for note in run(arguments.source, arguments.destination, to=arguments.to, head=arguments.head).notes:
         say(note)
     say(f"wrote {arguments.destination}")
     return 0

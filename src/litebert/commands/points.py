@@ -8,8 +8,9 @@ from typing import Any
 from litebert import cost
 from litebert import recipes as points
 from litebert.commands.console import Json, RecipeName, parse, parse_with_recipe, print_json, show, table
-from litebert.config import Config, replace, to_dict
+from litebert.config import Config, replace
 from litebert.errors import ConfigError
+from litebert.plain import to_dict
 
 
 @dataclass
@@ -113,7 +114,7 @@ def _published(config: Config) -> tuple[str, str] | None:
 
 
 def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
-    parts = cost.parameters(config.encoder, config.objectives)
+    parts = cost.model_parameters(config)
     encoder = cost.encoder_parameters(config.encoder)
     published = _published(config)
     memory = cost.memory(config)

@@ -32,11 +32,13 @@ class TrainTokenizerArguments(Text):
 
     out: Path = Path("tokenizer")
     """Folder to write; it opens with transformers.AutoTokenizer too."""
-    kind: Literal["unigram", "wordpiece"] = "unigram"
-    """SentencePiece unigram in ALBERT's layout, or BERT's WordPiece."""
+    kind: Literal["unigram", "wordpiece", "bpe"] = "unigram"
+    """SentencePiece unigram in ALBERT's layout, BERT's WordPiece, or byte-level BPE in RoBERTa's layout."""
     vocab_size: int = 8192
     lower_case: bool = True
+    """Of unigram and wordpiece; bpe keeps text byte for byte."""
     strip_accents: bool = False
+    """Of unigram and wordpiece."""
     memory: int = 64
     """MiB of text to sample."""
     seed: int = 0
@@ -78,7 +80,7 @@ def tokenizer(words: list[str]) -> int:
             texts,
             kind=arguments.kind,
             vocab_size=arguments.vocab_size,
-            lower_case=arguments.lower_case,
+            lower_case=None if arguments.lower_case else False,
             strip_accents=arguments.strip_accents,
             memory=arguments.memory * 2**20,
             seed=arguments.seed,

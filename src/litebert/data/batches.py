@@ -19,7 +19,8 @@ from torch import Tensor
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.draws import derive, permute
 from litebert.data.masking import Masker
-from litebert.data.segments import Pairs, Segments
+from litebert.data.passages import Segments
+from litebert.data.segments import FORMATS
 
 if TYPE_CHECKING:
     from litebert.data.shards import Split
@@ -36,7 +37,7 @@ class Batch:
     input_ids: Tensor
     """int64 (B, S), corrupted."""
     token_type_ids: Tensor
-    """int64 (B, S): 0 in the first segment with its [CLS] and [SEP], 1 in the second with its [SEP]."""
+    """int64 (B, S): 1 in the second of two segments with its last [SEP], 0 elsewhere."""
     attention_mask: Tensor | None
     """bool (B, S), True on tokens; None where nothing is padded."""
     masked_positions: Tensor
@@ -45,6 +46,9 @@ class Batch:
     """int64 (K,), the original ids."""
     sentence_labels: Tensor
     """int64 (B,): 0 in order or next, 1 swapped or random, -100 not labelled."""
+    masked_boundaries: Tensor
+    """int64 (K, 2), flattened positions of the tokens just outside the run of masked tokens that each lies in; -1 where
+    there is none, or a special token or padding."""
 
     @property
     def tokens(self) -> int:
@@ -60,6 +64,7 @@ class Batch:
             self.masked_positions.to(device),
             self.masked_labels.to(device),
             self.sentence_labels.to(device),
+            self.masked_boundaries.to(device),
         )
 
 
@@ -82,7 +87,7 @@ class Batches:
         """Raises DataError where the split or the tokenizer cannot serve what is asked."""
         self._tokenizer = tokenizer
         self._length = sequences.length
-        self._segments = Pairs(split, sequences, sentence)
+        self._segments = FORMATS[sequences.format](split, sequences, sentence, tokenizer.pair_separators)
         self._masker = Masker(masking, tokenizer)
         self._copies = masking.copies
         self._batch = batch_sequences
@@ -103,32 +108,35 @@ class Batches:
 
         segments = self._segments(example, keys)
         ids, types, lengths = self._lay_out(segments)
-        corrupted, positions = self._masker(ids, keys)
+        masked = self._masker(ids, keys)
         padded = bool((lengths < ids.shape[1]).any())
         return Batch(
-            torch.from_numpy(corrupted),
+            torch.from_numpy(masked.ids),
             torch.from_numpy(types),
             torch.from_numpy(np.arange(ids.shape[1]) < lengths[:, None]) if padded else None,
-            torch.from_numpy(positions),
-            torch.from_numpy(ids.ravel()[positions]),
+            torch.from_numpy(masked.positions),
+            torch.from_numpy(ids.ravel()[masked.positions]),
             torch.tensor([item.label for item in segments]),
+            torch.from_numpy(masked.boundaries),
         )
 
     def _lay_out(self, segments: list[Segments]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """[CLS] A [SEP] B [SEP] and padding (B, S), the token types (B, S), and the lengths (B,)."""
+        """[CLS] part [SEP] part [SEP] and padding (B, S), the token types (B, S), and the lengths (B,)."""
         tokenizer = self._tokenizer
-        lengths = np.array([len(a) + (2 if b is None else len(b) + 3) for a, b, _ in segments])
+        more = tokenizer.pair_separators - 1  # [SEP] between two segments, beside the one that ends the first
+        lengths = np.array([1 + sum(len(part) + 1 for part in item.parts) + item.paired * more for item in segments])
         size = min(self._length, -(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE)
         ids = np.full((len(segments), size), tokenizer.pad_id, np.int64)
         types = np.zeros_like(ids)
         ids[:, 0] = tokenizer.cls_id
-        for row, (first, second, _) in enumerate(segments):
-            end = len(first) + 1
-            ids[row, 1:end] = first
-            ids[row, end] = tokenizer.sep_id
-            if second is not None:
-                start, end = end + 1, end + 1 + len(second)
-                ids[row, start:end] = second
-                ids[row, end] = tokenizer.sep_id
-                types[row, start : end + 1] = 1
+        for row, item in enumerate(segments):
+            start = 1
+            for number, part in enumerate(item.parts):
+                if number and item.paired:
+                    ids[row, start : start + more] = tokenizer.sep_id
+                    start += more
+                    types[row, start : start + len(part) + 1] = 1
+                ids[row, start : start + len(part)] = part
+                start += len(part) + 1
+                ids[row, start - 1] = tokenizer.sep_id
         return ids, types, lengths

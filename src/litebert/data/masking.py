@@ -1,9 +1,10 @@
 """Masked language modeling as independent axes: unit x length law x replacement; the key decides static or dynamic.
 
 - unit: a token, or a word (a run of pieces from one that begins a word to the next).
-- length law: how many units a span has (ALBERT section 4.1).
-- replacement: what stands in place of a predicted token (BERT section 3.1).
+- length law: how many units a span has (ALBERT section 4.1, SpanBERT section 3.1).
+- replacement: what stands in place of a predicted token (BERT section 3.1), drawn for each token or each run of them.
 
+Special tokens are never predicted, and spans do not cross them: the separators between documents and [UNK] too.
 Spans are chosen one by one per sequence in plain Python, all else for the whole batch in numpy; every draw depends on
 its sequence's key and its place in the sequence, so a sequence is masked alike in any batch.
 """
@@ -23,6 +24,17 @@ if TYPE_CHECKING:
     from litebert.data.tokenizer import Tokenizer
 
 _BUDGET, _ORDER, _LENGTH, _REPLACE, _RANDOM = 11, 12, 13, 14, 15  # streams of draws
+
+
+class Masked(NamedTuple):
+    """What masking makes of B sequences of S tokens, K of which are to be predicted."""
+
+    ids: NDArray[np.int64]
+    """(B, S), corrupted."""
+    positions: NDArray[np.int64]
+    """(K,), the predicted positions in the flattened ids, ascending."""
+    boundaries: NDArray[np.int64]
+    """(K, 2), as `span_boundaries` gives them."""
 
 
 class Masker:
@@ -45,8 +57,8 @@ class Masker:
             )
         self._starts = starts
 
-    def __call__(self, ids: NDArray[np.int64], keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Corrupted ids (B, S), and the predicted positions (K,) in the flattened ids, ascending.
+    def __call__(self, ids: NDArray[np.int64], keys: Keys) -> Masked:
+        """Mask the sequences `ids` (B, S), which stay as they are, by their `keys` (B,).
 
         The share of predicted tokens is the rate in the mean, special tokens aside. A sequence always has something to
         predict, which is more than its share where it has fewer than 1 / rate tokens or one word only.
@@ -55,6 +67,7 @@ class Masker:
         content = ~self._special[ids]
         units = find_units(content, self._starts[ids])
         coins = uniforms(keys, 2, _BUDGET)
+        whole = self._config.span == "geometric"
         budgets = np.maximum(1, np.floor(self._config.rate * content.sum(1) + coins[:, 0]))
         ranks = uniforms(keys, size, _ORDER).ravel()[units.start]
         lengths = draw_lengths(self._law, units.ahead, uniforms(keys, size, _LENGTH).ravel()[units.start])
@@ -66,16 +79,23 @@ class Masker:
         for row, budget in enumerate(budgets.tolist()):
             here = slice(rows[row], rows[row + 1])
             order = ranks[here].argsort().tolist()
-            taken += choose_units(start[here], end[here], length[here], order, int(budget), float(coins[row, 1]))
+            taken += choose_units(start[here], end[here], length[here], order, int(budget), float(coins[row, 1]), whole)
 
         chosen = np.frombuffer(taken, bool)
         sizes = (units.end - units.start)[chosen]
         positions = np.repeat(units.start[chosen] - (sizes.cumsum() - sizes), sizes) + np.arange(sizes.sum())
-        return self._replace(ids, positions, keys), positions
+        return Masked(self._replace(ids, positions, keys), positions, span_boundaries(content, positions))
 
     def _replace(self, ids: NDArray[np.int64], positions: NDArray[np.int64], keys: Keys) -> NDArray[np.int64]:
-        """[MASK], a random ordinary token, or the token itself: one draw per token."""
+        """[MASK], a random ordinary token, or the token itself: one draw per token, or per run of adjacent ones.
+
+        SpanBERT's code too merges spans that touch before it draws. In a random run every token draws its own, from
+        all ordinary ids alike; that code takes tokens of the corpus, so frequent ones more often.
+        """
         draws = uniforms(keys, ids.shape[1], _REPLACE).ravel()[positions]
+        if self._config.replace_per == "span":
+            opens = _opens(positions, ids.shape[1])
+            draws = draws[opens][opens.cumsum() - 1]
         picks = uniforms(keys, ids.shape[1], _RANDOM).ravel()[positions]
         out = ids.flatten()
         masked = draws < self._config.replace_mask
@@ -83,6 +103,35 @@ class Masker:
         out[positions[masked]] = self._mask_id
         out[positions[random]] = self._ordinary[(picks[random] * len(self._ordinary)).astype(np.int64)]
         return out.reshape(ids.shape)
+
+
+def _opens(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
+    """Which of the ascending `positions` (K,) in flattened rows of `size` begin a run of adjacent ones; bool (K,)."""
+    first: NDArray[np.bool_] = (np.diff(positions, prepend=-2) > 1) | (positions % size == 0)
+    return first
+
+
+def span_boundaries(content: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The tokens around each position's span, which is the longest run of adjacent positions in one sequence.
+
+    Spans that touch are one, as in SpanBERT's code, so it may be longer than the longest that is drawn.
+
+    Args:
+        content: (B, S), True on tokens that are neither special nor padding.
+        positions: (K,) in the flattened tokens, ascending.
+
+    Returns:
+        (K, 2) flattened positions of the token before the span and the token after it; -1 where there is no such
+        token or it is not content.
+    """
+    size = content.shape[1]
+    opens = _opens(positions, size)
+    before, after = positions[opens] - 1, positions[np.roll(opens, -1)] + 1
+    inside = content.ravel()
+    before[(before % size == size - 1) | ~inside[before]] = -1
+    after[(after % size == 0) | ~inside[after % inside.size]] = -1
+    spans: NDArray[np.int64] = np.stack([before, after], 1)[opens.cumsum() - 1]
+    return spans
 
 
 class Units(NamedTuple):
@@ -110,7 +159,8 @@ def length_law(config: MaskingConfig) -> NDArray[np.float64]:
     """Probabilities of 1, 2, ... units in a span."""
     if config.span == "single":
         return np.ones(1)
-    weights = 1 / np.arange(1, config.max_span + 1)
+    units = np.arange(1, config.max_span + 1)
+    weights = 1 / units if config.span == "ngram" else (1 - config.geometric_p) ** (units - 1)
     return np.asarray(weights / weights.sum())
 
 
@@ -122,13 +172,17 @@ def draw_lengths(law: NDArray[np.float64], ahead: NDArray[np.int64], draws: NDAr
 
 
 def choose_units(
-    start: list[int], end: list[int], lengths: list[int], order: list[int], budget: int, coin: float
+    start: list[int], end: list[int], lengths: list[int], order: list[int], budget: int, coin: float, whole: bool
 ) -> bytearray:
     """Which units of one sequence are predicted, as a byte each: spans in `order` until `budget` tokens are taken.
 
     A span that exceeds what is left is tried shorter, and skipped if it meets a taken one, as in the official ALBERT
     code. Where that leaves a part of the budget, single units fill it, the shortest first, and the one that no longer
     fits is taken with probability part / size, which keeps the mean exact.
+
+    With `whole`, the first span alone is tried shorter. A later one that exceeds what is left is the last, and taken
+    as it is with that probability. Spans of several units would else be cut so often that their law is lost in short
+    sequences; the price is that the number of predicted tokens varies between sequences, by the size of a span.
     """
     taken = bytearray(len(start))
     left = budget
@@ -136,6 +190,12 @@ def choose_units(
         if taken[unit]:
             continue
         length = lengths[unit]
+        if whole and left < min(budget, size := end[unit + length - 1] - start[unit]):
+            if 1 in taken[unit : unit + length]:
+                continue
+            if coin * size < left:
+                taken[unit : unit + length] = b"\1" * length
+            return taken
         while length and end[unit + length - 1] - start[unit] > left:
             length -= 1
         if length and 1 not in taken[unit : unit + length]:

@@ -1,40 +1,27 @@
-"""Sentences to sequences: which tokens of which document stand in example i.
+"""Sentences to sequences: which tokens of which documents stand in example i.
 
-A format is an object with `examples`, the number of sequences in an epoch, and a call that gives the segments of
-any examples from their random keys. Pairs of segments are the one format here (BERT appendix A.2 and
-create_pretraining_data.py; ALBERT section 3.1). The official scripts walk each document from its start and write
-every sequence to disk; here example i is found alone, from one number per document, so nothing is baked, a resumed
-run skips nothing, and cut points differ from epoch to epoch. The price is that neighbouring chunks may share text.
+A format is an object with `examples`, the number of sequences in an epoch, and a call that gives the segments of any
+examples from their random keys. There are four (RoBERTa section 4.2): the two of two segments are here, those of one
+in `packing`. The official scripts walk each document from its start and write every sequence to disk; here example i
+is found alone, so nothing is baked, a resumed run skips nothing, and cut points differ from epoch to epoch. The price
+is that neighbouring sequences may share text, and that an epoch may leave some out.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.config import SequenceConfig
+from litebert.config import Format, SequenceConfig
 from litebert.data.draws import Keys, uniforms
+from litebert.data.packing import DocumentSentences, FullSentences
+from litebert.data.passages import CHOICES, UNLABELLED, Numbered, Segments, SentenceTask, Tokens
 from litebert.errors import DataError
 
 if TYPE_CHECKING:
     from litebert.data.shards import Split
-
-Tokens = NDArray[np.integer]
-_CHOICES = 1  # the stream of draws
-
-UNLABELLED = -100
-"""The sentence label that losses ignore."""
-
-
-class Segments(NamedTuple):
-    """The text of one sequence, special tokens aside."""
-
-    first: Tokens
-    second: Tokens | None
-    label: int
-    """0 in order (sop) or next (nsp), 1 swapped or random, -100 not labelled."""
 
 
 class _Document(NamedTuple):
@@ -52,17 +39,17 @@ class _Document(NamedTuple):
         return (end, True) if end - place <= limit else (place, False)
 
 
-class Pairs:
-    """Two segments of one document, or a second one from elsewhere: [CLS] A [SEP] B [SEP].
+class SegmentPairs:
+    """Two runs of sentences of one document, or the second from elsewhere (BERT appendix A.2; ALBERT section 3.1).
 
-    A document of n tokens has ceil(n / budget) chunks, budget = length - 3, one for each of as many windows of
-    `budget` tokens, spread evenly from its first token to its last. A chunk grows from one end of its window, moved
-    outwards to the end of its sentence, by whole sentences until it holds its target: the budget, or with
-    `short_probability` a uniform number in [2, budget]. The first window grows from its start, the last from its
-    end, the others from either with equal chance: so every token has its turn, and the two ends of a chunk follow one
-    law, which keeps the lengths from telling the order. An end stays where it is, inside a sentence, if it would move
-    by more than half a budget where the chunk starts to grow, or a whole one where it stops growing; with more, some
-    text between the two chunks that a window may have would never be seen.
+    The budget is the length less the special tokens. A document of n tokens has ceil(n / budget) chunks, one for each
+    of as many windows of `budget` tokens, spread evenly from its first token to its last. A chunk grows from one end
+    of its window, moved outwards to the end of its sentence, by whole sentences until it holds its target: the budget,
+    or with `short_probability` a uniform number in [2, budget]. The first window grows from its start, the last from
+    its end, the others from either with equal chance: so every token has its turn, and the two ends of a chunk follow
+    one law, which keeps the lengths from telling the order. An end stays where it is, inside a sentence, if it would
+    move by more than half a budget where the chunk starts to grow, or a whole one where it stops growing; with more,
+    some text between the two chunks that a window may have would never be seen.
 
     The chunk is cut at a uniform choice of its sentence ends into A and B, and trimmed to its target one token at a
     time off the longer, as BERT does. BERT tosses a coin for each of these tokens, front or back, and so hardly ever
@@ -75,16 +62,17 @@ class Pairs:
       chunks, so that random and real second segments come from documents of the same kind.
     """
 
-    def __init__(self, split: Split, sequences: SequenceConfig, sentence: Literal["sop", "nsp"] | None) -> None:
+    def __init__(
+        self, split: Split, sequences: SequenceConfig, sentence: SentenceTask | None, pair_separators: int = 1
+    ) -> None:
+        """Raises DataError where the split cannot serve the task."""
         self._split = split
         self._short = sequences.short_probability
         self._sentence = sentence
-        self._budget = sequences.length - 3
+        self._budget = _pair_budget(sequences, pair_separators)
         chunks = -(-split.document_tokens.astype(np.int64) // self._budget)
-        self._ends = np.cumsum(chunks)  # of the documents, in examples
-        self.examples = int(self._ends[-1]) if len(chunks) else 0
-        if not self.examples:
-            raise DataError("this split of the shards holds no token; prepare more text, or more of it for this split")
+        self._chunks = Numbered(chunks)
+        self.examples = self._chunks.total
         if sentence == "nsp" and np.count_nonzero(chunks) < 2:
             raise DataError(
                 "objective nsp takes its random segments from another document, and this split of the shards has one "
@@ -93,14 +81,14 @@ class Pairs:
 
     def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
         """The segments of `examples` (B,), drawn from `keys` (B,)."""
-        draws = uniforms(keys, 9, _CHOICES).tolist()
+        draws = uniforms(keys, 9, CHOICES).tolist()
         return [self._segments(*row) for row in zip(examples.tolist(), draws, strict=True)]
 
     def _segments(self, example: int, u: list[float]) -> Segments:
         target = self._budget
         if u[0] < self._short:
             target = 2 + int(u[1] * (self._budget - 1))
-        document, chunk, chunks = self._locate(example)
+        document, chunk, chunks = self._chunks.locate(example)
         text = _Document(*self._split.sentences_of(document))
         tokens, starts = text.tokens, text.starts
 
@@ -116,7 +104,7 @@ class Pairs:
 
         cuts = starts[starts.searchsorted(start, "right") : starts.searchsorted(end, "left")]
         if not len(cuts):
-            return Segments(_trim(tokens[start:end], target, u[7]), None, UNLABELLED)
+            return Segments((_trim(tokens[start:end], target, u[7]),), UNLABELLED, paired=False)
         cut = int(cuts[int(u[3] * len(cuts))])
         first, second = tokens[start:cut], tokens[cut:end]
         label = UNLABELLED
@@ -128,21 +116,11 @@ class Pairs:
             label = int(u[4] < 0.5)
             if label:
                 second = self._random(document, max(target - len(first), 1), u[5], u[6])
-        lengths = trimmed_lengths(len(first), len(second), target)
-        return Segments(_trim(first, lengths[0], u[7]), _trim(second, lengths[1], u[8]), label)
-
-    def _locate(self, example: int) -> tuple[int, int, int]:
-        """The document of an example, its number within it, and how many the document has."""
-        document = int(self._ends.searchsorted(example, "right"))
-        before = int(self._ends[document - 1]) if document else 0
-        return document, example - before, int(self._ends[document]) - before
+        return Segments(_trimmed(first, second, target, u[7], u[8]), label, paired=True)
 
     def _random(self, document: int, need: int, u: float, v: float) -> Tokens:
         """At least `need` tokens, where there are so many, from a random sentence on of another document."""
-        before = int(self._ends[document - 1]) if document else 0
-        chunks = int(self._ends[document]) - before
-        example = int(u * (self.examples - chunks))
-        other, _, _ = self._locate(example if example < before else example + chunks)
+        other, _ = self._chunks.elsewhere(document, u)
         text = _Document(*self._split.sentences_of(other))
         tokens, starts = text.tokens, text.starts
         # Sentences that leave enough text after them: a short second segment would tell that it is random.
@@ -150,6 +128,70 @@ class Pairs:
         start = int(starts[int(v * choices)])
         end, _ = text.forward(min(start + need, len(tokens)), self._budget)
         return tokens[start:end]
+
+
+class SentencePairs:
+    """Two single sentences, one after the other or the second from elsewhere (RoBERTa section 4.2).
+
+    There is an example for every sentence that another follows in its document; a sentence alone in its document is
+    never seen. Two that exceed the budget are trimmed as segments are. Sentences have the length they have, so
+    `short_probability` is not read. The sequences are short: as many tokens need larger batches.
+
+    - sop: the two are swapped with probability 1/2, before trimming.
+    - nsp: with probability 1/2 the second is the second sentence of a random example of another document. So random
+      and real second sentences follow one law; the first sentence of a document, often a heading, is never a second.
+    """
+
+    def __init__(
+        self, split: Split, sequences: SequenceConfig, sentence: SentenceTask | None, pair_separators: int = 1
+    ) -> None:
+        """Raises DataError where the split cannot serve the task."""
+        self._split = split
+        self._sentence = sentence
+        self._budget = _pair_budget(sequences, pair_separators)
+        pairs = np.maximum(split.document_sentences - 1, 0)
+        if (documents := np.count_nonzero(pairs)) < (need := 2 if sentence == "nsp" else 1):
+            raise DataError(
+                f"sequences.format=sentence-pair{' with objective nsp' if sentence == 'nsp' else ''} needs {need} "
+                f"document{'s' if need > 1 else ''} of two sentences or more, and this split of the shards has "
+                f"{documents}; set sequences.format=segment-pair, or prepare more text"
+            )
+        self._pairs = Numbered(pairs)
+        self.examples = self._pairs.total
+
+    def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
+        """The segments of `examples` (B,), drawn from `keys` (B,)."""
+        draws = uniforms(keys, 4, CHOICES).tolist()
+        return [self._segments(*row) for row in zip(examples.tolist(), draws, strict=True)]
+
+    def _segments(self, example: int, u: list[float]) -> Segments:
+        document, number, _ = self._pairs.locate(example)
+        first, second = self._read(document, number), self._read(document, number + 1)
+        label = UNLABELLED if self._sentence is None else int(u[0] < 0.5)
+        if label == 1 and self._sentence == "sop":
+            first, second = second, first
+        elif label == 1:
+            other, place = self._pairs.elsewhere(document, u[1])
+            second = self._read(other, place + 1)
+        return Segments(_trimmed(first, second, self._budget, u[2], u[3]), label, paired=True)
+
+    def _read(self, document: int, sentence: int) -> Tokens:
+        tokens, starts = self._split.sentences_of(document)
+        return tokens[starts[sentence] : starts[sentence + 1]]
+
+
+FORMATS: dict[Format, type[SegmentPairs | SentencePairs | FullSentences | DocumentSentences]] = {
+    "segment-pair": SegmentPairs,
+    "sentence-pair": SentencePairs,
+    "full-sentences": FullSentences,
+    "doc-sentences": DocumentSentences,
+}
+"""The formats by name. Each is made of (split, sequences, sentence task, number of [SEP] between two segments)."""
+
+
+def _pair_budget(sequences: SequenceConfig, pair_separators: int) -> int:
+    """Tokens for the two segments: the length less [CLS], the last [SEP] and those between."""
+    return sequences.length - 2 - pair_separators
 
 
 def trimmed_lengths(first: int, second: int, target: int) -> tuple[int, int]:
@@ -162,6 +204,12 @@ def trimmed_lengths(first: int, second: int, target: int) -> tuple[int, int]:
     else:
         second -= level
     return first - rest // 2, second - (rest + 1) // 2
+
+
+def _trimmed(first: Tokens, second: Tokens, target: int, u: float, v: float) -> tuple[Tokens, Tokens]:
+    """The two segments in `target` tokens."""
+    lengths = trimmed_lengths(len(first), len(second), target)
+    return _trim(first, lengths[0], u), _trim(second, lengths[1], v)
 
 
 def _trim(tokens: Tokens, length: int, u: float) -> Tokens:

@@ -186,6 +186,12 @@ class Split:
         counts = [np.diff(block.sentence_offsets[block.document_offsets]) for block in self._blocks]
         return np.concatenate([np.zeros(0, np.int64), *counts]).astype(np.int64, copy=False)
 
+    @cached_property
+    def document_sentences(self) -> Offsets:
+        """Sentences of each document, int64 (documents,)."""
+        counts = [np.diff(block.document_offsets) for block in self._blocks]
+        return np.concatenate([np.zeros(0, np.int64), *counts]).astype(np.int64, copy=False)
+
     def sentences_of(self, document: int) -> tuple[Ids, Offsets]:
         """Token ids of a document, a view of the mapped file (n,), and where its sentences start, (s + 1,), 0 to n."""
         if not 0 <= document < self.documents:

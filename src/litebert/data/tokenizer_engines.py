@@ -2,8 +2,8 @@
 
 `SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch, several times
 as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` says:
-WordPiece, and unigram models whose normaliser SentencePiece cannot express. Both encode on the calling thread only:
-preparing text runs several processes, and threads that outlive a fork are what deadlocks are made of.
+WordPiece, byte-level BPE, and unigram models whose normaliser SentencePiece cannot express. Both encode on the calling
+thread only: preparing text runs several processes, and threads that outlive a fork are what deadlocks are made of.
 
 SentencePiece applies a model's character table by longest match, `tokenizers` by grapheme, and the two disagree on
 marks that do not compose. So the models trained here read NFKC text, on both sides (plain ASCII skips the step), and
@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,12 +24,12 @@ import tokenizers
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
-from tokenizers.models import Unigram, WordPiece
+from tokenizers.models import BPE, Unigram, WordPiece
 
+from litebert.data.tokenizer_words import WORD_MARK, byte_word_starts, marked_word_starts, prefixed_word_starts
 from litebert.errors import DataError
 
 model_pb2: Any = sentencepiece_model_pb2  # classes made at run time, unknown to type checkers
-WORD_MARK = "▁"
 STEPS_PREFIX = "litebert:"
 """A model's normaliser name `litebert:a,b` says which of `STEPS` run on a text before SentencePiece sees it; after a
 bar, `litebert:a|c,d`, which of them the model's own table of single characters does."""
@@ -37,13 +37,6 @@ bar, `litebert:a|c,d`, which of them the model's own table of single characters 
 # What the character table of our models does to controls (SentencePiece's nmt rules, and soft hyphens dropped).
 DROPPED_CHARACTERS = (*range(0x1, 0x9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F, 0xAD)
 SPACE_CHARACTERS = (0x9, 0xA, 0xC, 0xD, 0x61C, 0x1680, 0x200B, 0x200C, 0x200E, 0x200F, 0x2028, 0x2029, 0x2581, 0xFEFF)
-
-# Names of letters in scripts that put no space between words: there a piece counts as a word.
-_UNSPACED = (
-    *("CJK ", "IDEOGRAPHIC ", "HIRAGANA ", "KATAKANA", "HALFWIDTH KATAKANA", "BOPOMOFO ", "TANGUT ", "NUSHU ", "YI "),
-    *("THAI ", "LAO ", "KHMER ", "MYANMAR ", "TIBETAN ", "JAVANESE ", "BALINESE ", "TAI ", "NEW TAI ", "KHITAN "),
-)
-
 
 SPECIAL_NAMES = {
     "pad": ("<pad>", "[PAD]"),
@@ -60,7 +53,9 @@ class Engine(Protocol):
 
     kind: str
     pieces: list[str]
-    controls: frozenset[int]
+    roles: dict[str, int]
+    special_ids: tuple[int, ...]
+    pair_separators: int
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
@@ -68,7 +63,20 @@ class Engine(Protocol):
     def word_starts(self) -> np.ndarray | None: ...
     def digest(self) -> str: ...
     def files(self) -> dict[str, bytes]: ...
-    def portable(self) -> tokenizers.Tokenizer: ...
+    def settings(self) -> dict[str, Any]: ...
+    def portable(self) -> dict[str, Any]: ...
+
+
+def find_roles(pieces: Sequence[str], name: str) -> dict[str, int]:
+    """Role -> the id of its piece, in the order of `SPECIAL_NAMES`."""
+    id_of = {piece: i for i, piece in enumerate(pieces)}
+    roles: dict[str, int] = {}
+    for role, names in SPECIAL_NAMES.items():
+        found = [id_of[n] for n in names if n in id_of]
+        if not found:
+            raise DataError(f"{name} has no piece {' or '.join(names)}; add it, or train a tokenizer of your own")
+        roles[role] = found[0]
+    return roles
 
 
 # ---------------------------------------------------------------------------------------------------- SentencePiece
@@ -92,6 +100,7 @@ class SentencePieceEngine:
     """A SentencePiece unigram model; `proto` is the content of a `spiece.model` file, `name` appears in errors."""
 
     kind = "unigram"
+    pair_separators = 1
 
     def __init__(self, proto: bytes, name: str) -> None:
         mend = "give a unigram SentencePiece model"
@@ -106,11 +115,9 @@ class SentencePieceEngine:
             raise DataError(f"{name} is not a SentencePiece model or is damaged; {mend}") from error
         self._proto = proto
         self.pieces = [piece.piece for piece in model.pieces]
-        self.controls = frozenset(
-            i
-            for i, piece in enumerate(model.pieces)
-            if piece.type in (piece.CONTROL, piece.UNKNOWN, piece.UNUSED)  # never drawn, never masked
-        )
+        self.roles = find_roles(self.pieces, name)
+        reserved = (i for i, p in enumerate(model.pieces) if p.type in (p.CONTROL, p.UNKNOWN, p.UNUSED))
+        self.special_ids = tuple(sorted({*self.roles.values(), *reserved}))  # never drawn, never masked
         named = model.normalizer_spec.name
         before, bar, inside = named.removeprefix(STEPS_PREFIX).partition("|")
         ours = named.startswith(STEPS_PREFIX)
@@ -161,7 +168,10 @@ class SentencePieceEngine:
     def files(self) -> dict[str, bytes]:
         return {"spiece.model": self._proto}
 
-    def portable(self) -> tokenizers.Tokenizer:
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def portable(self) -> dict[str, Any]:
         """The same model for `tokenizers`.
 
         Where the two can still differ: SentencePiece adds scores in float32, so that of two cuts whose scores agree to
@@ -201,14 +211,16 @@ class SentencePieceEngine:
         scheme = "first" if spec.add_dummy_prefix else "never"
         portable.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
         portable.decoder = decoders.Metaspace(prepend_scheme=scheme, split=False)
-        return portable
+        portable.add_special_tokens([AddedToken(self.pieces[i], normalized=False) for i in self.special_ids])
+        written: dict[str, Any] = json.loads(portable.to_str())
+        return written
 
 
 # -------------------------------------------------------------------------------------------------------- tokenizers
 
 
 class TokenizersEngine:
-    """A WordPiece or unigram model of the `tokenizers` library; `text` is the content of a `tokenizer.json`."""
+    """A WordPiece, byte-level BPE or unigram model of `tokenizers`; `text` is the content of a `tokenizer.json`."""
 
     def __init__(self, text: str, name: str) -> None:
         try:
@@ -216,15 +228,18 @@ class TokenizersEngine:
             self._tokenizer = tokenizers.Tokenizer.from_str(text)
             model = self._spec["model"]
             # Files written before the type was recorded are told apart by their fields.
-            kind = model.get("type") or ("WordPiece" if "continuing_subword_prefix" in model else "Unigram")
+            kind = model.get("type") or next(k for k, field in _TYPE_FIELDS.items() if field in model)
+            separators = _pair_separators(self._spec.get("post_processor"))
         except Exception as error:  # the library raises plain Exception
             raise DataError(f"{name} is not a tokenizer.json file or is damaged ({error}); save it again") from error
-        if kind not in ("WordPiece", "Unigram"):
+        self._bytes = _part(self._spec.get("pre_tokenizer"), "ByteLevel") if kind == "BPE" else None
+        if kind not in _TYPE_FIELDS or (kind == "BPE" and self._bytes is None):
             raise DataError(
-                f"{name} holds a {kind} tokenizer; litebert reads WordPiece and Unigram, so use one of them"
+                f"{name} holds a {kind} tokenizer; litebert reads WordPiece, Unigram and byte-level BPE, so use one of "
+                "them"
             )
         self.kind = kind.lower()
-        self._prefix = model.get("continuing_subword_prefix")
+        self.pair_separators = separators or (2 if self.kind == "bpe" else 1)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True  # "[MASK]" in a text is text
@@ -232,27 +247,55 @@ class TokenizersEngine:
         self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)
         if [vocabulary[piece] for piece in self.pieces] != list(range(len(self.pieces))):
             raise DataError(f"the ids of {name} have gaps or repeat; renumber them from 0 without gaps")
-        self.controls = frozenset(t["id"] for t in self._spec.get("added_tokens", []) if t.get("special"))
+        self.roles = find_roles(self.pieces, name)
+        added = {token["id"]: token for token in self._spec.get("added_tokens", [])}
+        for i in self.roles.values():  # a file may leave out that they are special
+            added[i] = {**_PLAIN_TOKEN, "id": i, "content": self.pieces[i], **added.get(i, {}), "special": True}
+        self._spec["added_tokens"] = [added[i] for i in sorted(added)]
+        self.special_ids = tuple(i for i in sorted(added) if added[i].get("special"))
+        self._cutter = self._tokenizer if self.kind != "unigram" else self._without_special()
+
+    def _without_special(self) -> tokenizers.Tokenizer:
+        """A unigram model finds any of its pieces in a text, so this copy spells the special ones as no text does."""
+        vocabulary = list(self._spec["model"]["vocab"])
+        for i in self.special_ids:
+            if i < len(vocabulary):
+                vocabulary[i] = (f"\0 {self.pieces[i]}", vocabulary[i][1])
+        others = [token for token in self._spec["added_tokens"] if not token.get("special")]
+        spec = {**self._spec, "model": {**self._spec["model"], "vocab": vocabulary}, "added_tokens": others}
+        spec["post_processor"] = spec["truncation"] = spec["padding"] = None
+        return tokenizers.Tokenizer.from_str(json.dumps(spec))
+
+    def __reduce__(self) -> tuple[type[TokenizersEngine], tuple[str, str]]:
+        # The library's own pickling forgets that special pieces are not to be found in text.
+        return TokenizersEngine, (json.dumps(self._spec), "the tokenizer")
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         # One call a text: a batch call would start the library's thread pool.
-        encode = self._tokenizer.encode
+        encode = self._cutter.encode
         return [encode(text, add_special_tokens=False).ids for text in texts]
 
+    def encode_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids, and from which character of `text` to which, as the library counts them."""
+        encoding = self._cutter.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
     def decode(self, ids: Sequence[int]) -> str:
-        return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+        return text.removeprefix(" ") if self._bytes and self._bytes["add_prefix_space"] else text
 
     def normalize(self, text: str) -> str:
         normalizer = self._tokenizer.normalizer
-        return " ".join((normalizer.normalize_str(text) if normalizer else text).replace(WORD_MARK, " ").split())
+        text = normalizer.normalize_str(text) if normalizer else text
+        return " ".join((text.replace(WORD_MARK, " ") if self.kind == "unigram" else text).split())
 
     def word_starts(self) -> np.ndarray | None:
+        if self.kind == "bpe":
+            return byte_word_starts(self.pieces)
         if self.kind == "unigram":
             return marked_word_starts(self.pieces)
-        prefix = self._prefix
-        if not prefix:
-            return None
-        return np.array([not (p.startswith(prefix) and continues_word(p[len(prefix) :])) for p in self.pieces])
+        prefix = self._spec["model"].get("continuing_subword_prefix")
+        return prefixed_word_starts(self.pieces, prefix) if prefix else None
 
     def digest(self) -> str:
         # From the file's own words, not re-written by whichever version of the library reads it.
@@ -260,12 +303,57 @@ class TokenizersEngine:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def files(self) -> dict[str, bytes]:
-        if self.kind != "wordpiece":
+        """The vocabulary as older programs read it."""
+        if self.kind == "unigram":
             return {}
-        return {"vocab.txt": "".join(f"{piece}\n" for piece in self.pieces).encode()}
+        if self.kind == "wordpiece":
+            return {"vocab.txt": "".join(f"{piece}\n" for piece in self.pieces).encode()}
+        merges = (pair if isinstance(pair, str) else " ".join(pair) for pair in self._spec["model"]["merges"])
+        vocabulary = {piece: i for i, piece in enumerate(self.pieces)}
+        return {
+            "vocab.json": json.dumps(vocabulary, ensure_ascii=False).encode(),
+            "merges.txt": "".join(f"{line}\n" for line in ("#version: 0.2", *merges)).encode(),
+        }
 
-    def portable(self) -> tokenizers.Tokenizer:
-        return tokenizers.Tokenizer.from_str(json.dumps(self._spec))
+    def settings(self) -> dict[str, Any]:
+        """What a class of `transformers` that builds its own normaliser or splitter must be told."""
+        if self._bytes:
+            return {"add_prefix_space": self._bytes["add_prefix_space"]}
+        normalizer = _part(self._spec.get("normalizer"), "BertNormalizer")
+        if normalizer is None:
+            return {}
+        return {
+            "do_lower_case": normalizer["lowercase"],
+            "strip_accents": normalizer["strip_accents"],
+            "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
+        }
+
+    def portable(self) -> dict[str, Any]:
+        return dict(self._spec)
+
+
+_TYPE_FIELDS = {"BPE": "merges", "WordPiece": "continuing_subword_prefix", "Unigram": "unk_id"}
+_PLAIN_TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+
+
+def _part(spec: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
+    """The part of this type, itself or in a sequence, of a `tokenizer.json`'s normaliser, splitter or processor."""
+    if spec is None:
+        return None
+    steps = next((spec[key] for key in ("normalizers", "pretokenizers", "processors") if key in spec), [spec])
+    return next((step for step in steps if step["type"] == kind), None)
+
+
+def _pair_separators(processor: dict[str, Any] | None) -> int | None:
+    """How many separators a `tokenizer.json` puts between two segments; None where it does not say."""
+    for kind, count in (("RobertaProcessing", 2), ("BertProcessing", 1)):
+        if _part(processor, kind):
+            return count
+    template = _part(processor, "TemplateProcessing")
+    if template is None:
+        return None
+    names = [part["id"] for item in template["pair"] for part in item.values()]
+    return max(1, sum(name in SPECIAL_NAMES["sep"] for name in names[names.index("A") : names.index("B")]))
 
 
 def wordpiece_normalizer(lower_case: bool, strip_accents: bool | None, split_chinese: bool = True) -> Any:
@@ -284,26 +372,25 @@ def wordpiece_engine(vocabulary: dict[str, int], normalizer: Any, name: str) -> 
     portable.normalizer = normalizer
     portable.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     portable.decoder = decoders.WordPiece()
+    return _engine(portable, vocabulary, name)
+
+
+def byte_engine(
+    vocabulary: dict[str, int], merges: Iterable[tuple[str, str]], prefix: bool, name: str
+) -> TokenizersEngine:
+    """Byte-level BPE, split as GPT-2 splits; with `prefix`, a text's first word is cut as elsewhere in it."""
+    unk = next((n for n in SPECIAL_NAMES["unk"] if n in vocabulary), None)
+    portable = tokenizers.Tokenizer(BPE(vocabulary, list(merges), unk_token=unk))
+    portable.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    portable.decoder = decoders.ByteLevel()
+    return _engine(portable, vocabulary, name, lstrip=SPECIAL_NAMES["mask"])
+
+
+def _engine(
+    portable: tokenizers.Tokenizer, vocabulary: dict[str, int], name: str, lstrip: Sequence[str] = ()
+) -> TokenizersEngine:
+    """`lstrip`: special pieces that, where `transformers` finds them in a text, take the space before them along."""
     special = [n for names in SPECIAL_NAMES.values() for n in names if n in vocabulary]
-    portable.add_special_tokens([AddedToken(n, normalized=False) for n in sorted(special, key=vocabulary.__getitem__)])
+    ordered = sorted(special, key=vocabulary.__getitem__)
+    portable.add_special_tokens([AddedToken(n, normalized=False, lstrip=n in lstrip) for n in ordered])
     return TokenizersEngine(portable.to_str(), name)
-
-
-# -------------------------------------------------------------------------------------------------------- whole words
-
-
-def continues_word(text: str) -> bool:
-    """Whether a piece with this text, without a mark of its own, goes on with the word before it.
-
-    It does if its first character is a letter, digit or combining mark of a script that is written with spaces.
-    """
-    if not text:
-        return False
-    return unicodedata.category(text[0])[0] in "LMN" and not unicodedata.name(text[0], "").startswith(_UNSPACED)
-
-
-def marked_word_starts(pieces: Sequence[str]) -> np.ndarray | None:
-    """bool (pieces,): which pieces begin a word, by the mark in front; None where no piece carries the mark."""
-    if not any(piece.startswith(WORD_MARK) for piece in pieces):
-        return None
-    return np.array([piece.startswith(WORD_MARK) or not continues_word(piece) for piece in pieces])

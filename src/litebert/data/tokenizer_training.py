@@ -2,13 +2,15 @@
 
 The stream passes once. A seeded reservoir keeps a uniform sample of its lines that fits the budget, so training time
 and memory depend on the budget and not on the corpus: what is lost is the tail of rare words beyond the sample.
-Unigram models are trained by `sentencepiece` (`tokenizers` needs many times as long), WordPiece by `tokenizers`.
+Unigram models are trained by `sentencepiece` (`tokenizers` needs many times as long), WordPiece and byte-level BPE by
+`tokenizers`.
 """
 
 from __future__ import annotations
 
 import heapq
 import io
+import json
 import os
 import random
 import re
@@ -25,7 +27,7 @@ from pathlib import Path
 import sentencepiece
 import tokenizers
 from tokenizers import pre_tokenizers, trainers
-from tokenizers.models import WordPiece
+from tokenizers.models import BPE, WordPiece
 
 from litebert.data.tokenizer_engines import (
     DROPPED_CHARACTERS,
@@ -33,6 +35,7 @@ from litebert.data.tokenizer_engines import (
     STEPS_PREFIX,
     Engine,
     SentencePieceEngine,
+    byte_engine,
     model_pb2,
     strip_marks,
     wordpiece_engine,
@@ -44,6 +47,9 @@ from litebert.errors import DataError, nearest
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# RoBERTa's layout (fairseq's dictionary): ids 0 to 3 are these, learned pieces follow, the mask comes last.
+BYTE_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
+BYTE_MASK = "<mask>"
 
 LINE_CHARACTERS = 4000
 _WHOLE_ALPHABET = 256
@@ -54,22 +60,32 @@ def train_engine(
     texts: Iterable[str],
     kind: str,
     vocab_size: int,
-    lower_case: bool,
+    lower_case: bool | None,
     strip_accents: bool,
     memory: int,
     seed: int,
 ) -> Engine:
     """The work of `train_tokenizer`, which says what the arguments mean."""
-    trainers_of = {"unigram": _train_unigram, "wordpiece": _train_wordpiece}
+    lower = lower_case is not False
+    trainers_of: dict[str, Callable[[list[str], int], Engine]] = {
+        "unigram": lambda lines, size: _train_unigram(lines, size, lower, strip_accents),
+        "wordpiece": lambda lines, size: _train_wordpiece(lines, size, lower, strip_accents),
+        "bpe": _train_bpe,
+    }
     if kind not in trainers_of:
         raise DataError(f"there is no tokenizer kind {kind!r}; {nearest(kind, trainers_of)}")
+    if kind == "bpe" and (lower_case or strip_accents):
+        raise DataError(
+            "a bpe tokenizer keeps text byte for byte, so it neither lower-cases nor strips accents; leave both "
+            "out, or train a unigram or wordpiece tokenizer"
+        )
     lines = sample_lines((line for text in texts for line in split_lines(text)), memory, seed)
     if not lines:
         raise DataError("the corpus holds no text to train a tokenizer on; give files with text in them")
     most = vocab_size
     while True:
         try:
-            engine = trainers_of[kind](lines, most, lower_case, strip_accents)
+            engine = trainers_of[kind](lines, most)
             break
         except _TooLarge as error:  # a smaller vocabulary may keep fewer characters, and so reach less
             most = error.most
@@ -236,13 +252,37 @@ def _train_wordpiece(lines: list[str], vocab_size: int, lower_case: bool, strip_
     )
     with _one_thread():
         portable.train_from_iterator(lines, trainer)
-    vocabulary = portable.get_vocab()
+    vocabulary = _filled(portable.get_vocab(), vocab_size)
+    return wordpiece_engine(vocabulary, normalizer, "the trained model")
+
+
+def _filled(vocabulary: dict[str, int], vocab_size: int) -> dict[str, int]:
+    """The vocabulary in the order of its ids, once it has the size asked for."""
     if len(vocabulary) > vocab_size:
         raise DataError(_TOO_SMALL.format(vocab_size, len(vocabulary)))
     if len(vocabulary) < vocab_size:
         raise _TooLarge(len(vocabulary))
-    vocabulary = dict(sorted(vocabulary.items(), key=lambda item: item[1]))
-    return wordpiece_engine(vocabulary, normalizer, "the trained model")
+    return dict(sorted(vocabulary.items(), key=lambda item: item[1]))
+
+
+# ------------------------------------------------------------------------------------------------------ byte-level BPE
+
+
+def _train_bpe(lines: list[str], vocab_size: int) -> Engine:
+    portable = tokenizers.Tokenizer(BPE())
+    portable.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        special_tokens=list(BYTE_SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),  # every byte, so that no text is unknown
+        show_progress=False,
+    )
+    with _one_thread():
+        portable.train_from_iterator(lines, trainer)
+    vocabulary = portable.get_vocab()
+    vocabulary = _filled({**vocabulary, BYTE_MASK: len(vocabulary)}, vocab_size)
+    merges = json.loads(portable.to_str())["model"]["merges"]
+    return byte_engine(vocabulary, map(tuple, merges), True, "the trained model")
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Names of other programs' weights, as tables, and one interpreter; opening and writing model folders."""
 
-from litebert.interop.hf import save_hf
+from litebert.interop.hf_writing import save_hf
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.models import Conversion, convert, load, save_litebert
 

@@ -21,6 +21,8 @@ from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ModelError
 
 WEIGHTS = "model.safetensors"
+SBO = "sbo.safetensors"
+"""The span boundary head, beside weights in a layout of another program that has no place for it."""
 _PICKLED = "pytorch_model.bin"
 _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -31,6 +32,8 @@ class LoadedModel:
     """Objectives whose head is not in the folder; theirs is freshly initialised."""
     notes: tuple[str, ...] = ()
     """What a person should know about it."""
+    task: Mapping[str, Any] = field(default_factory=dict)
+    """Of a fine-tuned model: what its task.json says."""
 
     def __post_init__(self) -> None:
         pieces = self.config.encoder.vocab_size
@@ -41,9 +44,10 @@ class LoadedModel:
             )
 
 
-def untrained_notes(untrained: Sequence[str], folder: Path) -> list[str]:
+def untrained_notes(untrained: Sequence[str], config: Config, folder: Path) -> list[str]:
     """Say which heads are freshly initialised."""
-    return [f"{folder} has no {name} head; that objective is untrained" for name in untrained]
+    missing = {"mlm": "mlm head" if config.generator is None else "generator"}
+    return [f"{folder} has no {missing.get(name, f'{name} head')}; that objective is untrained" for name in untrained]
 
 
 def sequences_for(config: EncoderConfig) -> SequenceConfig:
@@ -54,7 +58,17 @@ def sequences_for(config: EncoderConfig) -> SequenceConfig:
 def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path) -> None:
     """Put a state dict into a model, strictly but for the heads that are known to be absent."""
     expected = model.state_dict()
-    absent = tuple(f"objectives.{name}." for name in untrained)
+    check(expected, state, tuple(f"objectives.{name}." for name in untrained), file)
+    model.load_state_dict({**expected, **state})
+    model.eval()
+
+
+def check(expected: Mapping[str, Tensor], state: Mapping[str, Tensor], absent: tuple[str, ...], file: Path) -> None:
+    """Names and shapes are those expected; only names that start with one of `absent` may be missing.
+
+    Raises:
+        ModelError: they are not; `file` is the one it names.
+    """
     missing = [name for name in expected if name not in state and not name.startswith(absent)]
     unknown = [name for name in state if name not in expected]
     if missing or unknown:
@@ -66,5 +80,3 @@ def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: 
                 f"{file} holds {name} of shape {tuple(tensor.shape)}, and its config asks for "
                 f"{tuple(expected[name].shape)}; the two are not of one model"
             )
-    model.load_state_dict({**expected, **state})
-    model.eval()

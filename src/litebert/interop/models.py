@@ -13,12 +13,13 @@ not in the folder is named in `LoadedModel.untrained` and in the notes, and stay
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
-from litebert.config import Config, Objective, from_dict, to_json
+from litebert.config import Config, Objective
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.files import (
@@ -31,13 +32,13 @@ from litebert.interop.files import (
     weights_file,
     write_tensors,
 )
-from litebert.interop.hf import read_hf, save_hf
+from litebert.interop.hf_reading import read_hf
+from litebert.interop.hf_writing import save_hf
 from litebert.interop.loaded import LoadedModel, fill, sequences_for, untrained_notes
-from litebert.interop.names import HeadName
-from litebert.model.heads import TaskModel
+from litebert.interop.names import TASKS, HeadName
+from litebert.model.heads import HEAD_ACTIVATIONS, HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
-
-TASKS: tuple[HeadName, ...] = ("sequence", "tokens", "span", "choice")
+from litebert.plain import from_dict, to_json
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def convert(
             config=loaded.config,
             labels=loaded.labels,
             untrained=loaded.untrained,
+            task=loaded.task,
         )
     else:
         notes += save_hf(
@@ -112,6 +114,7 @@ def save_litebert(
     config: Config | None = None,
     labels: Sequence[str] = (),
     untrained: Sequence[str] = (),
+    task: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Write a litebert model folder, all of it or nothing.
 
@@ -119,6 +122,7 @@ def save_litebert(
         config: what to keep of the training of a fine-tuned model; a Pretrainer has its own.
         labels: names of a fine-tuned model's classes.
         untrained: objectives whose head is left out.
+        task: what else to keep of a fine-tuned model's task.
 
     Raises:
         ModelError: the folder exists, or cannot be written.
@@ -135,8 +139,8 @@ def save_litebert(
         write_tensors(partial / WEIGHTS, state)
         (partial / "recipe.json").write_text(to_json(config), encoding="utf-8")
         if isinstance(model, TaskModel):
-            task = {"kind": model.kind, "classes": model.classes, "labels": list(labels)}
-            (partial / "task.json").write_text(json.dumps(task, indent=2) + "\n", encoding="utf-8")
+            head = {"kind": model.kind, "classes": model.classes, "dense": model.dense, "labels": list(labels)}
+            (partial / "task.json").write_text(json.dumps({**task, **head}, indent=2) + "\n", encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(partial / "tokenizer")
 
@@ -154,28 +158,31 @@ def _load_own(folder: Path) -> LoadedModel:
         raise ModelError(f"{recipe}: {error}") from None
     tensors = read_tensors(file)
     labels: tuple[str, ...] = ()
+    task: dict[str, Any] = {}
     model: Pretrainer | TaskModel
     untrained: list[Objective] = []
     if (folder / "task.json").is_file():
-        kind, classes, labels = _task(folder / "task.json")
-        model = TaskModel(config.encoder, kind, classes)
+        kind, classes, dense, labels, task = _task(folder / "task.json")
+        model = TaskModel(config.encoder, kind, classes, dense)
     else:
         model = Pretrainer(config)
         present = {name.split(".")[1] for name in tensors if name.startswith("objectives.")}
         untrained = [name for name in config.objectives if name not in present]
     fill(model, tensors, untrained, file)
-    notes += untrained_notes(untrained, folder)
+    notes += untrained_notes(untrained, config, folder)
     tokenizer = read_tokenizer(folder / "tokenizer")
-    return LoadedModel(model, config, tokenizer, folder, labels, tuple(untrained), tuple(notes))
+    return LoadedModel(model, config, tokenizer, folder, labels, tuple(untrained), tuple(notes), task)
 
 
-def _task(path: Path) -> tuple[HeadName, int, tuple[str, ...]]:
+def _task(path: Path) -> tuple[HeadName, int, HeadActivation | None, tuple[str, ...], dict[str, Any]]:
     task = read_json(path)
-    kind, classes, labels = task.get("kind"), task.get("classes"), task.get("labels", [])
+    kind, classes, dense, labels = task.get("kind"), task.get("classes"), task.get("dense"), task.get("labels", [])
     if kind not in TASKS:
         raise ModelError(f"{path} has kind {kind!r}; {nearest(str(kind), TASKS)}")
     if not isinstance(classes, int) or classes < 1:
         raise ModelError(f"{path} has classes {classes!r}; it must be a whole number above 0")
+    if dense is not None and str(dense) not in HEAD_ACTIVATIONS:
+        raise ModelError(f"{path} has dense {dense!r}; {nearest(str(dense), HEAD_ACTIVATIONS)}")
     if not isinstance(labels, list) or len(labels) not in (0, classes):
         raise ModelError(f"{path} must name all {classes} classes in labels, or none")
-    return kind, classes, tuple(map(str, labels))
+    return kind, classes, dense, tuple(map(str, labels)), task

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from litebert.config import Activation, EncoderConfig
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, ModelError, nearest
-from litebert.interop.names import ACTIVATIONS, ALBERT, BERT, LAYOUTS, HeadName, Layout, Row
+from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA
+from litebert.interop.names import ACTIVATIONS, HeadName, Layout
 from litebert.interop.weights import groups_agree
 
 _COMPUTED: Mapping[str, object] = {"norm": "post", "feedforward": "plain", "positions": "learned", "bias": True}
@@ -24,7 +25,7 @@ def layout_of(settings: Mapping[str, Any], source: str) -> Layout:
     model_type = settings.get("model_type")
     if model_type is None:
         raise ModelError(f"{source} has no 'model_type'; add it: {' or '.join(LAYOUTS)}")
-    if model_type not in LAYOUTS:
+    if str(model_type) not in LAYOUTS:
         raise ModelError(f"{source} has model_type '{model_type}', which cannot be read; {_one_of(str(model_type))}")
     return LAYOUTS[str(model_type)]
 
@@ -33,69 +34,130 @@ def _one_of(name: str) -> str:
     return nearest(name, LAYOUTS)
 
 
-def layout_for(config: EncoderConfig) -> tuple[Layout, list[str]]:
-    """The layout that can hold a config, and notes on what had to be written differently.
+def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = None) -> tuple[Layout, list[str]]:
+    """The layout that can hold a model, and notes on what has to be written differently.
+
+    Args:
+        has: parts of the tables that the model has beside the encoder.
+        dense: the activation after the dense map of its task head.
 
     Raises:
         ModelError: no class of theirs computes it.
     """
     refused = [f"{name}={getattr(config, name)}" for name, value in _COMPUTED.items() if getattr(config, name) != value]
-    if config.segment_types == 0:
-        refused.append("segment_types=0")
     if refused:
         raise ModelError(
             f"Hugging Face has no class that computes encoder.{', encoder.'.join(refused)}; keep the model as a "
             "litebert folder, or train one with norm=post, feedforward=plain, positions=learned and biases"
         )
-    if config.sharing == "none" and not config.projects:
-        return BERT, []
+    layout = _layout(config, has, dense)
+    if dense not in (None, "tanh", layout.dense):
+        raise ModelError(
+            f"Hugging Face has no class whose classifier computes dense={dense} on this encoder; keep the model as a "
+            "litebert folder, or fine-tune one with dense=tanh"
+        )
+    if config.projects and not layout.always_projects:
+        if config.embedding_size == config.hidden_size:
+            raise ModelError(f"{layout.heads['backbone'].architecture} has no map from embeddings to hidden states "
+                             "where E = H; train with encoder.always_project=False, or keep the model as a litebert "
+                             "folder")  # fmt: skip
+        if "projection" not in layout.parts:
+            raise ModelError(
+                f"Hugging Face has no class with encoder.position_offset={config.position_offset} and "
+                f"encoder.embedding_size {config.embedding_size} beside encoder.hidden_size {config.hidden_size}; keep "
+                "the model as a litebert folder, or train one with the two sizes equal or the offset 0"
+            )
+    return layout, _differences(layout, config)
+
+
+def _layout(config: EncoderConfig, has: Collection[str], dense: str | None) -> Layout:
+    if config.position_offset > 0:
+        return ROBERTA
+    if "discriminator" in has or dense == ELECTRA.dense:
+        return ELECTRA
+    unshared = config.sharing == "none"
+    if unshared and not config.projects:
+        return BERT
+    # A map E -> H without sharing has two homes; the one without a pooler has a fixed activation in its mlm head.
+    factorised = config.embedding_size != config.hidden_size and not config.pooler and dense is None
+    if unshared and factorised and ("mlm" not in has or config.activation == "gelu"):
+        return ELECTRA
+    return ALBERT
+
+
+def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
+    """What a layout can hold only by writing it differently."""
     notes = []
-    if not config.projects:
+    name = layout.heads["backbone"].architecture
+    if config.segment_types == 0:
+        notes.append(f"the one row of token types is zero: the model has none, and {name} adds one")
+    if layout.always_projects and not config.projects:
         notes.append("the map from embeddings to hidden states is written as an identity matrix: E = H needs none, and "
-                     "AlbertModel always has one")  # fmt: skip
-    if config.sharing in ("attention", "feedforward"):
+                     f"{name} always has one")  # fmt: skip
+    if not layout.grouped:
+        if config.sharing != "none":
+            notes.append(
+                f"the blocks that layers share are written {config.layers} times, one copy per layer: {name} shares "
+                "none"
+            )
+    elif config.sharing in ("attention", "feedforward"):
         other = "feed-forward" if config.sharing == "attention" else "attention"
         notes.append(
-            f"the shared {config.sharing} block is written {config.layers} times, one copy per layer: AlbertModel "
+            f"the shared {config.sharing} block is written {config.layers} times, one copy per layer: {name} "
             f"cannot share it while every layer has its own {other} block"
         )
-    if config.sharing == "groups" and not groups_agree(config.layers, config.groups):
+    elif config.sharing == "groups" and not groups_agree(config.layers, config.groups):
         notes.append(
-            f"the {config.groups} groups are written as {config.layers} layers with copied weights: AlbertModel would "
+            f"the {config.groups} groups are written as {config.layers} layers with copied weights: {name} would "
             f"round {config.layers} layers to other groups"
         )
-    return ALBERT, notes
+    return notes
 
 
-def encoder_config(layout: Layout, settings: Mapping[str, Any], pooler: bool, source: str) -> EncoderConfig:
+def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collection[str], source: str) -> EncoderConfig:
     """Our config of a config.json; keys that do not change the computation are not looked at.
+
+    Args:
+        parts: of the layout's table, those that the folder holds.
 
     Raises:
         ModelError: a key is missing, of the wrong kind, or asks for a computation that is not supported.
     """
-    for key, value in layout.fixed.items():
+    fixed = dict(layout.fixed)
+    for part in parts:
+        fixed.update(layout.fixed_by_part.get(part, {}))
+    for key, value in fixed.items():
         if settings.get(key, value) != value:
             raise ModelError(f"{source} has {key}={settings[key]!r}; only {value!r} can be computed")
     values: dict[str, Any] = {}
     for field, key in layout.sizes.items():
         values[field] = _whole(settings, key, source)
     values.setdefault("embedding_size", values["hidden_size"])
-    values["max_positions"] -= _position_row(layout).skip
+    if layout.offset_positions:
+        (_, pad_id) = layout.token_ids["pad_token_id"]
+        values["position_offset"] = _whole(settings, "pad_token_id", source, least=0, default=pad_id) + 1
+        values["max_positions"] -= values["position_offset"]
     for field, (key, default) in layout.numbers.items():
         number = settings.get(key, default)
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ModelError(f"{source} has {key}={number!r}; it must be a number")
         values[field] = float(number)
     if layout.grouped:
-        groups = _whole(settings, "num_hidden_groups", source) if "num_hidden_groups" in settings else 1
+        groups = _whole(settings, "num_hidden_groups", source, default=1)
         values.update(_sharing(values["layers"], groups, source))
     else:
         values["sharing"] = "none"
+    activation = _activation(settings.get("hidden_act", layout.activation), source)
+    if layout.erf_mlm and "mlm" in parts and activation != "gelu":
+        raise ModelError(
+            f"{source} has hidden_act={settings['hidden_act']!r}, and {layout.heads['mlm'].architecture} computes gelu "
+            "in its head all the same; only hidden_act='gelu' can be computed"
+        )
     try:
         return EncoderConfig(
-            activation=_activation(settings.get("hidden_act", layout.activation), source),
+            activation=activation,
             always_project=layout.always_projects and values["embedding_size"] == values["hidden_size"],
-            pooler=pooler,
+            pooler="pooler" in parts,
             init="normal",
             **values,
         )
@@ -103,17 +165,13 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], pooler: bool, so
         raise ModelError(f"{source}: {error}") from None
 
 
-def _whole(settings: Mapping[str, Any], key: str, source: str) -> int:
-    if key not in settings:
+def _whole(settings: Mapping[str, Any], key: str, source: str, least: int = 1, default: int | None = None) -> int:
+    value = settings.get(key, default)
+    if key not in settings and value is None:
         raise ModelError(f"{source} has no '{key}'; add it, as the weights were made with it")
-    value = settings[key]
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ModelError(f"{source} has {key}={value!r}; it must be a whole number above 0")
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ModelError(f"{source} has {key}={value!r}; it must be a whole number of at least {least}")
     return value
-
-
-def _position_row(layout: Layout) -> Row:
-    return next(row for row in layout.parts["backbone"] if row.ours == "encoder.embedding.position")
 
 
 def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
@@ -130,9 +188,14 @@ def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
 
 
 def _activation(name: object, source: str) -> Activation:
-    if name not in ACTIVATIONS:
+    if str(name) not in ACTIVATIONS:
         raise ModelError(f"{source} has hidden_act={name!r}; {nearest(str(name), ACTIVATIONS)}")
     return ACTIVATIONS[str(name)]
+
+
+def padding_id(config: EncoderConfig, tokenizer: Tokenizer | None) -> int:
+    """The pad_token_id of a config.json whose positions begin after it."""
+    return config.position_offset - 1 if tokenizer is None else tokenizer.pad_id
 
 
 def settings_of(
@@ -153,10 +216,16 @@ def settings_of(
         "hidden_act": next(name for name, ours in ACTIVATIONS.items() if ours == config.activation),
         layout.classifier_dropout: dropout,
     }
+    for part in layout.heads[head].parts:
+        settings.update(layout.fixed_by_part.get(part, {}))
     settings.update({key: getattr(config, field) for field, key in layout.sizes.items()})
-    settings[layout.sizes["max_positions"]] += _position_row(layout).skip
+    settings[layout.sizes["segment_types"]] = max(1, config.segment_types)
     settings.update({key: getattr(config, field) for field, (key, _) in layout.numbers.items()})
     settings.update({key: getattr(tokenizer, name, default) for key, (name, default) in layout.token_ids.items()})
+    if layout.offset_positions:
+        pad_id = padding_id(config, tokenizer)
+        settings["pad_token_id"] = pad_id
+        settings[layout.sizes["max_positions"]] += pad_id + 1
     if layout.grouped:
         settings.update(num_hidden_groups=slots, inner_group_num=1)
     if labels:

@@ -23,7 +23,6 @@ class Pair(NamedTuple):
 
     ours: str
     theirs: tuple[str, ...]
-    skip: int
 
 
 def slots(layout: Layout, config: EncoderConfig) -> list[tuple[int, int]]:
@@ -47,7 +46,7 @@ def pairs(layout: Layout, parts: Collection[str], config: EncoderConfig, sentenc
             ours = row.ours.format(attention=attention, feedforward=feedforward, sentence=sentence)
             theirs = [name.format(slot=slot) for name in row.theirs]
             for leaf in row.leaves:
-                found[Pair(f"{ours}.{leaf}", tuple(f"{name}.{leaf}" for name in theirs), row.skip)] = None
+                found[Pair(f"{ours}.{leaf}", tuple(f"{name}.{leaf}" for name in theirs))] = None
     return list(found)
 
 
@@ -69,10 +68,7 @@ def to_ours(table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str) -
             f"{source} has {_named(unknown, known)}, which no part of this model holds; "
             "if it is not needed, remove it from the file"
         )
-    return {
-        pair.ours: torch.cat([tensors[name][pair.skip :] for name in pair.theirs]).float()
-        for pair in table
-    }  # fmt: skip
+    return {pair.ours: torch.cat([tensors[name] for name in pair.theirs]).float() for pair in table}
 
 
 def _named(names: Sequence[str], others: Sequence[str]) -> str:
@@ -88,7 +84,7 @@ def to_theirs(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, T
     for pair in table:
         whole = state[pair.ours].detach().cpu()
         for name, piece in zip(pair.theirs, whole.chunk(len(pair.theirs)), strict=True):
-            tensors[name] = torch.cat([piece.new_zeros(pair.skip, *piece.shape[1:]), piece])
+            tensors[name] = piece.clone()
     return tensors
 
 

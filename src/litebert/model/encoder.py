@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
 from litebert.model.attention import Attention
-from litebert.model.embedding import Embedding, Rotary
+from litebert.model.embedding import BorrowedEmbedding, Embedding, Rotary
 from litebert.model.feedforward import FeedForward
 
 
@@ -37,13 +38,13 @@ class EncoderOutput:
     pooled: Tensor | None
 
 
-class Encoder(nn.Module):
-    """A point of the space as a network."""
+class Layers(nn.Module):
+    """An embedding and the layers over it: what the encoder and a generator have in common."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, embedding: nn.Module) -> None:
         super().__init__()
         self.config = config
-        self.embedding = Embedding(config)
+        self.embedding = embedding
         self.rotary = Rotary(config) if config.positions == "rotary" else None
         self.attention = nn.ModuleList(Attention(config) for _ in range(max(config.attention_of()) + 1))
         self.feedforward = nn.ModuleList(FeedForward(config) for _ in range(max(config.feedforward_of()) + 1))
@@ -51,6 +52,28 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(config.hidden_size, config.norm_eps, bias=config.bias) if pre_norm else nn.Identity()
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
         self.apply(initialiser(config))
+
+    def run(self, embedded_BSH: Tensor, attention_mask: Tensor | None, layers: int | None) -> EncoderOutput:
+        """The layers over what is embedded."""
+        mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
+        x_BSH = embedded_BSH
+        states = []
+        maps = zip(self.config.attention_of(layers), self.config.feedforward_of(layers), strict=True)
+        for a, f in maps:
+            x_BSH = self.feedforward[f](self.attention[a](x_BSH, mask, self.rotary))
+            states.append(x_BSH)
+        last = self.norm(x_BSH)
+        pooled = None if self.pooler is None else torch.tanh(self.pooler(last[:, 0]))
+        return EncoderOutput(embedded_BSH, tuple(states), last, pooled)
+
+
+class Encoder(Layers):
+    """A point of the space as a network."""
+
+    embedding: Embedding
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config, Embedding(config))
 
     def forward(
         self,
@@ -69,16 +92,27 @@ class Encoder(nn.Module):
         Raises:
             DataError: a sequence is longer than `max_positions`.
         """
-        mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
-        x_BSH = embeddings = self.embedding(input_ids, token_type_ids)
-        states = []
-        maps = zip(self.config.attention_of(layers), self.config.feedforward_of(layers), strict=True)
-        for a, f in maps:
-            x_BSH = self.feedforward[f](self.attention[a](x_BSH, mask, self.rotary))
-            states.append(x_BSH)
-        last = self.norm(x_BSH)
-        pooled = None if self.pooler is None else torch.tanh(self.pooler(last[:, 0]))
-        return EncoderOutput(embeddings, tuple(states), last, pooled)
+        return self.run(self.embedding(input_ids, token_type_ids, attention_mask), attention_mask, layers)
+
+
+class Generator(Layers):
+    """Another point of the space, over the tables of an encoder (ELECTRA section 3.2)."""
+
+    embedding: BorrowedEmbedding
+
+    def __init__(self, config: EncoderConfig, borrows: Literal["tables", "all"]) -> None:
+        super().__init__(config, BorrowedEmbedding(config, borrows))
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        layers: int | None,
+        lender: Embedding,
+    ) -> EncoderOutput:
+        """As `Encoder.forward`, with the embedding that lends its tables."""
+        return self.run(self.embedding(input_ids, token_type_ids, attention_mask, lender), attention_mask, layers)
 
 
 def initialiser(config: EncoderConfig) -> Callable[[nn.Module], None]:

@@ -13,7 +13,7 @@ from litebert.model.objectives import OBJECTIVES, Loss, Objective
 
 
 class Pretrainer(nn.Module):
-    """The encoder and one head per objective, named as in `config.objectives`."""
+    """The encoder and one module per objective, named as in `config.objectives`."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -26,8 +26,8 @@ class Pretrainer(nn.Module):
         return [(name, cast(Objective, module)) for name, module in self.objectives.items()]
 
     def forward(self, batch: Batch, layers: int | None = None) -> dict[str, Loss]:
-        """One `Loss` per objective; `layers` applies a shallower encoder."""
+        """One `Loss` per objective; `layers` applies a shallower encoder (and generator)."""
         for _, objective in self.each_objective():
-            batch = objective.corrupt(batch)
+            batch = objective.corrupt(batch, self.encoder, layers)
         output = self.encoder(batch.input_ids, batch.token_type_ids, batch.attention_mask, layers)
         return {name: objective.loss(output, batch, self.encoder) for name, objective in self.each_objective()}

@@ -24,13 +24,13 @@ from litebert.data.tokenizer import Tokenizer, train_tokenizer
 from litebert.errors import ConfigError
 from litebert.interop import load
 from litebert.model.pretrainer import Pretrainer
-from litebert.recipes import recipe
+from litebert.recipe_files import recipe
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate
 from litebert.train.loop import Loop, Say
 from litebert.train.measure import measure, synthetic_batch
-from litebert.train.pretrain import Run, pretrain, read_json
+from litebert.train.pretrain import Run, pretrain
 
 RECIPE, TWIN = "albert-tiny", "bert-tiny"
 MEASURE_SECONDS = 6.0
@@ -174,7 +174,7 @@ def _guess_table(guesses: Sequence[Guess]) -> report.Table:
 
 
 def _write_report(path: Path, run: Run, shards: Shards, tables: Sequence[report.Table]) -> None:
-    facts = read_json(run.folder / "run.json")
+    facts = metrics.read_json(run.folder / "run.json")
     shape = run.config.encoder
     lead = (
         f"{run.config.name}: {shape.layers} layers, hidden size {shape.hidden_size}, embedding size "

@@ -1,28 +1,30 @@
-"""Held-out scores on fixed masks, so that runs compare whatever they trained with.
+"""Held-out scores on fixed questions, so that runs compare whatever they trained with.
 
 Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length, and for masked words their
 segments are in order, whichever sentence task a run trained on. A sentence head answers both sentence tasks: what a
-model trained on one knows about the other is a finding of the ALBERT paper (table 5).
+model trained on one knows about the other is a finding of the ALBERT paper (table 5). Objectives that are nothing
+without their own mask law or format (`Objective.own_masks`) are asked in that one, and compare among runs that share
+it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import torch
 
-from litebert.config import MaskingConfig, SequenceConfig
+from litebert.config import MaskingConfig, SequenceConfig, replace
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards, Split
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import load
-from litebert.model.objectives import Objective, SentenceOrder
+from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
-from litebert.train.device import Device, choose
+from litebert.train.device import Device, choose, seed_step
 
 SEED = 20191  # any constant: the same masks for every run over the same data
 EVALUATION_BATCH = 32
@@ -30,6 +32,15 @@ EVALUATION_BATCH = 32
 MASKING = MaskingConfig(rate=0.15, unit="token", span="single", copies=1)
 
 SentenceTask = Literal["sop", "nsp"]
+
+_MEANINGLESS = {
+    "mlm": ("mlm_", "rtd_"),  # the tokens to tell apart come from a generator that learns mlm
+    "sop": ("sop_", "nsp_"),  # one head answers both
+    "nsp": ("sop_", "nsp_"),
+    "rtd": ("rtd_",),
+    "sbo": ("sbo_",),
+}
+"""Scores that say nothing where an objective is untrained."""
 
 
 def evaluate_split(
@@ -43,39 +54,55 @@ def evaluate_split(
     batch: int = EVALUATION_BATCH,
     tasks: Sequence[SentenceTask] | None = None,
 ) -> dict[str, float]:
-    """Score a model on up to `sequences` sequences of a split.
+    """Score a model on up to `sequences` sequences of a split; a second call gives equal numbers.
 
     Args:
         length: tokens per sequence.
         tasks: the sentence tasks to put to the model's sentence head; None is the one it was trained on.
 
     Returns:
-        mlm_loss (nats per masked token), mlm_perplexity, mlm_accuracy, mlm_majority (accuracy of always guessing the
-        most frequent masked piece), and per task {sop,nsp}_accuracy, _majority, _standard_error and _loss. A score
-        that the split cannot give (no labelled pair) is left out.
+        Under `{objective}_{score}` what each objective's `scores` tells: mlm_loss (nats per masked token),
+        mlm_perplexity, mlm_accuracy and mlm_majority (accuracy of always guessing the most frequent masked piece),
+        which are the generator's where there is one; {sop,nsp}_loss, _accuracy, _majority, _standard_error and
+        _pairs; rtd_loss, _accuracy, _base_rate, _precision, _recall, _auc and _replaced; sbo_loss, _perplexity,
+        _accuracy and _majority. A score that the split cannot give (no labelled pair) is left out.
     """
-    trained = [objective.sentence for _, objective in model.each_objective() if objective.sentence is not None]
-    wanted: Sequence[SentenceTask] = (trained if tasks is None else tasks) if trained else ()
-    was_training = model.training
-    model.eval()
+    objectives = dict(model.each_objective())
+    common = SequenceConfig(length=length, short_probability=0.0)
+    own = replace(model.config.sequences, length=length, short_probability=0.0)
     scores: dict[str, float] = {}
 
-    def parts(task: SentenceTask | None) -> list[Batch]:
-        batches = Batches(
-            split, tokenizer, SequenceConfig(length=length, short_probability=0.0), MASKING, task, batch, SEED
-        )
-        rows = min(sequences, batches.examples)
-        return [batches(i, slice(0, min(batch, rows - i * batch))) for i in range(math.ceil(rows / batch))]
+    def batches(layout: SequenceConfig, masking: MaskingConfig, task: SentenceTask | None) -> Batches:
+        return Batches(split, tokenizer, layout, masking, task, batch, SEED)
 
+    def ask(questions: Batches, names: Mapping[str, str]) -> None:
+        """Add the scores of objectives, by the prefix they go under."""
+        rows = min(sequences, questions.examples)
+        losses = [
+            _losses(model, questions(i, slice(0, min(batch, rows - i * batch))), i, device)
+            for i in range(math.ceil(rows / batch))
+        ]
+        for prefix, name in names.items():
+            found = objectives[name].scores([part[name] for part in losses])
+            scores.update({f"{prefix}_{key}": value for key, value in found.items()})
+
+    was_training = model.training
+    model.eval()
     try:
-        if "mlm" in model.objectives:
-            scores.update(_mlm_scores(model, parts(None), device))
-        for task in wanted:
-            try:
-                pairs = parts(task)
-            except DataError:  # one document has no other to draw a random segment from
+        alone = [name for name, objective in objectives.items() if objective.sentence is None]
+        if fixed := {name: name for name in alone if not objectives[name].own_masks}:
+            ask(batches(common, MASKING, None), fixed)
+        if special := {name: name for name in alone if objectives[name].own_masks}:
+            ask(batches(own, replace(model.config.masking, copies=1), None), special)
+        for name, objective in objectives.items():
+            if objective.sentence is None:
                 continue
-            scores.update(_sentence_scores(model, pairs, device, task))
+            for task in (objective.sentence,) if tasks is None else tasks:
+                try:
+                    pairs = batches(common, MASKING, task)
+                except DataError:  # one document has no other to draw a random segment from
+                    continue
+                ask(pairs, {task: name})
     finally:
         model.train(was_training)
     return scores
@@ -100,8 +127,10 @@ def evaluate(
     loaded, shards = load(model), Shards.open(data, verify=True)
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(f"{model} holds a fine-tuned model; evaluate scores pretraining objectives")
-    if set(loaded.untrained) >= set(loaded.model.objectives):
-        raise ModelError(f"{model} has no trained objective to score; it holds the encoder alone")
+    left_out = tuple(prefix for name in loaded.untrained for prefix in _MEANINGLESS[name])
+    if all(f"{name}_" in left_out for name in loaded.model.objectives):
+        absent = " and ".join(loaded.untrained)
+        raise ModelError(f"{model} has nothing to score: it holds no weights of {absent}; name a pretrained model")
     config = loaded.model.config
     if loaded.tokenizer is not None and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint:
         raise DataError(f"{data} was prepared with another tokenizer than {model}'s; prepare it with that one")
@@ -110,6 +139,9 @@ def evaluate(
             f"{model} has {config.encoder.vocab_size} pieces and the tokenizer of {data} has "
             f"{shards.tokenizer.vocab_size}; prepare the data with the model's tokenizer"
         )
+    length, longest = length or config.sequences.length, config.encoder.max_positions
+    if length > longest:
+        raise ConfigError(f"--length {length} is more than the {longest} tokens {model} can read; give at most that")
     machine = choose(config.train.precision, device)
     loaded.model.to(machine.device)
     scores = evaluate_split(
@@ -117,57 +149,19 @@ def evaluate(
         shards.heldout,
         shards.tokenizer,
         machine,
-        length=length or config.sequences.length,
+        length=length,
         sequences=sequences,
         tasks=("sop", "nsp"),
     )
-    # One sentence head answers both tasks, so where it is untrained neither score means anything.
-    untrained = {"mlm": ("mlm_",), "sop": ("sop_", "nsp_"), "nsp": ("sop_", "nsp_")}
-    left_out = tuple(prefix for name in loaded.untrained for prefix in untrained[name])
     return {name: score for name, score in scores.items() if not name.startswith(left_out)}
 
 
-def _mlm_scores(model: Pretrainer, parts: Sequence[Batch], device: Device) -> dict[str, float]:
-    total, count, correct = _sum_losses(model, parts, device, cast(Objective, model.objectives["mlm"]))
-    frequencies = torch.bincount(torch.cat([part.masked_labels for part in parts]))
-    loss = total / count
-    return {
-        "mlm_loss": loss,
-        "mlm_perplexity": math.exp(min(loss, 700.0)),
-        "mlm_accuracy": correct / count,
-        "mlm_majority": int(frequencies.max()) / count,
-    }
-
-
-def _sentence_scores(model: Pretrainer, parts: Sequence[Batch], device: Device, task: SentenceTask) -> dict[str, float]:
-    labels = torch.cat([part.sentence_labels for part in parts])
-    ones, labelled = int((labels == 1).sum()), int((labels >= 0).sum())
-    if labelled == 0:
-        return {}
-    head = next(module for module in model.objectives.values() if isinstance(module, SentenceOrder))
-    total, count, correct = _sum_losses(model, parts, device, head)
-    accuracy = correct / count
-    smoothed = (correct + 1) / (count + 2)  # so that a perfect score on three pairs is not called certain
-    return {
-        f"{task}_loss": total / count,
-        f"{task}_accuracy": accuracy,
-        f"{task}_majority": max(ones, labelled - ones) / labelled,
-        f"{task}_standard_error": math.sqrt(smoothed * (1 - smoothed) / count),
-        f"{task}_pairs": float(labelled),
-    }
-
-
 @torch.no_grad()
-def _sum_losses(
-    model: Pretrainer, parts: Sequence[Batch], device: Device, objective: Objective
-) -> tuple[float, int, int]:
-    total, count, correct = 0.0, 0, 0
-    for part in parts:
-        batch = part.to(device.device)
+def _losses(model: Pretrainer, batch: Batch, key: int, device: Device) -> dict[str, Loss]:
+    """One pass over a batch, on torch's generators seeded by `key`; they are left as they were."""
+    kind = device.device.type
+    with torch.random.fork_rng([] if kind == "cpu" else [device.device], device_type=kind):
+        seed_step(SEED, key)
         with device.autocast_context():
-            output = model.encoder(batch.input_ids, batch.token_type_ids, batch.attention_mask)
-            loss = objective.loss(output, batch, model.encoder)
-        total += float(loss.total)
-        count += int(loss.count)
-        correct += int(loss.correct)
-    return total, count, correct
+            losses: dict[str, Loss] = model(batch.to(device.device))
+    return losses

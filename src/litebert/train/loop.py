@@ -94,12 +94,16 @@ class Window:
     total: dict[str, float] = field(default_factory=dict)
     count: dict[str, int] = field(default_factory=dict)
     correct: dict[str, int] = field(default_factory=dict)
+    extras: dict[str, dict[str, float]] = field(default_factory=dict)
 
-    def add(self, name: str, total: float, count: int, correct: int) -> None:
+    def add(self, name: str, loss: Loss) -> None:
         """Add one loss of one micro-batch."""
-        self.total[name] = self.total.get(name, 0.0) + total
-        self.count[name] = self.count.get(name, 0) + count
-        self.correct[name] = self.correct.get(name, 0) + correct
+        self.total[name] = self.total.get(name, 0.0) + loss.total.item()
+        self.count[name] = self.count.get(name, 0) + int(loss.count)
+        self.correct[name] = self.correct.get(name, 0) + int(loss.correct)
+        extras = self.extras.setdefault(name, {})
+        for extra, value in loss.extras.items():
+            extras[extra] = extras.get(extra, 0.0) + value.item()
 
     def row(self, weights: Mapping[str, float]) -> dict[str, float]:
         """Means over the window."""
@@ -108,6 +112,8 @@ class Window:
         for name, mean in means.items():
             row[f"{name}_loss"] = mean
             row[f"{name}_accuracy"] = self.correct[name] / max(1, self.count[name])
+            for extra, value in self.extras.get(name, {}).items():  # a checkpoint of an older version has none
+                row[f"{name}_{extra}"] = value / max(1, self.count[name])
         row["gradient_norm"] = self.gradient_norm / max(1, self.steps)
         return row
 
@@ -241,7 +247,7 @@ class Loop(Generic[B]):
                 raise self._nonfinite(f"loss of step {self.step + 1} is")
             value.backward()  # type: ignore[no-untyped-call]
             for name, loss in losses.items():
-                self.window.add(name, loss.total.item(), int(loss.count), int(loss.correct))
+                self.window.add(name, loss)
             self.tokens += batch.tokens
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf).item()
         if not math.isfinite(norm):
@@ -271,7 +277,9 @@ class Loop(Generic[B]):
             for remark in self.work.remarks(self.step, row):
                 self.log.write("event", self.step, message=remark)
                 self.say(remark)
-        if self.step % self.evaluate_every == 0 or last:
+        # One that falls just before the end would only say twice what the last one says.
+        soon = 2 * (self.steps - self.step) < self.evaluate_every
+        if last or (self.step % self.evaluate_every == 0 and not soon):
             self.scores = self.work.evaluate()
             self.log.write("heldout", self.step, **self.scores)
 

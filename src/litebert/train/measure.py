@@ -11,6 +11,7 @@ import statistics
 import time
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from litebert import cost
 from litebert.amounts import parse_amount
 from litebert.config import Config
 from litebert.data.batches import Batch
+from litebert.data.masking import span_boundaries
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
@@ -38,6 +40,7 @@ def synthetic_batch(config: Config, sequences: int) -> Batch:
         masked_positions=positions,
         masked_labels=torch.randint(0, vocab, (count,), generator=generator),
         sentence_labels=torch.randint(0, 2, (sequences,), generator=generator),
+        masked_boundaries=torch.from_numpy(span_boundaries(np.ones((sequences, length), bool), positions.numpy())),
     )
 
 

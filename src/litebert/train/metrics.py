@@ -87,6 +87,23 @@ def read(path: str | Path) -> list[dict[str, Any]]:
     return [row for _, row in _rows(Path(path))]
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """What stands beside it in a run folder: a file that holds one JSON object.
+
+    Raises:
+        RunError: the file is missing or damaged.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RunError(f"{path} is missing; {path.parent} is not a whole run folder") from None
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read ({error}); restore it or start another --out") from None
+    if not isinstance(data, dict):
+        raise RunError(f"{path} must hold a JSON object; restore it or start another --out")
+    return data
+
+
 def _rows(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     """Every whole line with what it says."""
     lines = path.read_bytes().split(b"\n")

@@ -22,17 +22,19 @@ from typing import Any
 import torch
 
 from litebert.amounts import parse_amount
-from litebert.config import Config, from_dict, replace, to_dict, to_json
+from litebert.config import Config, replace
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards, written_whole
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
+from litebert.plain import from_dict, to_dict, to_json
 from litebert.train import device as devices
 from litebert.train.checkpoint import RunLock
 from litebert.train.evaluate import evaluate_split
 from litebert.train.loop import Loop, Outcome, Say
 from litebert.train.measure import measure, steps_for
+from litebert.train.metrics import read_json
 
 PLATEAU_NATS = 0.15
 """A loss less than this below the unigram entropy has learned little but how frequent pieces are."""
@@ -287,20 +289,3 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any], path: str = 
         elif there[key] != here[key]:
             found.append((path + key, there[key], here[key]))
     return found
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of a run folder.
-
-    Raises:
-        RunError: the file is missing or damaged.
-    """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{path} is missing; {path.parent} is not a whole run folder") from None
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read ({error}); restore it or start another --out") from None
-    if not isinstance(data, dict):
-        raise RunError(f"{path} must hold a JSON object; restore it or start another --out")
-    return data

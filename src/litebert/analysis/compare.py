@@ -1,0 +1,167 @@
+"""Runs side by side, from what their folders hold: recipe.json, run.json, metrics.jsonl, the newest state.json.
+
+Nothing is computed again and torch is not loaded, so a table of many runs takes a moment. It is therefore as fair as
+the runs were alike: `differences` says in words where they were not. Tokens per second are those of the whole run,
+held-out evaluations and checkpoints included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from litebert import cost
+from litebert.analysis.report import Table
+from litebert.config import Config
+from litebert.errors import ConfigError, RunError
+from litebert.plain import from_dict
+from litebert.train import metrics
+
+ALIKE = 1.5
+"""Largest ratio of two runs' tokens, or seconds, that is not worth a word."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run as it stood at its last held-out evaluation."""
+
+    run: str
+    """Its folder."""
+    recipe: str
+    encoder_parameters: int
+    """Of the encoder with its pooler, which is what is used afterwards."""
+    parameters: int
+    """Of all that was trained: encoder, heads and generator."""
+    step: int
+    steps: int
+    """That the budget bought."""
+    tokens: int
+    """Trained on, padding aside."""
+    seconds: float | None
+    """Of training to the newest checkpoint; None where there is none left."""
+    tokens_per_second: float | None
+    scores: dict[str, float]
+    """Held out, of the run's own objectives, named as in metrics.jsonl."""
+    data_fingerprint: str
+    length: int
+    """Tokens per sequence, in training and in its held-out scores."""
+
+
+def compare(runs: Iterable[str | Path]) -> list[Row]:
+    """One row per run folder, in the order given.
+
+    Raises:
+        RunError: a folder is no pretraining run, or has no held-out scores yet.
+    """
+    return [_row(Path(run)) for run in runs]
+
+
+def differences(rows: Sequence[Row]) -> list[str]:
+    """What makes the rows less comparable than they look, in words."""
+    said = []
+    if len({row.data_fingerprint for row in rows}) > 1:
+        said.append("the runs were trained on different data, and each was scored on its own: loss and accuracy on "
+                    "other pieces are other questions")  # fmt: skip
+    lengths = sorted({row.length for row in rows})
+    if len(lengths) > 1:
+        said.append(f"the runs read sequences of {' and '.join(map(str, lengths))} tokens, in training and in their "
+                    "scores: longer ones give more context to guess from")  # fmt: skip
+    for unit in ("tokens", "seconds"):
+        known = [(value, row.run) for row in rows if (value := getattr(row, unit)) is not None]
+        (least, first), (most, last) = min(known, default=(0, "")), max(known, default=(0, ""))
+        if most > ALIKE * least:
+            amounts = [f"{amount:,.1f}".removesuffix(".0") for amount in (least, most)]
+            said.append(f"the runs had different budgets: {first} took {amounts[0]} {unit}, {last} {amounts[1]}")
+    unfinished = [f"{row.run} stands at step {row.step:,} of {row.steps:,}" for row in rows if row.step < row.steps]
+    return [*said, *unfinished]
+
+
+FACTS = ("run", "recipe", "encoder, M", "whole, M", "steps", "tokens, M", "tokens/s")
+"""Columns of `table` that say what a run is; its scores follow."""
+_SCORES = (
+    ("MLM accuracy (majority)", (("mlm_accuracy", "mlm_majority"),)),
+    ("sentence accuracy (majority)", (("sop_accuracy", "sop_majority"), ("nsp_accuracy", "nsp_majority"))),
+    ("RTD AUC", (("rtd_auc", None),)),
+    ("RTD accuracy (base rate)", (("rtd_accuracy", "rtd_base_rate"),)),
+    ("SBO accuracy (majority)", (("sbo_accuracy", "sbo_majority"),)),
+)
+"""Columns, and the scores that may stand there, each with what guessing would give."""
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The rows for people; a score that no run has is left out."""
+    names = [Path(row.run).resolve().name for row in rows]
+    if len(set(names)) < len(rows):
+        names = [row.run for row in rows]
+    columns = list(FACTS)
+    cells = [
+        [
+            name,
+            row.recipe,
+            f"{row.encoder_parameters / 1e6:.2f}",
+            f"{row.parameters / 1e6:.2f}",
+            f"{row.step:,}",
+            f"{row.tokens / 1e6:.2f}",
+            "-" if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}",
+        ]
+        for name, row in zip(names, rows, strict=True)
+    ]
+    for title, kinds in _SCORES:
+        column = [_cell(row, kinds) for row in rows]
+        if set(column) != {"-"}:
+            columns.append(title)
+            for line, cell in zip(cells, column, strict=True):
+                line.append(cell)
+    note = "Parameters in millions, of the encoder and of all that was trained. Scores are held out."
+    if any("rtd_loss" in row.scores for row in rows):
+        note += " MLM beside RTD is the generator's."
+    return Table("Runs side by side", tuple(columns), tuple(map(tuple, cells)), note)
+
+
+def _cell(row: Row, kinds: Iterable[tuple[str, str | None]]) -> str:
+    for score, beside in kinds:
+        if score in row.scores:
+            value = row.scores[score]
+            return f"{value:.3f}" if beside is None else f"{value:.1%} ({row.scores[beside]:.1%})"
+    return "-"
+
+
+def _row(folder: Path) -> Row:
+    run, recipe = metrics.read_json(folder / "run.json"), folder / "recipe.json"
+    try:
+        config = from_dict(Config, metrics.read_json(recipe))
+        steps, fingerprint = int(run["steps"]), str(run["data_fingerprint"])
+    except ConfigError as error:
+        raise RunError(f"{recipe} was changed ({error}); restore it") from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{folder / 'run.json'} was changed ({error!r}); restore it") from None
+    rows = metrics.read(folder / "metrics.jsonl")
+    heldout = next((row for row in reversed(rows) if row["kind"] == "heldout"), None)
+    if heldout is None:
+        raise RunError(f"{folder} has no held-out scores yet; let it train to its first evaluation")
+    own = tuple(f"{name}_" for name in config.objectives)
+    trained = [row["tokens"] for row in rows if row["kind"] == "train" and row["step"] <= heldout["step"]]
+    seconds, rate = _clock(folder)
+    return Row(
+        run=str(folder),
+        recipe=config.name,
+        encoder_parameters=sum(cost.encoder_parameters(config.encoder).values()),
+        parameters=sum(cost.model_parameters(config).values()),
+        step=heldout["step"],
+        steps=steps,
+        tokens=trained[-1] if trained else 0,  # fewer steps than a row of metrics sums
+        seconds=seconds,
+        tokens_per_second=rate,
+        scores={name: score for name, score in heldout.items() if name.startswith(own) and score is not None},
+        data_fingerprint=fingerprint,
+        length=config.sequences.length,
+    )
+
+
+def _clock(folder: Path) -> tuple[float | None, float | None]:
+    """Seconds of training and tokens per second up to the newest checkpoint."""
+    states = sorted((folder / "checkpoints").glob("step-*/state.json"))
+    state = metrics.read_json(states[-1]) if states else {}
+    seconds, tokens = state.get("seconds"), state.get("tokens")
+    return (seconds, tokens / seconds) if seconds and tokens else (None, None)

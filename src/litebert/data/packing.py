@@ -1,0 +1,156 @@
+"""Whole sentences to sequences of one segment: of one document, or of the stream of all documents.
+
+The text is tiled: ceil(n / budget) places are spread evenly over its n tokens, and a tile starts where the sentence
+that holds its place does, or at the place itself where that is more than half a budget back. So every sentence
+belongs to one tile. A sequence grows from the start of its tile forwards or from its end backwards, by a coin, by
+whole sentences as long as they fit; where it meets an end of the text with room left, it grows on at its other end.
+A sentence that does not fit is left to others, unless more than half of the target would stay empty; then it is cut,
+and so is one that is longer than the budget (SpanBERT drops those).
+
+A tile may be larger than the budget, by at most a half. An epoch then misses what lies at its other end. The two
+directions together see the whole tile, so the coin mends that over the epochs: every token has a chance of one half
+or more in each.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.config import SequenceConfig
+from litebert.data.draws import Keys, uniforms
+from litebert.data.passages import CHOICES, UNLABELLED, Numbered, Segments, SentenceTask, Tokens
+
+if TYPE_CHECKING:
+    from litebert.data.shards import Split
+
+
+class _Packed(ABC):
+    """What the two formats share. With `short_probability` the target is a uniform number in [2, budget]."""
+
+    def __init__(
+        self, split: Split, sequences: SequenceConfig, sentence: SentenceTask | None, pair_separators: int = 1
+    ) -> None:
+        """Raises DataError where the split holds no token. There are no two segments to label or to separate."""
+        assert sentence is None, "the configuration refuses sentence objectives here"
+        self._split = split
+        self._short = sequences.short_probability
+        self._budget = sequences.length - 2
+        self.examples = self._tile(split.document_tokens.astype(np.int64))
+
+    def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
+        """The segments of `examples` (B,), drawn from `keys` (B,)."""
+        found = []
+        for example, u in zip(examples.tolist(), uniforms(keys, 3, CHOICES).tolist(), strict=True):
+            target = 2 + int(u[1] * (self._budget - 1)) if u[0] < self._short else self._budget
+            parts = self._parts(example, target, forwards=u[2] < 0.5)
+            found.append(Segments(parts, UNLABELLED, paired=False))
+        return found
+
+    @abstractmethod
+    def _tile(self, tokens: NDArray[np.int64]) -> int:
+        """Number the tiles, from the tokens of each document; how many there are."""
+
+    @abstractmethod
+    def _parts(self, example: int, target: int, forwards: bool) -> tuple[Tokens, ...]:
+        """The text of an example, a part for each document."""
+
+
+class DocumentSentences(_Packed):
+    """Whole sentences of one document, so sequences at its end are short (RoBERTa section 4.2; SpanBERT section 3.3).
+
+    Each document is a text of its own.
+    """
+
+    def _tile(self, tokens: NDArray[np.int64]) -> int:
+        self._tiles = Numbered(-(-tokens // self._budget))
+        return self._tiles.total
+
+    def _parts(self, example: int, target: int, forwards: bool) -> tuple[Tokens, ...]:
+        document, tile, tiles = self._tiles.locate(example)
+        tokens, starts = self._split.sentences_of(document)
+        text = _Text(starts[:-1], starts[1:], len(tokens))
+        place = (tile if forwards else tile + 1) * len(tokens) // tiles
+        start, end = text.passage(place, self._budget // 2, target, forwards)
+        return (tokens[start:end],)
+
+
+class FullSentences(_Packed):
+    """Whole sentences over the ends of documents, so sequences are full (RoBERTa section 4.2).
+
+    The text is the stream of all documents in stored order, with a separator between two. It counts as a token, but
+    at the ends of a sequence there is none. As in fairseq, sequences are shuffled and documents are not: those in one
+    sequence are neighbours in the shards.
+    """
+
+    def _tile(self, tokens: NDArray[np.int64]) -> int:
+        self._places = Numbered(tokens + (tokens > 0))
+        self._size = self._places.total - 1  # the last document has no separator after it
+        return -(-self._size // self._budget)
+
+    def _parts(self, example: int, target: int, forwards: bool) -> tuple[Tokens, ...]:
+        place = (example if forwards else example + 1) * self._size // self.examples
+        # What a passage may hold: its edge is at most half a budget before the place, its ends one from each other.
+        low, high = max(place - 3 * self._budget // 2, 0), min(place + self._budget, self._size)
+        document, inside, _ = self._places.locate(low)
+        begin = low - inside
+        documents: list[tuple[int, Tokens]] = []
+        starts, ends = [], []
+        while begin < high:
+            tokens, offsets = self._split.sentences_of(document)
+            if len(tokens):
+                documents.append((begin, tokens))
+                starts.append(begin + offsets[:-1])
+                ends.append(begin + offsets[1:])
+                begin += len(tokens) + 1
+            document += 1
+        text = _Text(np.concatenate(starts), np.concatenate(ends), self._size)
+        start, end = text.passage(place, self._budget // 2, target, forwards)
+        parts = (tokens[max(start - base, 0) : max(end - base, 0)] for base, tokens in documents)
+        return tuple(part for part in parts if len(part))
+
+
+class _Text(NamedTuple):
+    """Where sentences start and end, ascending (s,), in a text of `size` tokens; around a place is enough."""
+
+    starts: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    size: int
+
+    def passage(self, place: int, reach: int, target: int, forwards: bool) -> tuple[int, int]:
+        """Start and end of at most `target` tokens from the edge between two tiles, at `place`, on."""
+        before, after = self._edge(place, reach)
+        if forwards:
+            start, end = after, self._forwards(after, target)
+            if end == self.size:
+                start = min(start, self._backwards(end, target))
+        else:
+            start, end = self._backwards(before, target), before
+            if start == 0:
+                end = max(end, self._forwards(start, target))
+        return start, end
+
+    def _edge(self, place: int, reach: int) -> tuple[int, int]:
+        """The end of the tile before `place`, and the start of the tile after it: one, or on two sides of a [SEP]."""
+        if place == self.size:
+            return place, place
+        sentence = int(self.starts.searchsorted(place, "right")) - 1
+        start, end = int(self.starts[sentence]), int(self.ends[sentence])
+        if place - start <= reach:
+            return int(self.ends[sentence - 1]) if sentence else start, start
+        return (place, place) if place < end else (end, int(self.starts[sentence + 1]))
+
+    def _forwards(self, start: int, target: int) -> int:
+        """The last end of a sentence that fits; a place inside one where less than half would be filled."""
+        last = int(self.ends.searchsorted(start + target, "right")) - 1
+        end = int(self.ends[last]) if last >= 0 else start
+        return end if 2 * (end - start) >= target else min(start + target, self.size)
+
+    def _backwards(self, end: int, target: int) -> int:
+        """The first start of a sentence that fits, in the same way."""
+        first = int(self.starts.searchsorted(end - target, "left"))
+        start = int(self.starts[first]) if first < len(self.starts) else end
+        return start if 2 * (end - start) >= target else max(end - target, 0)

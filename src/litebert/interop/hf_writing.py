@@ -1,0 +1,181 @@
+"""Hugging Face folders, written.
+
+One folder holds one class of theirs. Of what the model has beside it, everything left out or written differently is
+said in a note; what no class computes is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from litebert.config import EncoderConfig
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import ModelError, nearest
+from litebert.interop.files import SBO, WEIGHTS, new_folder, write_tensors
+from litebert.interop.names import HeadName, Layout
+from litebert.interop.settings import layout_for, padding_id, settings_of
+from litebert.interop.weights import pairs, slots, to_theirs
+from litebert.model.heads import TaskModel
+from litebert.model.pretrainer import Pretrainer
+
+
+def save_hf(
+    model: Pretrainer | TaskModel,
+    tokenizer: Tokenizer | None,
+    folder: str | Path,
+    *,
+    head: HeadName | None = None,
+    labels: Sequence[str] = (),
+    untrained: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Write a Hugging Face folder, all of it or nothing, and return notes on what had to be written differently.
+
+    Args:
+        head: the class to write, from what the model has; by itself the one that holds most of it. Of a model trained
+            with a generator, `mlm` is that generator.
+        labels: names of a fine-tuned model's classes.
+        untrained: objectives whose head is left out.
+
+    Raises:
+        ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
+    """
+    has = _parts_of(model, untrained)
+    dense = model.dense if isinstance(model, TaskModel) else None
+    generator = model.config.generator if isinstance(model, Pretrainer) else None
+    config, state = model.encoder.config, dict(model.state_dict())
+    if generator is not None and head == "mlm":
+        config, state = generator, _own_and_borrowed(state)
+    layout, notes = layout_for(config, has, dense)
+    head = _head_to_write(layout, model, has, head)
+    name = layout.heads[head].architecture
+    parts = ["backbone", *(["projection"] if config.projects or layout.always_projects else [])]
+    parts += layout.heads[head].parts
+    if layout.erf_mlm and "mlm" in parts and config.activation != "gelu":
+        raise ModelError(
+            f"{name} computes gelu in its head whatever the encoder does, and encoder.activation is "
+            f"{config.activation}; write head=backbone, or keep the model as a litebert folder"
+        )
+    if generator is not None and head == "mlm":
+        has = ["mlm"]
+        notes.append("what is written is the generator; without head=mlm it is the model that learned from it")
+    elif generator is not None and "mlm" in has:
+        has.remove("mlm")
+        notes.append("the generator is left out; head=mlm (--head mlm) writes it to a folder of its own")
+    _pooler_as_dense(state, has, parts, dense)
+    notes += _left_out(has, parts, name)
+    if "pooler" in parts and "pooler" not in has:
+        parts.remove("pooler")
+        notes.append(f"the model has no pooler; open it with {name}.from_pretrained(folder, add_pooling_layer=False)")
+    sentence = _sentence_of(model)
+    if "sentence" in parts and sentence != layout.sentence:
+        notes.append(
+            f"the {sentence} head is written as {name}'s {layout.sentence} head, which has the same shape; keep in "
+            f"mind that it tells {sentence}"
+        )
+    if "sbo" in has:
+        notes.append(f"the sbo head is in {SBO}, which transformers does not read")
+    notes += _fit_embeddings(state, layout, config, tokenizer)
+    dropout, names = 0.1, tuple[str, ...]()
+    if isinstance(model, TaskModel):
+        dropout = model.head.dropout.p
+        if head in ("sequence", "tokens"):
+            names = tuple(labels) or tuple(f"LABEL_{index}" for index in range(model.classes))
+    settings = settings_of(layout, config, head, len(slots(layout, config)), tokenizer, names, dropout)
+    with new_folder(Path(folder)) as partial:
+        write_tensors(partial / WEIGHTS, to_theirs(pairs(layout, parts, config, sentence), state))
+        if "sbo" in has:
+            write_tensors(partial / SBO, _without_prefix(state, "objectives.sbo."))
+        (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        if tokenizer is not None:
+            tokenizer.save(partial, token_types=config.segment_types >= 2)
+    return tuple(notes)
+
+
+_PART_OF = {"mlm": "mlm", "sop": "sentence", "nsp": "sentence", "rtd": "discriminator", "sbo": "sbo"}
+"""Objectives and the parts of the tables that hold their heads."""
+
+
+def _parts_of(model: Pretrainer | TaskModel, untrained: Sequence[str]) -> list[str]:
+    parts = ["pooler"] if model.encoder.pooler is not None else []
+    if isinstance(model, TaskModel):
+        return [*parts, "span" if model.kind == "span" else "classifier"]
+    return parts + [_PART_OF[name] for name in model.objectives if name not in untrained]
+
+
+def _head_to_write(
+    layout: Layout, model: Pretrainer | TaskModel, has: Sequence[str], asked: HeadName | None
+) -> HeadName:
+    possible: list[HeadName] = ["backbone"]
+    if isinstance(model, TaskModel):
+        possible.append(cast(HeadName, model.kind))
+    elif model.config.generator is not None:
+        possible = ["mlm", "backbone", "discriminator"]  # the generator is written when asked for, and only then
+    else:
+        possible += ["mlm", "pretraining"]
+    needs: dict[HeadName, set[str]] = {"mlm": {"mlm"}, "discriminator": {"discriminator"},
+                                       "pretraining": {"mlm", "sentence"}}  # fmt: skip
+    possible = [name for name in possible if name in layout.heads and needs.get(name, set()) <= set(has)]
+    if asked is not None and asked not in possible:
+        raise ModelError(f"the model has no {asked} head to write; {nearest(asked, possible)}")
+    return asked or possible[-1]
+
+
+def _left_out(has: Sequence[str], parts: Sequence[str], architecture: str) -> list[str]:
+    words = {"pooler": "pooler", "mlm": "mlm head", "sentence": "sentence head", "discriminator": "rtd head",
+             "classifier": "classifier", "span": "span classifier"}  # fmt: skip
+    written = {*parts, "sbo", *(["classifier"] if "output" in parts else [])}
+    return [f"the {words[part]} is left out: {architecture} has none" for part in has if part not in written]
+
+
+def _sentence_of(model: Pretrainer | TaskModel) -> str:
+    """Our sentence objective; empty without one."""
+    names = model.objectives if isinstance(model, Pretrainer) else ()
+    return next((name for name in names if name in ("sop", "nsp")), "")
+
+
+def _own_and_borrowed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The generator under the names of an encoder: the embeddings it borrows, then what is its own, and its head."""
+    borrowed = {name: tensor for name, tensor in state.items() if name.startswith("encoder.embedding.")}
+    own = _without_prefix(state, "objectives.mlm.generator.")
+    head = {name: tensor for name, tensor in state.items() if name.startswith("objectives.mlm.head.")}
+    return {**borrowed, **{f"encoder.{name}": tensor for name, tensor in own.items()}, **head}
+
+
+def _without_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def _pooler_as_dense(state: dict[str, Tensor], has: list[str], parts: Sequence[str], dense: str | None) -> None:
+    """A dense map of the [CLS] state with tanh after it is a pooler, under either name."""
+    if dense == "tanh" and "pooler" in parts:
+        state.update({f"encoder.pooler.{leaf}": state[f"head.dense.{leaf}"] for leaf in ("weight", "bias")})
+        has.append("pooler")
+    elif "dense" in parts and "pooler" in has:
+        state.update({f"head.dense.{leaf}": state[f"encoder.pooler.{leaf}"] for leaf in ("weight", "bias")})
+        has.remove("pooler")
+
+
+def _fit_embeddings(
+    state: dict[str, Tensor], layout: Layout, config: EncoderConfig, tokenizer: Tokenizer | None
+) -> list[str]:
+    """Add what their embeddings always have, and begin the positions where they do; notes on what is moved."""
+    word_VE, position_PE = state["encoder.embedding.word.weight"], state["encoder.embedding.position.weight"]
+    if config.segment_types == 0:
+        state["encoder.embedding.token_type.weight"] = word_VE.new_zeros(1, config.embedding_size)
+    if layout.always_projects and not config.projects:
+        state["encoder.embedding.project.weight"] = torch.eye(config.hidden_size, device=word_VE.device)
+        state["encoder.embedding.project.bias"] = word_VE.new_zeros(config.hidden_size)
+    by = padding_id(config, tokenizer) + 1 - config.position_offset if layout.offset_positions else 0
+    if by == 0:
+        return []
+    # No token reads the rows before padding's, so that they may go, and zeros may stand there.
+    zeros = position_PE.new_zeros(max(by, 0), config.embedding_size)
+    state["encoder.embedding.position.weight"] = torch.cat((zeros, position_PE[max(-by, 0) :]))
+    name = layout.heads["backbone"].architecture
+    return [f"the position table is moved by {by:+d} rows: {name} counts from the tokenizer's pad id on"]

@@ -1,0 +1,80 @@
+"""Frozen dataclasses as plain dictionaries and JSON, and strictly back: what a config file may hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from litebert.errors import ConfigError, nearest
+
+T = TypeVar("T")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as plain nested dictionaries, lists, numbers and strings."""
+    return {item.name: _plain(getattr(config, item.name)) for item in fields(config)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_dict(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def from_dict(cls: type[T], data: Mapping[str, Any], path: str = "", base: T | None = None) -> T:
+    """Build `cls` strictly: an unknown key, a missing one without default, or a wrong type is a ConfigError.
+
+    With `base`, keys that are absent keep the base's values.
+    """
+    if not isinstance(data, Mapping):
+        raise ConfigError(f"{path.rstrip('.') or cls.__name__} must be a table of fields, not {data!r}")
+    hints = get_type_hints(cls)
+    known = {item.name for item in fields(cls)}  # type: ignore[arg-type]
+    for key in data:
+        if key not in known:
+            raise ConfigError(f"unknown field '{path}{key}'; {nearest(str(key), known)}")
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        inner = getattr(base, key) if base is not None else None
+        values[key] = _coerce(hints[key], value, f"{path}{key}", inner)
+    if base is not None:
+        return replace(base, **values)  # type: ignore[type-var]
+    try:
+        return cls(**values)
+    except TypeError as error:
+        raise ConfigError(f"{path.rstrip('.') or cls.__name__} is incomplete: {error}") from None
+
+
+def _coerce(hint: Any, value: Any, path: str, base: Any) -> Any:
+    if is_dataclass(hint) and isinstance(hint, type):
+        return from_dict(hint, value, path + ".", base)
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise ConfigError(f"{path} must be a list, not {value!r}")
+        if len(args) == 2 and args[1] is Ellipsis:
+            return tuple(_coerce(args[0], item, f"{path}[{i}]", None) for i, item in enumerate(value))
+        if len(value) != len(args):
+            raise ConfigError(f"{path} must have {len(args)} items, not {len(value)}")
+        return tuple(
+            _coerce(arg, item, f"{path}[{i}]", None) for i, (arg, item) in enumerate(zip(args, value, strict=True))
+        )
+    if origin is Literal:
+        if value not in args:
+            raise ConfigError(f"{path} is {value!r}; {nearest(str(value), map(str, args))}")
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise ConfigError(f"{path} is {value!r}; it must be {_KINDS.get(hint, hint.__name__)}")
+    return value
+
+
+_KINDS = {int: "a whole number", float: "a number", str: "a text in quotes", bool: "true or false"}
+
+
+def to_json(config: Any) -> str:
+    """The text of `recipe.json`."""
+    return json.dumps(to_dict(config), indent=2) + "\n"

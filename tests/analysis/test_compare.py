@@ -1,0 +1,182 @@
+"""Runs side by side, from folders written by hand: what a row holds, when a remark is due, what is no run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import litebert
+from litebert.analysis.compare import Row, compare, differences, table
+from litebert.config import Config, EncoderConfig, SequenceConfig, replace
+from litebert.errors import RunError
+from litebert.plain import to_json
+
+SHAPE = EncoderConfig(
+    vocab_size=100, embedding_size=8, hidden_size=16, layers=2, heads=2, intermediate_size=32, max_positions=64
+)
+PLAIN = Config(name="plain", encoder=SHAPE, sequences=SequenceConfig(length=32), objectives=("mlm", "sop"))
+ENCODER = (100 + 2 + 64) * 8 + 16 + (8 * 16 + 16) + 4 * (16 * 16 + 16) + 32 + 2 * 16 * 32 + 48 + 32 + 16 * 16 + 16
+HEADS = {"mlm": 16 * 8 + 8 + 16 + 100, "sop": 34}
+HELDOUT = {"mlm_loss": 4.0, "mlm_accuracy": 0.3, "mlm_majority": 0.05, "mlm_perplexity": 54.6, "sop_accuracy": 0.6,
+           "sop_majority": 0.51, "sop_standard_error": 0.01}  # fmt: skip
+
+
+def folder(
+    path: Path,
+    config: Config = PLAIN,
+    *,
+    scores: dict[str, Any] = HELDOUT,
+    steps: int = 100,
+    tokens: int = 3000,
+    seconds: float | None = 60.0,
+    data: str = "abc",
+) -> Path:
+    """A run of `steps` steps that was evaluated half-way, worse, and at its end."""
+    path.mkdir(parents=True)
+    (path / "recipe.json").write_text(to_json(config))
+    (path / "run.json").write_text(json.dumps({"format": 1, "steps": steps, "data_fingerprint": data}))
+    rows = [
+        {"step": steps // 2, "kind": "train", "tokens": tokens // 2},
+        {"step": steps // 2, "kind": "heldout", **dict.fromkeys(scores, 0.125)},
+        {"step": steps, "kind": "train", "tokens": tokens},
+        {"step": steps, "kind": "heldout", **scores},
+        {"step": steps, "kind": "event", "message": "the end"},
+    ]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for step, share in ((steps // 2, 0.5), (steps, 1.0)):
+        if seconds is not None:
+            state = path / "checkpoints" / f"step-{step:08d}" / "state.json"
+            state.parent.mkdir(parents=True)
+            state.write_text(json.dumps({"step": step, "seconds": seconds * share, "tokens": tokens * share}))
+    return path
+
+
+def test_a_row_is_what_the_folder_says(tmp_path: Path) -> None:
+    path = folder(tmp_path / "run")
+    assert litebert.compare([path]) == [
+        Row(
+            run=str(path),
+            recipe="plain",
+            encoder_parameters=ENCODER,
+            parameters=ENCODER + sum(HEADS.values()),
+            step=100,
+            steps=100,
+            tokens=3000,
+            seconds=60.0,
+            tokens_per_second=50.0,
+            scores=HELDOUT,
+            data_fingerprint="abc",
+            length=32,
+        )
+    ]
+    assert compare([]) == []
+
+
+def test_a_table_shows_each_runs_own_scores_beside_guessing(tmp_path: Path) -> None:
+    small = replace(SHAPE, pooler=False)
+    scores = {"mlm_loss": 4.0, "mlm_accuracy": 0.2, "mlm_majority": 0.05, "rtd_loss": 0.1, "rtd_accuracy": 0.9,
+              "rtd_base_rate": 0.87, "rtd_auc": 0.75}  # fmt: skip
+    rtd = replace(PLAIN, name="detector", encoder=small, objectives=("mlm", "rtd"))
+    spans = {"mlm_loss": 4.0, "mlm_accuracy": 0.4, "mlm_majority": 0.05, "sbo_accuracy": 0.15, "sbo_majority": 0.06}
+    paths = [
+        folder(tmp_path / "a"),
+        folder(tmp_path / "b", rtd, scores=scores, seconds=None),
+        folder(tmp_path / "c", replace(PLAIN, objectives=("mlm", "sbo")), scores=spans, tokens=3_456_000),
+    ]
+    shown = table(compare(paths))
+    named = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
+    assert [row["recipe"] for row in named] == ["plain", "detector", "plain"]
+    assert [row["tokens/s"] for row in named] == ["50", "-", "57,600"]
+    assert [row["tokens, M"] for row in named] == ["0.00", "0.00", "3.46"]
+    assert [row["MLM accuracy (majority)"] for row in named] == ["30.0% (5.0%)", "20.0% (5.0%)", "40.0% (5.0%)"]
+    assert [row["sentence accuracy (majority)"] for row in named] == ["60.0% (51.0%)", "-", "-"]
+    assert [row["RTD AUC"] for row in named] == ["-", "0.750", "-"]
+    assert [row["RTD accuracy (base rate)"] for row in named] == ["-", "90.0% (87.0%)", "-"]
+    assert [row["SBO accuracy (majority)"] for row in named] == ["-", "-", "15.0% (6.0%)"]
+    assert "generator" in shown.note
+    alone = table(compare(paths[:1]))
+    assert not [column for column in alone.columns if "RTD" in column or "SBO" in column]
+    assert "generator" not in alone.note
+
+
+def test_runs_are_called_by_their_folder_where_that_is_clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [folder(tmp_path / "x" / "one"), folder(tmp_path / "x" / "two"), folder(tmp_path / "y" / "two")]
+    assert [row[0] for row in table(compare(paths[:2])).rows] == ["one", "two"]
+    assert [row[0] for row in table(compare(paths)).rows] == [str(path) for path in paths]
+    monkeypatch.chdir(paths[0])
+    assert table(compare(["."])).rows[0][0] == "one"
+
+
+def test_a_sentence_task_may_be_either(tmp_path: Path) -> None:
+    scores = {"mlm_loss": 4.0, "mlm_accuracy": 0.2, "mlm_majority": 0.05, "nsp_accuracy": 0.7, "nsp_majority": 0.5}
+    nsp = folder(tmp_path / "nsp", replace(PLAIN, objectives=("mlm", "nsp")), scores=scores)
+    shown = table(compare([folder(tmp_path / "sop"), nsp]))
+    assert [row[-1] for row in shown.rows] == ["60.0% (51.0%)", "70.0% (50.0%)"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, []),
+        ({"tokens": 4400, "seconds": 80.0}, []),
+        ({"data": "xyz"}, ["different data"]),
+        ({"tokens": 4600}, ["different budgets: A took 3,000 tokens, B 4,600"]),
+        ({"tokens": 1900}, ["different budgets: B took 1,900 tokens, A 3,000"]),
+        ({"seconds": 100.5}, ["different budgets: A took 60 seconds, B 100.5"]),
+        ({"seconds": None}, []),
+        ({"data": "xyz", "tokens": 9000, "seconds": 1.0}, ["different data", "tokens", "seconds"]),
+        ({"config": replace(PLAIN, sequences=SequenceConfig(length=64))}, ["sequences of 32 and 64 tokens"]),
+    ],
+)
+def test_what_was_unlike_is_said(change: dict[str, Any], words: list[str], tmp_path: Path) -> None:
+    rows = compare([folder(tmp_path / "A"), folder(tmp_path / "B", **change)])
+    said = [text.replace(f"{tmp_path}/", "") for text in differences(rows)]
+    assert len(said) == len(words)
+    for text, part in zip(said, words, strict=True):
+        assert part in text
+
+
+def test_a_run_on_its_way_is_shown_where_it_was_scored(tmp_path: Path) -> None:
+    path = folder(tmp_path / "run")
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    (path / "metrics.jsonl").write_text("\n".join(lines[:3]) + '\n{"step": 100, "ki')
+    (row,) = compare([path])
+    assert (row.step, row.steps, row.tokens) == (50, 100, 1500)
+    assert set(row.scores.values()) == {0.125}
+    assert differences([row]) == [f"{path} stands at step 50 of 100"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda path: (path / "run.json").unlink(), "run.json is missing; .* is not a whole run folder"),
+        (lambda path: (path / "recipe.json").unlink(), "recipe.json is missing"),
+        (lambda path: (path / "metrics.jsonl").unlink(), "metrics.jsonl does not exist"),
+        (lambda path: (path / "run.json").write_text("{}"), "run.json was changed"),
+        (lambda path: (path / "run.json").write_text("["), "run.json cannot be read"),
+        (lambda path: (path / "recipe.json").write_text('{"nam": 1}'), "recipe.json was changed .*did you mean 'name'"),
+        (lambda path: (path / "metrics.jsonl").write_text(""), "no held-out scores yet"),
+    ],
+)
+def test_what_is_no_run_is_refused(spoil: Any, words: str, tmp_path: Path) -> None:
+    good, path = folder(tmp_path / "good"), folder(tmp_path / "bad")
+    spoil(path)
+    with pytest.raises(RunError, match=words) as caught:
+        compare([good, path])
+    assert str(path) in str(caught.value)
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="gone"):
+        compare([tmp_path / "gone"])
+
+
+def test_no_torch_is_needed(tmp_path: Path) -> None:
+    path = folder(tmp_path / "run")
+    code = f"import sys, litebert; litebert.compare([{str(path)!r}]); sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)

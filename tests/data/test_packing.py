@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from toy_shards import SPECIAL, ToySplit, prose
+
+from litebert.config import SequenceConfig
+from litebert.data.draws import derive
+from litebert.data.packing import DocumentSentences, FullSentences
+from litebert.data.passages import Segments
+from litebert.errors import DataError
+
+Kind = type[DocumentSentences] | type[FullSentences]
+KINDS = [DocumentSentences, FullSentences]
+SEPARATOR = -1
+some_documents = st.lists(st.lists(st.integers(1, 40), max_size=10), min_size=1, max_size=6).filter(
+    lambda documents: any(documents)
+)
+tiny_documents = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3), min_size=1, max_size=60)
+lengths = st.integers(8, 40)
+
+
+def packed(kind: Kind, split: ToySplit, length: int, short: float = 0.0) -> DocumentSentences | FullSentences:
+    return kind(split, SequenceConfig(length=length, short_probability=short), None)  # type: ignore[arg-type]
+
+
+def epoch(format_: DocumentSentences | FullSentences, epoch: int, seed: int = 0) -> list[Segments]:
+    examples = np.arange(format_.examples)
+    return format_(examples, derive(seed, epoch, examples))
+
+
+def texts(kind: Kind, split: ToySplit) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    """Of each text that is packed: its tokens, with separators, and the start and end of its sentences."""
+    found: list[tuple[list[int], list[tuple[int, int]]]] = []
+    for document in range(split.documents):
+        tokens, starts = split.sentences_of(document)
+        if not len(tokens):
+            continue
+        if not found or kind is DocumentSentences:
+            found.append(([], []))
+        else:
+            found[0][0].append(SEPARATOR)
+        base = len(found[-1][0])
+        found[-1][0].extend(tokens.tolist())
+        found[-1][1].extend(
+            (base + a, base + b) for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+        )
+    return found
+
+
+def joined(item: Segments) -> list[int]:
+    tokens: list[int] = []
+    for part in item.parts:
+        tokens += [SEPARATOR, *part.tolist()] if tokens else part.tolist()
+    return tokens
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(some_documents, lengths, st.sampled_from([0.0, 0.5, 1.0]), st.integers(0, 2**32))
+def test_sequences_are_passages_of_whole_sentences(
+    kind: Kind, documents: list[list[int]], length: int, short: float, seed: int
+) -> None:
+    split = ToySplit(documents)
+    budget = length - 2
+    format_ = packed(kind, split, length, short)
+    wanted = [text for text in texts(kind, split) for _ in range(-(-len(text[0]) // budget))]
+    assert format_.examples == len(wanted)
+    for item, (tokens, sentences) in zip(epoch(format_, 0, seed), wanted, strict=True):
+        assert item.label == -100
+        assert not item.paired
+        assert all(len(part) for part in item.parts)
+        found = joined(item)
+        start = tokens.index(found[0])
+        end = start + len(found)
+        assert found == tokens[start:end]
+        assert 1 <= len(found) <= budget
+        cut = [(a, b) for a, b in sentences if a < start < b or a < end < b]
+        if short == 0:
+            assert 2 * len(found) >= min(budget, len(tokens))
+            assert all(b - a > budget // 2 for a, b in cut), "a sentence that is cut is a long one"
+            if len(tokens) <= budget:
+                assert found == tokens
+
+
+def strip(passage: list[int]) -> list[int]:
+    return passage[passage[0] == SEPARATOR : len(passage) - (passage[-1] == SEPARATOR)]
+
+
+def passages(tokens: list[int], sentences: list[tuple[int, int]], tile: int, budget: int) -> list[list[int]]:
+    """The two passages that a tile may give, forwards and backwards, word for word after the law of the module."""
+    size = len(tokens)
+
+    def edge(number: int) -> int:
+        place = number * size // -(-size // budget)
+        start = max([a for a, _ in sentences if a <= place] if place < size else [size])
+        return start if place - start <= budget // 2 else place + (tokens[place] == SEPARATOR)
+
+    def forwards(start: int) -> int:
+        end = max([b for _, b in sentences if start < b <= start + budget], default=start)
+        return end if end - start >= budget / 2 else min(start + budget, size)
+
+    def backwards(end: int) -> int:
+        start = min([a for a, _ in sentences if end - budget <= a < end], default=end)
+        return start if end - start >= budget / 2 else max(end - budget, 0)
+
+    start, end = edge(tile), edge(tile + 1)
+    end -= end > 0 and tokens[end - 1] == SEPARATOR
+    ahead, back = (start, forwards(start)), (backwards(end), end)
+    if ahead[1] == size:
+        ahead = min(start, backwards(size)), size
+    if back[0] == 0:
+        back = 0, max(end, forwards(0))
+    return [tokens[slice(*ahead)], tokens[slice(*back)]]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(some_documents | tiny_documents, lengths, st.integers(0, 2**32))
+def test_sequences_grow_by_the_law(kind: Kind, documents: list[list[int]], length: int, seed: int) -> None:
+    split = ToySplit(documents)
+    found = iter(epoch(packed(kind, split, length), 0, seed))
+    for tokens, sentences in texts(kind, split):
+        for tile in range(-(-len(tokens) // (length - 2))):
+            wanted = passages(tokens, sentences, tile, length - 2)
+            # A passage that is cut may end with a separator, or begin with one, which are not shown.
+            assert joined(next(found)) in [strip(passage) for passage in wanted]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=60, deadline=None)
+@given(some_documents, lengths)
+def test_every_token_has_its_turn(kind: Kind, documents: list[list[int]], length: int) -> None:
+    """A token's chance is one half or more in each of 40 epochs, however long the sentences around it."""
+    split = ToySplit(documents)
+    format_ = packed(kind, split, length)
+    seen = np.zeros(split.tokens + len(SPECIAL), int)
+    for number in range(40):
+        for item in epoch(format_, number):
+            for part in item.parts:
+                seen[part] += 1
+    assert seen[len(SPECIAL) :].min() > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_token_has_about_its_share(kind: Kind) -> None:
+    split = ToySplit([*prose(30, seed=1), [1], [400], [5, 50, 5]])
+    format_ = packed(kind, split, 66)
+    seen = np.zeros(split.tokens + len(SPECIAL), int)
+    for number in range(200):
+        once = np.concatenate([part for item in epoch(format_, number) for part in item.parts])
+        seen[np.unique(once)] += 1
+    chances = seen[len(SPECIAL) :] / 200
+    assert chances.min() > 0.5 - 5 * 0.5 / 200**0.5
+    assert (chances == 1).mean() > 0.4
+
+
+@pytest.mark.parametrize(
+    ("kind", "length", "longest", "fill", "missed"),
+    [
+        (FullSentences, 512, 60, 0.96, 0.04),
+        (FullSentences, 128, 60, 0.87, 0.13),
+        (FullSentences, 64, 60, 0.83, 0.175),
+        (FullSentences, 512, 6, 0.96, 0.04),
+        (DocumentSentences, 512, 60, 0.87, 0.01),
+        (DocumentSentences, 128, 60, 0.87, 0.09),
+        (DocumentSentences, 512, 6, 0.15, 0.0),
+    ],
+)
+def test_an_epoch_of_prose(kind: Kind, length: int, longest: int, fill: float, missed: float) -> None:
+    """How full sequences are, and which share of the tokens an epoch misses, in documents of up to `longest` sentences
+    of 24 tokens: what whole sentences leave of the budgets, hardly more."""
+    split = ToySplit(prose(400, seed=3, longest=longest))
+    items = epoch(packed(kind, split, length), 0)
+    seen = np.concatenate([part for item in items for part in item.parts])
+    assert np.mean([len(joined(item)) for item in items]) / (length - 2) > fill
+    assert 1 - len(np.unique(seen)) / split.tokens <= missed
+    if kind is FullSentences:
+        assert len(np.unique(seen)) / len(seen) > 0.985, "hardly a token twice"
+
+
+def test_documents_are_mixed_in_full_sequences_alone() -> None:
+    split = ToySplit([[3, 3]] * 500)
+    for item in epoch(packed(DocumentSentences, split, 34), 0):
+        assert len(item.parts) == 1
+    parts = [len(item.parts) for item in epoch(packed(FullSentences, split, 34), 0)]
+    assert set(parts) <= {5, 6}
+
+
+def test_a_full_sequence_reads_its_neighbourhood_only() -> None:
+    split = ToySplit([[5, 5]] * 20_000)
+    format_ = packed(FullSentences, split, 64)
+    read: list[int] = []
+    whole = split.sentences_of
+    split.sentences_of = lambda document: (read.append(document), whole(document))[1]  # type: ignore[method-assign]
+    for example in (0, format_.examples // 2, format_.examples - 1):
+        read.clear()
+        format_(np.array([example]), derive(0, np.array([example])))
+        assert len(read) < 25
+        assert abs(np.mean(read) - 20_000 * example / format_.examples) < 25
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sentence_longer_than_the_budget_is_cut_to_it(kind: Kind) -> None:
+    split = ToySplit([[400]])
+    items = [item for number in range(5) for item in epoch(packed(kind, split, 34), number)]
+    assert {len(item.parts[0]) for item in items} == {32}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_short_targets_are_uniform(kind: Kind) -> None:
+    split = ToySplit([[1] * 40_000])  # one-token sentences show the target as it was drawn
+    sizes = np.array([len(item.parts[0]) for item in epoch(packed(kind, split, 22, short=0.1), 0)])
+    assert stats.binomtest(int((sizes < 20).sum()), len(sizes), 0.1 * 18 / 19).pvalue > 0.001
+    sizes = np.array([len(item.parts[0]) for item in epoch(packed(kind, split, 22, short=1.0), 0)])
+    assert stats.chisquare(np.bincount(sizes)[2:]).pvalue > 0.001
+    assert sizes.max() == 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("documents", [[], [[], [0]]])
+def test_a_split_without_text_is_refused(kind: Kind, documents: list[list[int]]) -> None:
+    with pytest.raises(DataError, match="no token"):
+        packed(kind, ToySplit(documents), 16)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_there_is_no_second_segment_to_label(kind: Any) -> None:
+    with pytest.raises(AssertionError):
+        kind(ToySplit([[4, 4], [4]]), SequenceConfig(length=16), "sop")

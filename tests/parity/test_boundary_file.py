@@ -1,0 +1,133 @@
+"""The span boundary head, which no class of `transformers` has: in a file of its own beside theirs, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from litebert.config import Config, EncoderConfig, SequenceConfig, SpanBoundaryConfig
+from litebert.errors import ModelError
+from litebert.interop import convert, load, save_hf, save_litebert
+from litebert.model.pretrainer import Pretrainer
+from parity.families import (
+    VOCABULARY,
+    assert_equal_outputs,
+    inputs,
+    our_outputs,
+    randomise,
+    reopen,
+    their_outputs,
+    theirs,
+)
+
+SBO = "sbo.safetensors"
+
+
+def bounded(objectives: Any = ("mlm", "sbo"), **changes: Any) -> Pretrainer:
+    shape: dict[str, Any] = {
+        "vocab_size": VOCABULARY, "embedding_size": 32, "hidden_size": 32, "layers": 2, "heads": 4,
+        "intermediate_size": 48, "max_positions": 20, "sharing": "none", "activation": "gelu", "pooler": False,
+    }  # fmt: skip
+    config = Config(
+        name="x",
+        encoder=EncoderConfig(**{**shape, **changes}),
+        sequences=SequenceConfig(length=16),
+        objectives=objectives,
+        sbo=SpanBoundaryConfig(positions=7, position_size=20),
+    )
+    model = Pretrainer(config).eval()
+    randomise(model)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("objectives", "changes", "name"),
+    [
+        (("mlm", "sbo"), {}, "BertForMaskedLM"),
+        (("mlm", "nsp", "sbo"), {"pooler": True}, "BertForPreTraining"),
+        (("mlm", "sbo"), {"embedding_size": 16, "sharing": "all", "activation": "gelu_tanh"}, "AlbertForMaskedLM"),
+        (("mlm", "sbo"), {"position_offset": 2, "segment_types": 1}, "RobertaForMaskedLM"),
+    ],
+)
+def test_there_and_back_bit_by_bit(objectives: Any, changes: dict[str, Any], name: str, tmp_path: Path) -> None:
+    model = bounded(objectives, **changes)
+    notes = save_hf(model, None, tmp_path / "hf")
+    assert notes == (f"the sbo head is in {SBO}, which transformers does not read",)
+    opened = reopen(tmp_path / "hf")
+    assert type(opened).__name__ == name
+    encoder = model.encoder.config
+    batch = inputs(pad_id=max(0, encoder.position_offset - 1), types=encoder.segment_types)
+    assert_equal_outputs(our_outputs(model, batch), their_outputs(opened, batch))
+
+    names = {"bias", "position.weight"} | {
+        f"{module}.{leaf}" for module in ("first", "first_norm", "second", "second_norm") for leaf in ("weight", "bias")
+    }
+    assert load_file(tmp_path / "hf" / SBO).keys() == {f"head.{name}" for name in names}
+    loaded = load(tmp_path / "hf")
+    assert (loaded.config.objectives, loaded.untrained, loaded.notes) == (objectives, (), ())
+    assert loaded.config.sbo == model.config.sbo
+    before, after = model.state_dict(), loaded.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    # And with the vocabulary's head alone lost, as files on the hub are.
+    save_hf(model, None, tmp_path / "bare", head="backbone")
+    assert load(tmp_path / "bare").config.objectives == ("sbo",)
+
+
+def test_an_untrained_head_is_not_written(tmp_path: Path) -> None:
+    save_hf(bounded(), None, tmp_path / "hf", untrained=("sbo",))
+    assert not (tmp_path / "hf" / SBO).exists()
+
+
+def test_a_backbone_without_heads_is_read(tmp_path: Path) -> None:
+    """As SpanBERT lies on the hub: BERT's names, a pooler that nothing trained, no vocabulary head, a .bin file."""
+    model = theirs("Bert", "backbone")
+    model.config.save_pretrained(tmp_path)
+    torch.save({f"bert.{name}": tensor for name, tensor in model.state_dict().items()}, tmp_path / "pytorch_model.bin")
+    loaded = load(tmp_path)
+    assert loaded.untrained == ("mlm",)
+    assert_equal_outputs(their_outputs(model, inputs()), our_outputs(loaded.model, inputs()), ignore=("mlm",))
+    convert(tmp_path, tmp_path / "back", to="hf")
+    assert isinstance(reopen(tmp_path / "back"), transformers.BertModel)
+
+
+BREAKS: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
+    "no table": (lambda t: t.pop("head.position.weight"), "has no table 'head.position.weight'"),
+    "flat table": (lambda t: t.update({"head.position.weight": torch.zeros(9)}), "has no table 'head.position.weight'"),
+    "no bias": (lambda t: t.pop("head.bias"), "has no 'head.bias'"),
+    "extra": (lambda t: t.update(extra=torch.zeros(1)), "has an unknown 'extra'"),
+    "of another model": (lambda t: t.update({"head.bias": torch.zeros(9)}), r"holds head.bias of shape \(9,\)"),
+}
+
+
+@pytest.mark.parametrize("how", BREAKS)
+def test_a_broken_file_is_named(how: str, tmp_path: Path) -> None:
+    save_hf(bounded(), None, tmp_path / "hf")
+    break_it, message = BREAKS[how]
+    tensors = load_file(tmp_path / "hf" / SBO)
+    break_it(tensors)
+    save_file(tensors, tmp_path / "hf" / SBO)
+    with pytest.raises(ModelError, match=f"^{tmp_path}/hf/{SBO} {message}"):
+        load(tmp_path / "hf")
+
+
+def test_beside_a_discriminator_it_is_refused(tmp_path: Path) -> None:
+    theirs("Electra", "discriminator").save_pretrained(tmp_path / "hf")
+    save_hf(bounded(embedding_size=16), None, tmp_path / "other")
+    (tmp_path / "other" / SBO).rename(tmp_path / "hf" / SBO)
+    with pytest.raises(ModelError, match=f"^{tmp_path}/hf: objective sbo predicts masked spans and rtd"):
+        load(tmp_path / "hf")
+
+
+def test_a_folder_of_ours_keeps_it_with_the_rest(tmp_path: Path) -> None:
+    model = bounded()
+    save_litebert(model, None, tmp_path / "own")
+    assert not (tmp_path / "own" / SBO).exists()
+    assert load(tmp_path / "own").config == model.config
