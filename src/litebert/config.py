@@ -146,7 +146,8 @@ class SequenceConfig:
     length: int = 512
     """Longest sequence in tokens, [CLS] and [SEP] included."""
     short_probability: float = 0.1
-    """Share of sequences whose target length is drawn uniformly instead of being the longest."""
+    """Share of sequences whose target length is drawn uniformly instead of being the longest; not read with
+    sentence-pair."""
 
     def __post_init__(self) -> None:
         _require(self.length >= 8, f"sequences.length is {self.length}; it must be at least 8")

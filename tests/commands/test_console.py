@@ -20,8 +20,9 @@ def test_tables_keep_names_whole_and_fold_what_is_long(
 
 
 def test_a_markdown_table_has_as_many_cells_in_every_line(capsys: pytest.CaptureFixture[str]) -> None:
-    print_markdown(("run", "score"), [("a|b", "1"), ("c", "2")])
-    assert capsys.readouterr().out == "| run | score |\n| --- | --- |\n| a\\|b | 1 |\n| c | 2 |\n"
+    note = "word " * 40
+    print_markdown(("run", "score"), [("a|b", "1"), ("c", "2")], note)
+    assert capsys.readouterr().out == f"| run | score |\n| --- | --- |\n| a\\|b | 1 |\n| c | 2 |\n\n{note}\n"
 
 
 MLM = {"mlm_loss": 4.0, "mlm_perplexity": 54.6, "mlm_accuracy": 0.3, "mlm_majority": 0.05}

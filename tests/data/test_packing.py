@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from toy_shards import SPECIAL, ToySplit, prose
@@ -21,7 +21,7 @@ SEPARATOR = -1
 some_documents = st.lists(st.lists(st.integers(1, 40), max_size=10), min_size=1, max_size=6).filter(
     lambda documents: any(documents)
 )
-tiny_documents = st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=3), min_size=1, max_size=60)
+tiny_documents = st.lists(st.lists(st.integers(1, 16), min_size=1, max_size=2), min_size=15, max_size=40)
 lengths = st.integers(8, 40)
 
 
@@ -120,6 +120,10 @@ def passages(tokens: list[int], sentences: list[tuple[int, int]], tile: int, bud
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(some_documents | tiny_documents, lengths, st.integers(0, 2**32))
+@example([[5], [6, 3]], 8, 0)  # a place on a separator, over half a budget from the start of its sentence
+@example([[5], [6, 3]], 8, 1)
+@example([[5], [6, 3]], 8, 2)
+@example([[5], [6, 3]], 8, 3)
 def test_sequences_grow_by_the_law(kind: Kind, documents: list[list[int]], length: int, seed: int) -> None:
     split = ToySplit(documents)
     found = iter(epoch(packed(kind, split, length), 0, seed))
@@ -196,11 +200,11 @@ def test_a_full_sequence_reads_its_neighbourhood_only() -> None:
     read: list[int] = []
     whole = split.sentences_of
     split.sentences_of = lambda document: (read.append(document), whole(document))[1]  # type: ignore[method-assign]
-    for example in (0, format_.examples // 2, format_.examples - 1):
+    for number in (0, format_.examples // 2, format_.examples - 1):
         read.clear()
-        format_(np.array([example]), derive(0, np.array([example])))
+        format_(np.array([number]), derive(0, np.array([number])))
         assert len(read) < 25
-        assert abs(np.mean(read) - 20_000 * example / format_.examples) < 25
+        assert abs(np.mean(read) - 20_000 * number / format_.examples) < 25
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,9 +7,10 @@ whole sentences as long as they fit; where it meets an end of the text with room
 A sentence that does not fit is left to others, unless more than half of the target would stay empty; then it is cut,
 and so is one that is longer than the budget (SpanBERT drops those).
 
-A tile may be larger than the budget, by at most a half. An epoch then misses what lies at its other end. The two
-directions together see the whole tile, so the coin mends that over the epochs: every token has a chance of one half
-or more in each.
+A tile may be larger than the budget, by at most a half. An epoch then misses what lies at its other end: in prose of
+24 tokens a sentence 4 % of a stream at length 512, 17 % at 64, which is what whole sentences leave empty in the
+sequences. The two directions together see the whole tile, so the coin mends that over the epochs: each shows every
+token with a chance of one half or more, short targets aside.
 """
 
 from __future__ import annotations
