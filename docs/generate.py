@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 from litebert import cost
 from litebert.cli import VERBS
 from litebert.config import Config
+from litebert.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
 
 PAGE = Path(__file__).with_name("reference.md")
@@ -69,6 +70,11 @@ def _space() -> Iterator[str]:
     yield "A recipe file and the command line name a field by its path, as in `--encoder.layers 6`."
     yield ""
     yield from _fields_of(Config, "")
+    yield "### Fine-tuning"
+    yield ""
+    yield inspect.getdoc(FinetuneConfig) or ""
+    yield ""
+    yield from _table("field | kind | default | meaning", list(_rows(FinetuneConfig, "")))
 
 
 def _fields_of(cls: type[Any], path: str) -> Iterator[str]:

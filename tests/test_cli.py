@@ -368,7 +368,7 @@ def test_runs_side_by_side(run: Callable[..., Output], tiny_data: Path, tiny_run
 
     status, printed, err = run("compare", tiny_run, other)
     assert status == 0
-    assert "RTD AUC" in printed
+    assert "RTD area" in printed
     assert "different budgets" in err
     status, printed, _ = run("compare", tiny_run, other, "--json")
     assert status == 0

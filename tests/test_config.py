@@ -90,8 +90,9 @@ REFUSALS: list[tuple[type, dict[str, Any], str]] = [
     (Config, {"objectives": ("mlm", "rtd", "sbo")},
      "objective sbo predicts masked spans and rtd shows the encoder a text without masks; keep one of them"),
     (Config, {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.3)},
-     "rtd.generator_width 0.3 makes a hidden size of 230 for 4 heads, which does not divide; take a share that "
-     "encoder.heads 12 is a whole multiple of, such as 0.5"),
+     "rtd.generator_width 0.3 makes a hidden size of 230, which is no whole number of heads of the encoder's size 64; "
+     "take 1/12, 2/12, ... or 1"),
+    (MaskingConfig, {"replace_mask": 0.0, "replace_random": 0.0}, "are both 0, which hides nothing; set one above 0"),
     (ReplacedTokenConfig, {"generator_width": 0.0}, "rtd.generator_width is 0.0; it must be above 0 and at most 1"),
     (ReplacedTokenConfig, {"generator_width": 1.1}, "rtd.generator_width is 1.1; it must be above 0 and at most 1"),
     (ReplacedTokenConfig, {"weight": 0.0}, "rtd.weight is 0.0; it must be positive"),

@@ -14,8 +14,16 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from litebert.config import Config, EncoderConfig, OptimizerConfig, SequenceConfig, TrainConfig, replace
-from litebert.cost import forward_flops, memory, parameters
+from litebert.config import (
+    Config,
+    EncoderConfig,
+    OptimizerConfig,
+    ReplacedTokenConfig,
+    SequenceConfig,
+    TrainConfig,
+    replace,
+)
+from litebert.cost import forward_flops, memory, model_parameters
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 from litebert.model.pretrainer import Pretrainer
@@ -30,13 +38,20 @@ POINTS: list[dict[str, Any]] = [
     {"embedding_size": 64, "always_project": True},
     {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False},
     {"layers": 1, "intermediate_size": 300},
+    {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
+    {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_embeddings="tables"), "embedding_size": 64},
+    {"objectives": ("mlm", "sbo"), "sharing": "none"},
 ]
 
 
 def point(**changes: Any) -> Config:
     shape: dict[str, Any] = {"vocab_size": 500, "embedding_size": 32, "hidden_size": 64, "layers": 4, "heads": 4,
                              "intermediate_size": 128, "max_positions": LENGTH}  # fmt: skip
+    parts = {name: changes.pop(name) for name in ("objectives", "rtd") if name in changes}
+    if "objectives" in parts:
+        changes["pooler"] = False
     return Config(
+        **parts,
         name="x",
         encoder=EncoderConfig(**{**shape, **changes}),
         sequences=SequenceConfig(length=LENGTH),
@@ -46,7 +61,8 @@ def point(**changes: Any) -> Config:
 
 def batch(config: Config) -> Batch:
     ids = torch.randint(5, config.encoder.vocab_size, (ROWS, LENGTH))
-    positions = torch.randperm(ROWS * LENGTH)[:MASKED].sort().values
+    inside = torch.arange(ROWS * LENGTH).view(ROWS, LENGTH)[:, 1:-1:2].flatten()  # spans of one, none at an edge
+    positions = inside[torch.randperm(len(inside))[:MASKED]].sort().values
     boundaries = torch.from_numpy(span_boundaries(np.ones((ROWS, LENGTH), bool), positions.numpy()))
     labels = torch.arange(ROWS) % 2
     return Batch(ids, torch.zeros_like(ids), None, positions, ids.flatten()[positions], labels, boundaries)
@@ -80,9 +96,7 @@ def test_weights_gradients_and_moments(changes: dict[str, Any], name: Any) -> No
     model = Pretrainer(config)
     planned = memory(config)
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    assert (
-        planned.weights == planned.gradients == weights == 4 * sum(parameters(config.encoder, ("mlm", "sop")).values())
-    )
+    assert planned.weights == planned.gradients == weights == 4 * sum(model_parameters(config).values())
     state = Optimizers(model.named_parameters(), config.train.optimizer).state()
     kept = sum(tensor.nbytes for tensor in state.values())
     assert planned.optimizer == pytest.approx(kept, rel=0.03)  # Muon's share leaves out the blocks' norms and biases
@@ -102,7 +116,7 @@ def test_activations_are_about_what_the_backward_pass_needs(changes: dict[str, A
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         losses = model(batch(config))
-    assert set(losses) == {"mlm", "sop"}
+    assert set(losses) == set(config.objectives)
     measured = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
     assert 0.9 < memory(config).activations / measured < 1.2
 

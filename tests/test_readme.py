@@ -2,7 +2,7 @@
 
 A block of commands is run when the line above its fence is `<!-- tested -->`, or
 `<!-- tested, with "30m" as "4 steps", "8192" as "400" -->` where the page's sizes are too large for a test. The blocks
-run in the page's order in one folder, which holds a small corpus `my-text/`.
+run in the page's order in one folder, which holds a small corpus `my-text/` and a small table `reviews.csv`.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ def test_marked_commands_run(tmp_path: Path, tiny_corpus: Path) -> None:
     assert blocks, "the README marks no commands as tested"
     (tmp_path / "my-text").mkdir()
     shutil.copy(tiny_corpus, tmp_path / "my-text")
+    sentences = tiny_corpus.read_text(encoding="utf-8").replace("\n", " ").split(". ")[:60]
+    rows = [f"{sentence},{i % 3}" for i, sentence in enumerate(sentences)]
+    (tmp_path / "reviews.csv").write_text("\n".join(["text,stars", *rows, ""]), encoding="utf-8")
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     offline = {**os.environ, "PATH": path, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     for block in blocks:

@@ -15,16 +15,21 @@ if TYPE_CHECKING:
     from litebert.data.shards import Shards
     from litebert.data.tokenizer import Tokenizer, train_tokenizer
     from litebert.errors import LitebertError
-    from litebert.interop import convert, load
+    from litebert.finetuning import FinetuneConfig
+    from litebert.interop import convert
     from litebert.model.encoder import Encoder
     from litebert.model.pretrainer import Pretrainer
     from litebert.recipe_files import recipe
+    from litebert.tasks.choose import task_of
+    from litebert.tasks.finetune import finetune
+    from litebert.tasks.predict import load
     from litebert.train.evaluate import evaluate
     from litebert.train.pretrain import pretrain
 
 __all__ = [
     "Config",
     "Encoder",
+    "FinetuneConfig",
     "LitebertError",
     "Pretrainer",
     "Shards",
@@ -32,17 +37,20 @@ __all__ = [
     "compare",
     "convert",
     "evaluate",
+    "finetune",
     "load",
     "prepare",
     "pretrain",
     "recipe",
     "replace",
+    "task_of",
     "train_tokenizer",
 ]
 
 _HOME = {
     "Config": "config",
     "Encoder": "model.encoder",
+    "FinetuneConfig": "finetuning",
     "LitebertError": "errors",
     "Pretrainer": "model.pretrainer",
     "Shards": "data.shards",
@@ -50,11 +58,13 @@ _HOME = {
     "compare": "analysis.compare",
     "convert": "interop",
     "evaluate": "train.evaluate",
-    "load": "interop",
+    "finetune": "tasks.finetune",
+    "load": "tasks.predict",
     "prepare": "data.prepare",
     "pretrain": "train.pretrain",
     "recipe": "recipe_files",
     "replace": "config",
+    "task_of": "tasks.choose",
     "train_tokenizer": "data.tokenizer",
 }
 

@@ -27,6 +27,11 @@ VERBS: dict[str, tuple[str, str]] = {
     ),
     "evaluate": ("litebert.commands.models:evaluate", "held-out scores of a model"),
     "compare": ("litebert.commands.models:compare", "runs side by side in one table"),
+    "finetune": (
+        "litebert.commands.tasks:finetune",
+        "a model on GLUE, SQuAD, RACE, tags or your own table",
+    ),
+    "predict": ("litebert.commands.tasks:predict", "answers of a fine-tuned model to a file"),
     "convert": ("litebert.commands.models:convert", "to Hugging Face folders and back"),
 }
 

@@ -191,6 +191,10 @@ class MaskingConfig:
             f"masking.replace_mask {self.replace_mask} and masking.replace_random {self.replace_random} "
             "must be shares that sum to at most 1",
         )
+        _require(
+            self.replace_mask + self.replace_random > 0,
+            "masking.replace_mask and masking.replace_random are both 0, which hides nothing; set one above 0",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -412,13 +416,14 @@ class Config:
 
 
 def _generator(encoder: EncoderConfig, width: float) -> EncoderConfig:
-    """The encoder at a share of its width, with heads of the same size (ELECTRA table 6 and its code)."""
+    """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its code), or one smaller."""
+    size = encoder.hidden_size // encoder.heads
     heads = max(1, round(width * encoder.heads))
     hidden = round(width * encoder.hidden_size)
     _require(
-        hidden >= 1 and hidden % heads == 0,
-        f"rtd.generator_width {width} makes a hidden size of {hidden} for {heads} heads, which does not divide; take "
-        f"a share that encoder.heads {encoder.heads} is a whole multiple of, such as 0.5",
+        hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
+        f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no whole number of heads of the "
+        f"encoder's size {size}; take 1/{encoder.heads}, 2/{encoder.heads}, ... or 1",
     )
     return replace(
         encoder,

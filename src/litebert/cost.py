@@ -161,7 +161,9 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     per_token = _kept_bytes(shape, width) + 12 * shape.embedding_size
     if config.generator is not None:
         matrices += _matrices(config.generator)
-        per_token += _kept_bytes(config.generator, width)
+        per_token += _kept_bytes(config.generator, width) + 12 * shape.embedding_size
+    if "rtd" in config.objectives:  # the dense map of its head, before and after the activation
+        per_token += 2 * width * shape.hidden_size
     vocabularies = sum(name in config.objectives for name in ("mlm", "sbo"))
     logits = vocabularies * config.masking.rate * (4 + 4 + width) * shape.vocab_size
     moments = 2 * weights if config.train.optimizer.name != "muon" else 2 * weights - matrices

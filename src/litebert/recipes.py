@@ -402,6 +402,8 @@ def electra_mini() -> Config:
         sequences=replace(bert.sequences, short_probability=0.05),
         masking=replace(bert.masking, copies=0, replace_mask=0.85, replace_random=0.0),
         objectives=("mlm", "rtd"),
+        # Muon takes steps of one size however noisy the gradient, and that of replaced tokens is (docs/decisions.md).
+        train=replace(bert.train, optimizer=OptimizerConfig(name="adamw", learning_rate=1e-3, beta2=0.98)),
     )
 
 

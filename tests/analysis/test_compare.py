@@ -71,6 +71,7 @@ def test_a_row_is_what_the_folder_says(tmp_path: Path) -> None:
             tokens_per_second=50.0,
             scores=HELDOUT,
             data_fingerprint="abc",
+            budget=PLAIN.train.budget,
             length=32,
         )
     ]
@@ -80,7 +81,7 @@ def test_a_row_is_what_the_folder_says(tmp_path: Path) -> None:
 def test_a_table_shows_each_runs_own_scores_beside_guessing(tmp_path: Path) -> None:
     small = replace(SHAPE, pooler=False)
     scores = {"mlm_loss": 4.0, "mlm_accuracy": 0.2, "mlm_majority": 0.05, "rtd_loss": 0.1, "rtd_accuracy": 0.9,
-              "rtd_base_rate": 0.87, "rtd_auc": 0.75}  # fmt: skip
+              "rtd_base_rate": 0.87, "rtd_auc": 0.75, "rtd_piece_auc": 0.55}  # fmt: skip
     rtd = replace(PLAIN, name="detector", encoder=small, objectives=("mlm", "rtd"))
     spans = {"mlm_loss": 4.0, "mlm_accuracy": 0.4, "mlm_majority": 0.05, "sbo_accuracy": 0.15, "sbo_majority": 0.06}
     paths = [
@@ -95,7 +96,7 @@ def test_a_table_shows_each_runs_own_scores_beside_guessing(tmp_path: Path) -> N
     assert [row["tokens, M"] for row in named] == ["0.00", "0.00", "3.46"]
     assert [row["MLM accuracy (majority)"] for row in named] == ["30.0% (5.0%)", "20.0% (5.0%)", "40.0% (5.0%)"]
     assert [row["sentence accuracy (majority)"] for row in named] == ["60.0% (51.0%)", "-", "-"]
-    assert [row["RTD AUC"] for row in named] == ["-", "0.750", "-"]
+    assert [row["RTD area (pieces alone)"] for row in named] == ["-", "0.750 (0.550)", "-"]
     assert [row["RTD accuracy (base rate)"] for row in named] == ["-", "90.0% (87.0%)", "-"]
     assert [row["SBO accuracy (majority)"] for row in named] == ["-", "-", "15.0% (6.0%)"]
     assert "generator" in shown.note
@@ -125,9 +126,13 @@ def test_a_sentence_task_may_be_either(tmp_path: Path) -> None:
         ({}, []),
         ({"tokens": 4400, "seconds": 80.0}, []),
         ({"data": "xyz"}, ["different data"]),
-        ({"tokens": 4600}, ["different budgets: A took 3,000 tokens, B 4,600"]),
-        ({"tokens": 1900}, ["different budgets: B took 1,900 tokens, A 3,000"]),
-        ({"seconds": 100.5}, ["different budgets: A took 60 seconds, B 100.5"]),
+        ({"tokens": 4600}, ["the same budget, 1000 steps, was 3,000 tokens to A and 4,600 to B"]),
+        ({"tokens": 1900}, ["the same budget, 1000 steps, was 1,900 tokens to B and 3,000 to A"]),
+        ({"seconds": 100.5}, ["the same budget, 1000 steps, was 60 seconds to A and 100.5 to B"]),
+        (
+            {"tokens": 9000, "config": replace(PLAIN, train=replace(PLAIN.train, budget="30m"))},
+            ["the runs had different budgets: 3,000 tokens to A and 9,000 to B"],
+        ),
         ({"seconds": None}, []),
         ({"data": "xyz", "tokens": 9000, "seconds": 1.0}, ["different data", "tokens", "seconds"]),
         ({"config": replace(PLAIN, sequences=SequenceConfig(length=64))}, ["sequences of 32 and 64 tokens"]),

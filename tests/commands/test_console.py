@@ -27,7 +27,7 @@ def test_a_markdown_table_has_as_many_cells_in_every_line(capsys: pytest.Capture
 
 MLM = {"mlm_loss": 4.0, "mlm_perplexity": 54.6, "mlm_accuracy": 0.3, "mlm_majority": 0.05}
 RTD = {"rtd_loss": 0.2, "rtd_accuracy": 0.93, "rtd_base_rate": 0.88, "rtd_replaced": 0.12, "rtd_precision": 0.75,
-       "rtd_recall": 0.5, "rtd_auc": 0.8125}  # fmt: skip
+       "rtd_recall": 0.5, "rtd_auc": 0.8125, "rtd_piece_auc": 0.55}  # fmt: skip
 
 
 def test_every_score_stands_beside_what_guessing_gives() -> None:
@@ -35,7 +35,7 @@ def test_every_score_stands_beside_what_guessing_gives() -> None:
     assert rows["generator's MLM accuracy"] == "30.0% (most frequent piece: 5.0%)"
     assert rows["tokens replaced"] == "12.0%"
     assert rows["RTD accuracy"] == "93.0% (always the commoner answer: 88.0%)"
-    assert rows["RTD area under the curve"] == "0.812 (guessing: 0.500)"
+    assert rows["RTD area under the curve"] == "0.812 (pieces alone: 0.550)"
     assert rows["RTD precision"] == "75.0% (of the tokens called replaced)"
     assert rows["RTD recall"] == "50.0% (of the replaced tokens)"
     assert rows["SBO accuracy"] == "20.0% (most frequent piece: 6.0%)"

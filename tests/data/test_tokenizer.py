@@ -53,10 +53,6 @@ def test_separators_between_two_segments(unigram: Tokenizer, wordpiece: Tokenize
     assert [tokenizer.pair_separators for tokenizer in (unigram, wordpiece, bpe)] == [1, 1, 2]
 
 
-def test_random_ids_are_all_but_the_special(unigram: Tokenizer) -> None:
-    np.testing.assert_array_equal(unigram.random_ids, np.arange(5, 600))
-
-
 def test_specials_are_never_read_from_text(saved: tuple[Tokenizer, Path]) -> None:
     for tokenizer in (saved[0], Tokenizer.load(saved[1]), pickle.loads(pickle.dumps(saved[0]))):
         ids = tokenizer.encode(["a [MASK] b [SEP]<pad> [PAD] [CLS] [UNK] <mask><s> </s>"])[0]

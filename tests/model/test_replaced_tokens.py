@@ -198,12 +198,13 @@ def test_scores_are_those_of_scikit_learn() -> None:
         scores = torch.randn(size, generator=generator).round(decimals=1)  # with ties
         truth = torch.rand(size, generator=generator) < 0.3
         total = F.binary_cross_entropy_with_logits(scores, truth.float(), reduction="sum")
-        evidence = {"logits": scores, "labels": truth}
+        evidence = {"logits": scores, "labels": truth, "pieces": torch.arange(size) % 3}
         losses.append(Loss(total, torch.tensor(size), ((scores > 0) == truth).sum(), {}, evidence))
         logits += scores.tolist()
         labels += truth.tolist()
     calls = [value > 0 for value in logits]
     got = rtd.scores(losses)
+    assert 0 <= got.pop("piece_auc") <= 1
     assert got == pytest.approx({
         "loss": metrics.log_loss(labels, torch.sigmoid(torch.tensor(logits)).numpy()),
         "accuracy": metrics.accuracy_score(labels, calls),
@@ -217,9 +218,18 @@ def test_scores_are_those_of_scikit_learn() -> None:
 
 def test_scores_without_both_labels_have_no_curve() -> None:
     _, rtd, _ = parts(made())
-    evidence = {"logits": torch.tensor([-1.0, 1.0]), "labels": torch.tensor([False, False])}
-    got = rtd.scores([Loss(torch.tensor(2.0), torch.tensor(2), torch.tensor(1), {}, evidence)])
-    assert got == {"loss": 1.0, "accuracy": 0.5, "base_rate": 1.0, "replaced": 0.0}
+    evidence = {"logits": torch.tensor([-1.0, -2.0]), "labels": torch.tensor([False, False])}
+    got = rtd.scores([Loss(torch.tensor(2.0), torch.tensor(2), torch.tensor(2), {}, evidence)])
+    assert got == {"loss": 1.0, "accuracy": 1.0, "base_rate": 1.0, "replaced": 0.0}
+
+
+def test_pieces_alone_are_judged_by_the_other_half() -> None:
+    """Piece 1 is always replaced and piece 0 never: the piece tells it all. Piece 2 is met in one half only."""
+    _, rtd, _ = parts(made())
+    labels = torch.tensor([True, True, False, False, False, False])
+    evidence = {"logits": torch.zeros(6), "labels": labels, "pieces": torch.tensor([1, 1, 0, 0, 2, 0])}
+    got = rtd.scores([Loss(torch.tensor(1.0), torch.tensor(6), torch.tensor(4), {}, evidence)])
+    assert (got["auc"], got["piece_auc"]) == (0.5, 1.0)
 
 
 def test_a_shallower_pass_has_a_shallower_generator() -> None:

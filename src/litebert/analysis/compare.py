@@ -44,6 +44,8 @@ class Row:
     scores: dict[str, float]
     """Held out, of the run's own objectives, named as in metrics.jsonl."""
     data_fingerprint: str
+    budget: str
+    """As it was asked for."""
     length: int
     """Tokens per sequence, in training and in its held-out scores."""
 
@@ -67,12 +69,14 @@ def differences(rows: Sequence[Row]) -> list[str]:
     if len(lengths) > 1:
         said.append(f"the runs read sequences of {' and '.join(map(str, lengths))} tokens, in training and in their "
                     "scores: longer ones give more context to guess from")  # fmt: skip
+    same = len({row.budget for row in rows}) == 1
     for unit in ("tokens", "seconds"):
         known = [(value, row.run) for row in rows if (value := getattr(row, unit)) is not None]
         (least, first), (most, last) = min(known, default=(0, "")), max(known, default=(0, ""))
         if most > ALIKE * least:
             amounts = [f"{amount:,.1f}".removesuffix(".0") for amount in (least, most)]
-            said.append(f"the runs had different budgets: {first} took {amounts[0]} {unit}, {last} {amounts[1]}")
+            what = f"the same budget, {rows[0].budget}, was" if same else "the runs had different budgets:"
+            said.append(f"{what} {amounts[0]} {unit} to {first} and {amounts[1]} to {last}")
     unfinished = [f"{row.run} stands at step {row.step:,} of {row.steps:,}" for row in rows if row.step < row.steps]
     return [*said, *unfinished]
 
@@ -82,7 +86,7 @@ FACTS = ("run", "recipe", "encoder, M", "whole, M", "steps", "tokens, M", "token
 _SCORES = (
     ("MLM accuracy (majority)", (("mlm_accuracy", "mlm_majority"),)),
     ("sentence accuracy (majority)", (("sop_accuracy", "sop_majority"), ("nsp_accuracy", "nsp_majority"))),
-    ("RTD AUC", (("rtd_auc", None),)),
+    ("RTD area (pieces alone)", (("rtd_auc", "rtd_piece_auc"),)),
     ("RTD accuracy (base rate)", (("rtd_accuracy", "rtd_base_rate"),)),
     ("SBO accuracy (majority)", (("sbo_accuracy", "sbo_majority"),)),
 )
@@ -115,15 +119,16 @@ def table(rows: Sequence[Row]) -> Table:
                 line.append(cell)
     note = "Parameters in millions, of the encoder and of all that was trained. Scores are held out."
     if any("rtd_loss" in row.scores for row in rows):
-        note += " MLM beside RTD is the generator's."
+        note += " MLM beside RTD is the generator's; the area is that under the ROC curve."
     return Table("Runs side by side", tuple(columns), tuple(map(tuple, cells)), note)
 
 
-def _cell(row: Row, kinds: Iterable[tuple[str, str | None]]) -> str:
+def _cell(row: Row, kinds: Iterable[tuple[str, str]]) -> str:
     for score, beside in kinds:
         if score in row.scores:
-            value = row.scores[score]
-            return f"{value:.3f}" if beside is None else f"{value:.1%} ({row.scores[beside]:.1%})"
+            form = ".3f" if score.endswith("_auc") else ".1%"
+            guess = row.scores.get(beside)
+            return f"{row.scores[score]:{form}}" + ("" if guess is None else f" ({guess:{form}})")
     return "-"
 
 
@@ -155,6 +160,7 @@ def _row(folder: Path) -> Row:
         tokens_per_second=rate,
         scores={name: score for name, score in heldout.items() if name.startswith(own) and score is not None},
         data_fingerprint=fingerprint,
+        budget=config.train.budget,
         length=config.sequences.length,
     )
 

@@ -164,8 +164,11 @@ def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
             "RTD accuracy", f"{scores['rtd_accuracy']:.1%} (always the commoner answer: {scores['rtd_base_rate']:.1%})"
         ))  # fmt: skip
     if "rtd_auc" in scores:
-        rows.append(("RTD area under the curve", f"{scores['rtd_auc']:.3f} (guessing: 0.500)"))
-        rows.append(("RTD precision", f"{scores['rtd_precision']:.1%} (of the tokens called replaced)"))
+        rows.append(
+            ("RTD area under the curve", f"{scores['rtd_auc']:.3f} (pieces alone: {scores['rtd_piece_auc']:.3f})")
+        )
+        if "rtd_precision" in scores:
+            rows.append(("RTD precision", f"{scores['rtd_precision']:.1%} (of the tokens called replaced)"))
         rows.append(("RTD recall", f"{scores['rtd_recall']:.1%} (of the replaced tokens)"))
     if "sbo_accuracy" in scores:
         rows.append(("SBO loss (nats)", f"{scores['sbo_loss']:.3f}"))

@@ -31,13 +31,13 @@ def recipes(words: list[str]) -> int:
     for name, config in configs.items():
         shape, mask = config.encoder, config.masking
         count = sum(cost.parameters(shape).values())
-        span = f"{mask.unit}s" if mask.span == "single" else f"1-{mask.max_span} {mask.unit}s"
-        drawn = f"{mask.copies}x" if mask.copies else "afresh"
+        masks = f"{mask.unit}s" if mask.span == "single" else f"1-{mask.max_span} {mask.unit}s"
+        masks += f" {mask.copies}x" if mask.copies else ""
         rows.append((
             name, _short(count), str(shape.layers), str(shape.hidden_size), str(shape.embedding_size), shape.sharing,
-            span, drawn, ", ".join(config.objectives),
+            config.sequences.format.split("-")[0], masks, "+".join(config.objectives),
         ))  # fmt: skip
-    table(("recipe", "params", "L", "H", "E", "shared", "masks", "drawn", "learns"), rows)
+    table(("recipe", "params", "L", "H", "E", "shared", "format", "masks", "learns"), rows)
     return 0
 
 
@@ -78,9 +78,12 @@ def plan(words: list[str]) -> int:
     rows = [(part, f"{count:,}", f"{count / total:.1%}") for part, count in data["parameters"].items()]
     table(("part", "parameters", "share"), rows, title=config.name)
     if data["published"]:
+        whole, bare = data["encoder_parameters"], data["encoder_parameters_without_pooler"]
+        more = "" if whole == bare else f", {bare:,} without its pooler"
+        if "rtd head" in data["parameters"]:
+            more = f", {whole + data['parameters']['rtd head']:,} with the head that tells replaced tokens"
         show(f"The paper prints {data['published']['parameters']} ({data['published']['source']}); exactly "
-                 f"{data['encoder_parameters']:,} for the encoder, "
-                 f"{data['encoder_parameters_without_pooler']:,} without its pooler.")  # fmt: skip
+             f"{whole:,} for the encoder{more}.")  # fmt: skip
     flops, memory = data["flops_per_token"], data["memory_bytes"]
     table(
         ("per token of training", "FLOPs"),

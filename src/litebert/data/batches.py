@@ -9,7 +9,7 @@ Only here does data become tensors.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from torch import Tensor
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.draws import derive, permute
 from litebert.data.masking import Masker
-from litebert.data.passages import Segments
+from litebert.data.passages import Segments, SentenceTask
 from litebert.data.segments import FORMATS
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Batches:
         tokenizer: Tokenizer,
         sequences: SequenceConfig,
         masking: MaskingConfig,
-        sentence: Literal["sop", "nsp"] | None,
+        sentence: SentenceTask | None,
         batch_sequences: int,
         seed: int,
     ) -> None:

@@ -77,11 +77,6 @@ class Tokenizer:
             starts[list(self.special_ids)] = True
         return starts
 
-    @cached_property
-    def random_ids(self) -> np.ndarray:
-        """int64 (n,): the ids that may stand in for a masked piece: all but the special ones."""
-        return np.delete(np.arange(self.vocab_size), list(self.special_ids))
-
     def piece(self, id: int) -> str:  # noqa: A002
         """The piece as the vocabulary writes it, mark included."""
         return self._engine.pieces[id]

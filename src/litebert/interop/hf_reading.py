@@ -13,7 +13,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from litebert.config import Config, EncoderConfig, Objective, ReplacedTokenConfig, SpanBoundaryConfig
+from litebert.config import (
+    Config,
+    EncoderConfig,
+    MaskingConfig,
+    Objective,
+    ReplacedTokenConfig,
+    SpanBoundaryConfig,
+    replace,
+)
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import SBO, read_json, read_tensors, read_tokenizer, weights_file
 from litebert.interop.loaded import LoadedModel, check, fill, sequences_for, untrained_notes
@@ -22,6 +30,7 @@ from litebert.interop.settings import encoder_config, layout_of
 from litebert.interop.weights import modernise, pairs, to_ours
 from litebert.model.heads import SpanBoundaryHead, TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.recipes import SPANS
 
 
 def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
@@ -121,17 +130,19 @@ def _whole_config(
     folder: Path, encoder: EncoderConfig, objectives: tuple[Objective, ...], boundary: Mapping[str, Tensor]
 ) -> Config:
     """A config of a model whose training is not known."""
-    sbo = SpanBoundaryConfig()
-    if boundary:
+    sbo, sequences, masking = SpanBoundaryConfig(), sequences_for(encoder), MaskingConfig()
+    if boundary:  # a head of spans is scored on spans, in one document
         positions, size = boundary["head.position.weight"].shape
         sbo = SpanBoundaryConfig(positions=positions, position_size=size)
+        sequences, masking = replace(sequences, format="doc-sentences", short_probability=0.0), SPANS
     # Near a quarter, and in whole heads, so that there is such a generator for every encoder.
     width = max(1, round(encoder.heads / 4)) / encoder.heads
     try:
         return Config(
             name=folder.resolve().name,
             encoder=encoder,
-            sequences=sequences_for(encoder),
+            sequences=sequences,
+            masking=masking,
             objectives=objectives,
             rtd=ReplacedTokenConfig(generator_width=width) if "rtd" in objectives else ReplacedTokenConfig(),
             sbo=sbo,

@@ -1,4 +1,5 @@
-"""Opening and writing model folders: a run, litebert's own layout, and Hugging Face's.
+"""Opening and writing model folders: a run, litebert's own layout, and Hugging Face's. A fine-tuning run holds its
+result as a litebert model folder, `model/`.
 
     run folder              litebert model folder        Hugging Face folder
       recipe.json             recipe.json                  config.json
@@ -63,6 +64,10 @@ def load(path: str | Path, *, head: HeadName | None = None) -> LoadedModel:
         raise ModelError(f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder")
     if not folder.is_dir():
         raise ModelError(f"{folder} is a file; give the folder it lies in")
+    if (folder / "finetune.json").is_file():
+        if not (folder / "model").is_dir():
+            raise ModelError(f"the fine-tuning in {folder} is not finished; run its command again to continue it")
+        return _load_own(folder / "model")
     if (folder / "recipe.json").is_file():
         return _load_own(folder)
     if (folder / "config.json").is_file():

@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +20,7 @@ from torch.nn import functional as F
 
 from litebert.config import Config
 from litebert.data.batches import Batch
+from litebert.data.passages import SentenceTask
 from litebert.model.encoder import Encoder, EncoderOutput, Generator
 from litebert.model.heads import ReplacedTokenHead, SentenceHead, SpanBoundaryHead, VocabularyHead
 
@@ -47,7 +47,7 @@ class Loss:
 class Objective(nn.Module):
     """Base of the objectives."""
 
-    sentence: Literal["sop", "nsp"] | None = None
+    sentence: SentenceTask | None = None
     weight: float = 1.0
     own_masks: bool = False
     """Held-out scores come from the masking law and format of the run, not from fixed ones."""
@@ -222,12 +222,13 @@ class ReplacedTokenDetection(Objective):
         assert isinstance(batch, Replaced)
         logits, labels = self.head(output.last).float(), batch.replaced
         if batch.attention_mask is None:
-            logits_N, labels_N = logits.flatten(), labels.flatten()
+            logits_N, labels_N, pieces_N = logits.flatten(), labels.flatten(), batch.input_ids.flatten()
         else:
-            logits_N, labels_N = logits[batch.attention_mask], labels[batch.attention_mask]
+            real = batch.attention_mask
+            logits_N, labels_N, pieces_N = logits[real], labels[real], batch.input_ids[real]
         total = F.binary_cross_entropy_with_logits(logits_N, labels_N.float(), reduction="sum")
         count = torch.tensor(len(labels_N), device=labels_N.device)
-        evidence = {} if self.training else {"logits": logits_N.detach(), "labels": labels_N}
+        evidence = {} if self.training else {"logits": logits_N.detach(), "labels": labels_N, "pieces": pieces_N}
         return Loss(total, count, ((logits_N > 0) == labels_N).sum(), {"replaced": labels_N.sum()}, evidence)
 
     def count(self, batch: Batch) -> int:
@@ -237,7 +238,9 @@ class ReplacedTokenDetection(Objective):
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
         """Accuracy beside that of the commoner answer, precision and recall of `replaced`, area under the ROC curve.
 
-        Precision is 0 where nothing is called replaced; without both labels there is no curve and no recall.
+        `piece_auc` is the area that pieces give without their context, each scored by how often it was replaced in
+        the other half of the tokens: a generator's samples have other frequencies than text, so an early one gives
+        itself away. Without both labels there is no area and no recall, with nothing called replaced no precision.
         """
         from sklearn.metrics import roc_auc_score  # takes half a second to load
 
@@ -250,17 +253,20 @@ class ReplacedTokenDetection(Objective):
         share = there / len(labels)
         scores["base_rate"] = max(share, 1 - share)
         scores["replaced"] = share
+        if called:
+            scores["precision"] = hits / called
         if 0 < there < len(labels):
-            scores["precision"] = hits / max(1, called)
             scores["recall"] = hits / there
             scores["auc"] = float(roc_auc_score(labels.numpy(), logits.numpy()))
+            pieces = torch.cat([loss.evidence["pieces"] for loss in losses]).cpu()
+            scores["piece_auc"] = float(roc_auc_score(labels.numpy(), _replaced_rates(pieces, labels).numpy()))
         return scores
 
 
 class SentenceOrder(Objective):
     """Are the two segments in their order (ALBERT section 3.1)?"""
 
-    sentence: Literal["sop", "nsp"] | None = "sop"
+    sentence: SentenceTask | None = "sop"
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -292,7 +298,7 @@ class SentenceOrder(Objective):
 class NextSentence(SentenceOrder):
     """Does the second segment follow the first, or come from elsewhere (BERT section 3.1)?"""
 
-    sentence: Literal["sop", "nsp"] | None = "nsp"
+    sentence: SentenceTask | None = "nsp"
 
 
 OBJECTIVES: dict[str, Callable[[Config], Objective]] = {
@@ -302,6 +308,19 @@ OBJECTIVES: dict[str, Callable[[Config], Objective]] = {
     "rtd": ReplacedTokenDetection,
     "sbo": SpanBoundary,
 }
+
+
+def _replaced_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
+    """How often the piece of each token was replaced among the tokens of the other half, even or odd places."""
+    rates_N = torch.empty(len(pieces_N))
+    share = labels_N.float().mean()
+    for here in (0, 1):
+        other = slice(1 - here, None, 2)
+        size = int(pieces_N.max()) + 1
+        seen = torch.bincount(pieces_N[other], minlength=size)
+        replaced = torch.bincount(pieces_N[other], weights=labels_N[other].float(), minlength=size)
+        rates_N[here::2] = ((replaced + share) / (seen + 1))[pieces_N[here::2]].float()
+    return rates_N
 
 
 def _cross_entropy(logits_NC: Tensor, labels_N: Tensor, evidence: bool) -> Loss:

@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import torch
 
-from litebert.config import MaskingConfig, SequenceConfig, replace
+from litebert.config import PAIR_FORMATS, MaskingConfig, SequenceConfig, replace
 from litebert.data.batches import Batch, Batches
+from litebert.data.passages import SentenceTask
 from litebert.data.shards import Shards, Split
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError, ModelError
@@ -30,8 +30,6 @@ SEED = 20191  # any constant: the same masks for every run over the same data
 EVALUATION_BATCH = 32
 """Sequences per forward pass."""
 MASKING = MaskingConfig(rate=0.15, unit="token", span="single", copies=1)
-
-SentenceTask = Literal["sop", "nsp"]
 
 _MEANINGLESS = {
     "mlm": ("mlm_", "rtd_"),  # the tokens to tell apart come from a generator that learns mlm
@@ -64,8 +62,9 @@ def evaluate_split(
         Under `{objective}_{score}` what each objective's `scores` tells: mlm_loss (nats per masked token),
         mlm_perplexity, mlm_accuracy and mlm_majority (accuracy of always guessing the most frequent masked piece),
         which are the generator's where there is one; {sop,nsp}_loss, _accuracy, _majority, _standard_error and
-        _pairs; rtd_loss, _accuracy, _base_rate, _precision, _recall, _auc and _replaced; sbo_loss, _perplexity,
-        _accuracy and _majority. A score that the split cannot give (no labelled pair) is left out.
+        _pairs; rtd_loss, _accuracy, _base_rate, _precision, _recall, _auc, _piece_auc and _replaced; sbo_loss,
+        _perplexity, _accuracy and _majority. A score that the split cannot give (no labelled pair) is left out.
+        A run on one segment answers with one token type throughout.
     """
     objectives = dict(model.each_objective())
     common = SequenceConfig(length=length, short_probability=0.0)
@@ -78,10 +77,12 @@ def evaluate_split(
     def ask(questions: Batches, names: Mapping[str, str]) -> None:
         """Add the scores of objectives, by the prefix they go under."""
         rows = min(sequences, questions.examples)
-        losses = [
-            _losses(model, questions(i, slice(0, min(batch, rows - i * batch))), i, device)
-            for i in range(math.ceil(rows / batch))
-        ]
+        losses = []
+        for i in range(math.ceil(rows / batch)):
+            part = questions(i, slice(0, min(batch, rows - i * batch)))
+            if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
+                part = replace(part, token_type_ids=torch.zeros_like(part.token_type_ids))
+            losses.append(_losses(model, part, i, device))
         for prefix, name in names.items():
             found = objectives[name].scores([part[name] for part in losses])
             scores.update({f"{prefix}_{key}": value for key, value in found.items()})
@@ -127,11 +128,14 @@ def evaluate(
     loaded, shards = load(model), Shards.open(data, verify=True)
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(f"{model} holds a fine-tuned model; evaluate scores pretraining objectives")
+    config = loaded.model.config
     left_out = tuple(prefix for name in loaded.untrained for prefix in _MEANINGLESS[name])
     if all(f"{name}_" in left_out for name in loaded.model.objectives):
         absent = " and ".join(loaded.untrained)
-        raise ModelError(f"{model} has nothing to score: it holds no weights of {absent}; name a pretrained model")
-    config = loaded.model.config
+        mend = "name a pretrained model"
+        if config.generator is not None:
+            absent, mend = "the generator that replaces tokens", "evaluate the run it was written from"
+        raise ModelError(f"{model} has nothing to score: it holds no weights of {absent}; {mend}")
     if loaded.tokenizer is not None and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint:
         raise DataError(f"{data} was prepared with another tokenizer than {model}'s; prepare it with that one")
     if config.encoder.vocab_size != shards.tokenizer.vocab_size:

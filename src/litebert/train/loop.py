@@ -76,6 +76,10 @@ class Trainable(Protocol[B]):
         """The weight of each loss in the sum."""
         ...
 
+    def rates(self) -> Mapping[str, float]:
+        """Factors of the learning rate by parameter name; 1 where a name is absent."""
+        ...
+
     def evaluate(self) -> dict[str, float]:
         """Held-out scores now."""
         ...
@@ -147,7 +151,7 @@ class Loop(Generic[B]):
     def __post_init__(self) -> None:
         module = self.work.module
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.optimizers = Optimizers(module.named_parameters(), self.config.optimizer)
+        self.optimizers = Optimizers(module.named_parameters(), self.config.optimizer, self.work.rates())
         self.step = self.tokens = 0
         self.seconds = 0.0
         self.window = Window()

@@ -11,6 +11,7 @@ the start instead of at the first step: a checkpoint of step 0 is whole, and a m
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from torch import Tensor, nn
 
 from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
+
+NO_RATES: Mapping[str, float] = MappingProxyType({})
 
 
 class Lamb(torch.optim.Optimizer):
@@ -74,7 +77,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 def build_optimizers(
-    named_parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig
+    named_parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig, rates: Mapping[str, float] = NO_RATES
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a run; every trainable parameter is in exactly one group of one of them.
 
@@ -95,31 +98,42 @@ def build_optimizers(
                 f"train.optimizer.name=muon needs torch 2.9 or later and this is {torch.__version__}; "
                 "upgrade torch or choose adamw or lamb"
             )
-        matrices = [param for name, param in named if _is_block_matrix(name, param)]
+        matrices = [(name, param) for name, param in named if _is_block_matrix(name, param)]
         if matrices:
             optimizers.append(
                 torch.optim.Muon(
-                    matrices,
+                    _groups(matrices, rates, config.muon_learning_rate),
                     lr=config.muon_learning_rate,
                     momentum=config.muon_momentum,
                     weight_decay=config.weight_decay,
                 )
             )
         named = [(name, param) for name, param in named if not _is_block_matrix(name, param)]
-    matrix_group = {"params": [param for _, param in named if param.ndim >= 2], "weight_decay": config.weight_decay}
-    vector_group = {"params": [param for _, param in named if param.ndim < 2], "weight_decay": 0.0}
-    groups = [group for group in (matrix_group, vector_group) if group["params"]]
+    betas, lr, eps = (config.beta1, config.beta2), config.learning_rate, config.eps
+    vectors: dict[str, Any] = {"weight_decay": 0.0, **({"adapt": False} if config.name == "lamb" else {})}
+    groups = _groups([(name, param) for name, param in named if param.ndim >= 2], rates, lr)
+    for group in groups:
+        group["weight_decay"] = config.weight_decay
+    groups += [{**group, **vectors} for group in _groups([item for item in named if item[1].ndim < 2], rates, lr)]
     if not groups:
         return optimizers
-    betas, lr, eps = (config.beta1, config.beta2), config.learning_rate, config.eps
     if config.name == "lamb":
-        vector_group["adapt"] = False
         optimizers.append(Lamb(groups, lr=lr, betas=betas, eps=eps))
     elif config.bias_correction:
         optimizers.append(torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True))
     else:
         optimizers.append(Lamb(groups, lr=lr, betas=betas, eps=eps, adapt=False))
     return optimizers
+
+
+def _groups(
+    named: Iterable[tuple[str, nn.Parameter]], rates: Mapping[str, float], learning_rate: float
+) -> list[dict[str, Any]]:
+    """Parameters by their learning rate, in order of first mention; one group where all have the same."""
+    groups: dict[float, list[nn.Parameter]] = {}
+    for name, param in named:
+        groups.setdefault(rates.get(name, 1.0), []).append(param)
+    return [{"params": params, "lr": learning_rate * rate} for rate, params in groups.items()]
 
 
 def _is_block_matrix(name: str, param: nn.Parameter) -> bool:
@@ -139,10 +153,16 @@ def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Te
 class Optimizers:
     """All optimizers of a run as one, with their state as flat tensors. Move the model to its device first."""
 
-    def __init__(self, named_parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig) -> None:
+    def __init__(
+        self,
+        named_parameters: Iterable[tuple[str, nn.Parameter]],
+        config: OptimizerConfig,
+        rates: Mapping[str, float] = NO_RATES,
+    ) -> None:
+        """`rates` has factors of the learning rate by parameter name; 1 where a name is absent."""
         named = list(named_parameters)
         names = {param: name for name, param in named}
-        self._optimizers = build_optimizers(named, config)
+        self._optimizers = build_optimizers(named, config, rates)
         self._groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         self._peaks = [group["lr"] for group in self._groups]
         self._state: dict[str, Tensor] = {}

@@ -26,6 +26,8 @@ from litebert.config import Config, replace
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards, written_whole
 from litebert.errors import ConfigError, DataError, RunError
+from litebert.model.attention import Attention
+from litebert.model.feedforward import FeedForward
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.plain import from_dict, to_dict, to_json
@@ -93,6 +95,10 @@ class PretrainingWork:
     def weights(self) -> Mapping[str, float]:
         """Objective weights."""
         return {name: objective.weight for name, objective in self.module.each_objective()}
+
+    def rates(self) -> Mapping[str, float]:
+        """One learning rate for all."""
+        return {}
 
     def evaluate(self) -> dict[str, float]:
         """Held-out scores at fixed masks."""
@@ -194,7 +200,7 @@ def build(config: Config, machine: devices.Device) -> Pretrainer:
     torch.manual_seed(config.train.seed)
     model = Pretrainer(config).to(machine.device)
     if config.train.compile:
-        for block in (*model.encoder.attention, *model.encoder.feedforward):
+        for block in [module for module in model.modules() if isinstance(module, (Attention, FeedForward))]:
             block.compile()
     return model
 

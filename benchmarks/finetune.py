@@ -1,0 +1,165 @@
+"""Fine-tuning beside the Trainer of `transformers`: the same weights, rows and hyper-parameters, in turns.
+
+    python benchmarks/finetune.py [GLUE] [--model FOLDER] [--tasks sst2 cola] [--rows 4000] [--repeats 3]
+
+GLUE is the folder with SST-2/ and CoLA/. Without --model the encoder is an untrained one of H 128 and 4 layers with a
+WordPiece tokenizer trained on the task's own sentences: for the time it makes no difference, and both start from the
+same weights. Both run in float32. Prints the median wall time of each, their ratio, and the scores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+
+from litebert.config import Config, EncoderConfig, SequenceConfig, replace
+from litebert.data.tokenizer import train_tokenizer
+from litebert.finetuning import FinetuneConfig, finetune_recipe
+from litebert.interop import convert, save_litebert
+from litebert.model.pretrainer import Pretrainer
+from litebert.tasks.finetune import finetune
+from litebert.tasks.glue import Glue
+
+EPOCHS, BATCH, LENGTH = 2, 32, 128
+
+
+class Cut(Glue):
+    """A GLUE task with so many training rows at most."""
+
+    def __init__(self, name: str, source: str, rows: int) -> None:
+        super().__init__(name, source)
+        self._rows = rows
+        self.tests = ()
+
+    def read(self, part: str) -> Any:
+        examples = super().read(part)
+        return examples[: self._rows] if part == "train" else examples
+
+
+def untrained(folder: Path, texts: list[str]) -> Path:
+    """A small BERT as a Hugging Face folder."""
+    words = train_tokenizer(texts, kind="wordpiece", vocab_size=8000)
+    encoder = EncoderConfig(
+        vocab_size=words.vocab_size, embedding_size=128, hidden_size=128, layers=4, heads=4, intermediate_size=512,
+        max_positions=128, sharing="none", activation="gelu",
+    )  # fmt: skip
+    config = Config(name="small", encoder=encoder, sequences=SequenceConfig(length=128), objectives=("mlm",))
+    save_litebert(Pretrainer(config), words, folder / "litebert")
+    convert(folder / "litebert", folder / "hf", to="hf")
+    return folder / "hf"
+
+
+def settings(seed: int, rate: float) -> FinetuneConfig:
+    base = finetune_recipe("small", "any")
+    optimizer = replace(base.train.optimizer, learning_rate=rate, bias_correction=True)
+    train = replace(
+        base.train, batch=f"{BATCH} sequences", precision="float32", seed=seed, evaluate_every="100%",
+        save_every="100000 steps", optimizer=optimizer,
+    )  # fmt: skip
+    return replace(base, epochs=EPOCHS, length=LENGTH, train=train, restart=False)
+
+
+def ours(model: Path, task: Cut, folder: Path, seed: int, rate: float) -> tuple[float, float]:
+    began = time.perf_counter()
+    done = finetune(model, task, folder, settings(seed, rate), device="cpu")
+    return time.perf_counter() - began, done.scores[task.metric]
+
+
+def theirs(model: Path, task: Cut, folder: Path, seed: int, rate: float) -> tuple[float, float]:
+    """Their Trainer as its examples set it up: tokenised with `map`-like batches, padded to the longest of a batch."""
+    import torch
+    from transformers import (
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        DataCollatorWithPadding,
+        Trainer,
+        TrainingArguments,
+    )
+
+    began = time.perf_counter()
+    words = AutoTokenizer.from_pretrained(model)
+    parts = []
+    for part in ("train", "dev"):
+        examples = task.read(part)
+        encoded = words([example.text for example in examples], truncation=True, max_length=LENGTH)
+        parts.append([
+            {"input_ids": ids, "labels": example.label}
+            for ids, example in zip(encoded["input_ids"], examples, strict=True)
+        ])  # fmt: skip
+    torch.manual_seed(seed)
+    network = AutoModelForSequenceClassification.from_pretrained(model, num_labels=len(task.labels))
+    arguments = TrainingArguments(
+        output_dir=str(folder), num_train_epochs=EPOCHS, per_device_train_batch_size=BATCH,
+        per_device_eval_batch_size=64, learning_rate=rate, weight_decay=0.01, warmup_steps=0.1, adam_epsilon=1e-6,
+        lr_scheduler_type="linear", max_grad_norm=1.0, seed=seed, save_strategy="no", report_to=[], use_cpu=True,
+        disable_tqdm=True, logging_strategy="no",
+    )  # fmt: skip
+    trainer = Trainer(
+        model=network, args=arguments, train_dataset=parts[0], eval_dataset=parts[1],
+        data_collator=DataCollatorWithPadding(words),
+    )  # fmt: skip
+    trainer.train()
+    logits = trainer.predict(parts[1]).predictions  # type: ignore[arg-type]
+    seconds = time.perf_counter() - began
+    answers = task.answers(task.read("dev"), [], list(np.asarray(logits)))
+    return seconds, task.score(task.read("dev"), answers)[task.metric]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("glue", nargs="?", help="the folder with SST-2/ and CoLA/")
+    parser.add_argument("--model", type=Path, help="a Hugging Face folder to start from")
+    parser.add_argument("--tasks", nargs="+", default=["sst2", "cola"])
+    parser.add_argument("--rows", type=int, default=4000, help="training rows at most")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--rate", type=float, default=5e-4, help="learning rate")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.glue is None:
+        print("skipped: give the folder of GLUE, with SST-2/ and CoLA/ in it")
+        return 0
+    if not Path(arguments.glue).is_dir():
+        sys.stderr.write(f"{arguments.glue} is no folder; give the one with SST-2/ and CoLA/\n")
+        return 2
+    result: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in arguments.tasks:
+            task = Cut(name, arguments.glue, arguments.rows)
+            folder = Path(temporary, name)
+            model = arguments.model or untrained(folder, [example.text for example in task.read("train")])
+            found: dict[str, list[tuple[float, float]]] = {"litebert": [], "Trainer": []}
+            run: dict[str, Callable[..., tuple[float, float]]] = {"litebert": ours, "Trainer": theirs}
+            for seed in range(arguments.repeats):
+                for who in ("litebert", "Trainer") if seed % 2 == 0 else ("Trainer", "litebert"):
+                    found[who].append(run[who](model, task, folder / f"{who}-{seed}", seed, arguments.rate))
+            seconds = {who: statistics.median(time for time, _ in pairs) for who, pairs in found.items()}
+            scores = {who: [score for _, score in pairs] for who, pairs in found.items()}
+            result[name] = {
+                "seconds": seconds, "ratio": seconds["Trainer"] / seconds["litebert"], task.metric: scores,
+            }  # fmt: skip
+            if not arguments.json:
+                print(f"{name}: litebert {seconds['litebert']:.1f} s, Trainer {seconds['Trainer']:.1f} s, "
+                      f"ratio {result[name]['ratio']:.2f}")  # fmt: skip
+                for who, values in scores.items():
+                    print(f"  {who:<9} {task.metric} {', '.join(f'{value:.3f}' for value in values)}")
+    if arguments.json:
+        print(json.dumps(result, indent=2))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

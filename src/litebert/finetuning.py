@@ -1,0 +1,145 @@
+"""The space of fine-tuning, and its points: one frozen config, and the hyper-parameters that the papers give.
+
+A fine-tuning run is the loop of pretraining over a task, so the fields of `TrainConfig` mean what they mean there;
+only how long it lasts is said in epochs, or in steps as the ALBERT paper does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from litebert.config import OptimizerConfig, ScheduleConfig, TrainConfig, replace
+from litebert.errors import ConfigError, nearest
+
+
+def _train() -> TrainConfig:
+    return TrainConfig(
+        batch="32 sequences",
+        save_every="2m",
+        evaluate_every="20%",
+        optimizer=OptimizerConfig(name="adamw", learning_rate=1e-4, weight_decay=0.01),
+        schedule=ScheduleConfig(name="linear", warmup=0.1),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig:
+    """How a pretrained encoder learns a task."""
+
+    length: int = 128
+    """Longest row in tokens; longer texts are cut or windowed, as the task does. Shorter ones cost what they are."""
+    epochs: float = 3.0
+    """Passes over the training examples."""
+    steps: int = 0
+    """Optimizer steps instead of epochs; 0 for epochs."""
+    dropout: float = -1.0
+    """In the encoder; -1 for the model's own (none in ALBERT version 2)."""
+    head_dropout: float = 0.1
+    """Before the classifier."""
+    layer_decay: float = 1.0
+    """Learning rate of a layer relative to the one above it (ELECTRA: 0.8 small and base, 0.9 large)."""
+    restart: bool = True
+    """Start once more at a third of the learning rate where a run collapses to one answer."""
+    train: TrainConfig = field(default_factory=_train)
+    """The loop; `train.budget` is set from epochs or steps."""
+
+    def __post_init__(self) -> None:
+        for name, value, right, what in (
+            ("length", self.length, self.length >= 8, "at least 8"),
+            ("epochs", self.epochs, self.epochs > 0, "above 0"),
+            ("steps", self.steps, self.steps >= 0, "0 or more"),
+            ("dropout", self.dropout, self.dropout == -1 or 0 <= self.dropout < 1, "in [0, 1), or -1"),
+            ("head_dropout", self.head_dropout, 0 <= self.head_dropout < 1, "in [0, 1)"),
+            ("layer_decay", self.layer_decay, 0 < self.layer_decay <= 1, "above 0 and at most 1"),
+        ):
+            if not right:
+                raise ConfigError(f"{name} is {value}; it must be {what}")
+
+
+# ---- the points ----------------------------------------------------------------------------------------------------
+
+
+def _point(
+    learning_rate: float, batch: int, length: int, *, steps: int = 0, epochs: float = 3.0, warmup: float = 0.1,
+    dropout: float = -1.0, weight_decay: float = 0.01, layer_decay: float = 1.0,
+) -> FinetuneConfig:  # fmt: skip
+    base = _train()
+    optimizer = replace(base.optimizer, learning_rate=learning_rate, weight_decay=weight_decay)
+    schedule = ScheduleConfig(name="linear", warmup=warmup)
+    train = replace(base, batch=f"{batch} sequences", optimizer=optimizer, schedule=schedule)
+    return FinetuneConfig(
+        length=length, steps=steps, epochs=epochs, dropout=dropout, layer_decay=layer_decay, train=train
+    )
+
+
+def _table_14(rate: float, dropout: float, batch: int, steps: int, warmup: int, length: int = 512) -> FinetuneConfig:
+    return _point(rate, batch, length, steps=steps, warmup=warmup, dropout=dropout)
+
+
+ANY = "any"
+
+POINTS: dict[str, dict[str, FinetuneConfig]] = {
+    # ALBERT table 14, for version 2: RACE at 1e-5 without dropout, as the table's setting diverges for it (README).
+    "albert": {
+        "cola": _table_14(1e-5, 0.0, 16, 5336, 320),
+        "stsb": _table_14(2e-5, 0.0, 16, 3598, 214),
+        "sst2": _table_14(1e-5, 0.0, 32, 20935, 1256),
+        "mnli": _table_14(3e-5, 0.0, 128, 10000, 1000),
+        "qnli": _table_14(1e-5, 0.0, 32, 33112, 1986),
+        "qqp": _table_14(5e-5, 0.1, 128, 14000, 1000),
+        "rte": _table_14(3e-5, 0.1, 32, 800, 200),
+        "mrpc": _table_14(2e-5, 0.0, 32, 800, 200),
+        "wnli": _table_14(2e-5, 0.1, 16, 2000, 250),
+        "squad1": _table_14(5e-5, 0.0, 48, 3649, 365, 384),
+        "squad2": _table_14(3e-5, 0.0, 48, 8144, 814),
+        "race": _table_14(1e-5, 0.0, 32, 12000, 1000),
+        ANY: _point(2e-5, 32, 512, dropout=0.0),
+    },
+    # BERT appendix A.3 (the middle of its grid), and run_squad.py.
+    "bert": {
+        "squad1": _point(5e-5, 32, 384, epochs=3),
+        "squad2": _point(5e-5, 48, 384, epochs=2),
+        ANY: _point(3e-5, 32, 128, epochs=3),
+    },
+    # RoBERTa table 10.
+    "roberta": {
+        "squad1": _point(1.5e-5, 48, 512, epochs=2, warmup=0.06),
+        "squad2": _point(1.5e-5, 48, 512, epochs=2, warmup=0.06),
+        "race": _point(1e-5, 16, 512, epochs=4, warmup=0.06, weight_decay=0.1),
+        ANY: _point(2e-5, 32, 512, epochs=10, warmup=0.06, weight_decay=0.1),
+    },
+    # ELECTRA's configure_finetuning.py, small and base; large takes 5e-5 and a layer decay of 0.9.
+    "electra": {
+        "rte": _point(1e-4, 32, 128, epochs=10, layer_decay=0.8),
+        "stsb": _point(1e-4, 32, 128, epochs=10, layer_decay=0.8),
+        "squad1": _point(1e-4, 32, 512, epochs=2, layer_decay=0.8),
+        "squad2": _point(1e-4, 32, 512, epochs=2, layer_decay=0.8),
+        ANY: _point(1e-4, 32, 128, epochs=3, layer_decay=0.8),
+    },
+    # SpanBERT appendix B (the middle of its grid).
+    "spanbert": {
+        "cola": _point(2e-5, 32, 128, epochs=4),
+        "squad1": _point(2e-5, 32, 512, epochs=4),
+        "squad2": _point(2e-5, 32, 512, epochs=4),
+        ANY: _point(2e-5, 32, 128, epochs=10),
+    },
+    # Ours, for encoders of H up to 512 that trained in hours: smaller nets take larger rates.
+    "small": {
+        "race": _point(2e-4, 16, 256, epochs=3),
+        "squad1": _point(3e-4, 32, 256, epochs=3),
+        "squad2": _point(3e-4, 32, 256, epochs=3),
+        ANY: _point(3e-4, 32, 128, epochs=4),
+    },
+}
+"""By recipe and task; `any` stands for every other task."""
+
+
+def finetune_recipe(name: str, task: str) -> FinetuneConfig:
+    """The hyper-parameters a recipe gives a task.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    if name not in POINTS:
+        raise ConfigError(f"no fine-tuning recipe is called '{name}'; {nearest(name, POINTS)}")
+    return POINTS[name].get(task, POINTS[name][ANY])

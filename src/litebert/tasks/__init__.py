@@ -1,0 +1,1 @@
+"""Fine-tuning tasks behind one small protocol (`task.py`), and the work that trains them."""

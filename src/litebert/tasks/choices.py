@@ -1,0 +1,219 @@
+"""Multiple choice: a context, perhaps a question, and two or more choices of which one is right.
+
+Each choice becomes a row of its own, the head gives each row a number, and the highest wins. Any JSON Lines file will
+do: `context`, `choices`, and where there are `question`, `label` and `id`. Rows repeat the context for every choice;
+that is the price of letting it attend to the choice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import ConfigError, DataError, nearest
+from litebert.tasks.parts import Data, part_file, part_files, scored_parts, unscored_parts
+from litebert.tasks.rows import Found, records
+from litebert.tasks.task import Item, Kind, Problem, row_of
+
+Order = Literal["context", "question"]
+"""Which comes first in a row. `context`: then the question with its option, of which the LAST 128 tokens are kept
+(official ALBERT code). `question`: the question with its option, of which the FIRST 128 tokens are kept, then the
+context (RoBERTa's; its code counts the leading special token among the 128). The context is cut to fit."""
+
+QUESTION_TOKENS = 128
+"""Most tokens of a question with its option; less where that would leave the context under half of the row."""
+
+BLANK = "_"
+
+
+class Choice(NamedTuple):
+    """A question to be answered by one of its choices."""
+
+    context: str
+    question: str
+    """May be empty."""
+    choices: tuple[str, ...]
+    label: int | None
+    """Which choice is right, from 0; None where that is not known."""
+    name: str
+    """Its name in the predictions file."""
+    group: str = ""
+    """Groups are also scored one by one."""
+
+    def filled(self) -> list[str]:
+        """The question with each of its choices: in place of every "_", else after it."""
+        if BLANK in self.question:
+            return [self.question.replace(BLANK, choice) for choice in self.choices]
+        return [f"{self.question} {choice}".lstrip(" ") for choice in self.choices]
+
+
+class Chosen(NamedTuple):
+    """What the model says about one question."""
+
+    value: int
+    """The likeliest choice, from 0."""
+    probabilities: NDArray[np.float64]
+    """(choices,), summing to one."""
+
+
+class ChoiceTask:
+    """Multiple choice read from JSON Lines (or Parquet) files; a subclass may read other ones.
+
+    `label` is the place of the right choice from 0, its letter, or its text.
+    """
+
+    kind: Kind = "choice"
+    problem: Problem = "choice"
+    labels: tuple[str, ...] = ()
+    metric = "accuracy"
+
+    def __init__(self, data: Data, *, order: Order = "context", name: str = "choices") -> None:
+        if order not in get_args(Order):
+            raise ConfigError(f"order is '{order}'; {nearest(order, get_args(Order))}")
+        self.name, self.order = name, order
+        self._files = self._find(data)
+        self.dev, self.tests = scored_parts(self._files), unscored_parts(self._files)
+        self._found = Found()
+
+    @property
+    def notes(self) -> list[str]:
+        """What reading and encoding since the last `read` found worth saying."""
+        return self._found.notes()
+
+    def read(self, part: str) -> list[Choice]:
+        """The questions of a part, in the order of the file; only those of `test` may all be without an answer.
+
+        Raises:
+            DataError: a file is missing or malformed; the message names the file and the line.
+        """
+        path = part_file(self._files, part, self.name)
+        self._found = Found()
+        examples = list(self._examples(path))
+        unknown = sum(example.label is None for example in examples)
+        if unknown == len(examples) and part != "test":
+            raise DataError(f"no question in {path} has an answer to learn or score by; give a labelled {part} part")
+        if unknown:
+            self._found["questions have no answer and are not scored"] += unknown
+        return examples
+
+    def encode(self, examples: Sequence[Choice], tokenizer: Tokenizer, length: int) -> list[Item]:
+        """One row for each choice, of at most `length` tokens; what is cut is counted and noted."""
+        room = length - 2 - tokenizer.pair_separators
+        most = min(QUESTION_TOKENS, room // 2)
+        contexts = list(dict.fromkeys(example.context for example in examples))  # one article has many questions
+        context_ids = dict(zip(contexts, tokenizer.encode(contexts), strict=True))
+        items = []
+        for i, example in enumerate(examples):
+            context = context_ids[example.context]
+            rows = []
+            for asked in tokenizer.encode(example.filled()):
+                if len(asked) > most:
+                    self._found[f"questions with their option were cut to {most} tokens"] += 1
+                    asked = asked[-most:] if self.order == "context" else asked[:most]
+                if len(context) > room - len(asked):
+                    self._found[f"rows lost the end of their context at {length} tokens"] += 1
+                kept = context[: room - len(asked)]
+                first, second = (kept, asked) if self.order == "context" else (asked, kept)
+                rows.append(row_of(tokenizer, first, second))
+            items.append(Item(i, tuple(rows), example.label))
+        return items
+
+    def answers(
+        self, examples: Sequence[Choice], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
+    ) -> list[Chosen]:
+        """One per question, in order; the first of equally likely choices."""
+        answers = []
+        for found in logits:
+            likely = np.exp(found.astype(np.float64) - found.max())
+            answers.append(Chosen(int(found.argmax()), likely / likely.sum()))
+        return answers
+
+    def score(self, examples: Sequence[Choice], answers: Sequence[Chosen]) -> dict[str, float]:
+        """`accuracy` over the questions whose answer is known, and `accuracy_GROUP` over each group.
+
+        Raises:
+            DataError: no answer is known.
+        """
+        right: dict[str, list[bool]] = {}
+        for example, answer in zip(examples, answers, strict=True):
+            if example.label is not None:
+                right.setdefault(example.group, []).append(example.label == answer.value)
+        if not right:
+            raise DataError(f"the questions of {self.name} have no answers to score by; give a part that has")
+        scores = {"accuracy": float(np.mean([one for group in right.values() for one in group]))}
+        return scores | {f"accuracy_{group}": float(np.mean(found)) for group, found in right.items() if group}
+
+    def file_name(self, part: str) -> str:
+        """A name for the predictions file of a part."""
+        return f"{part}.jsonl"
+
+    def write(self, examples: Sequence[Choice], answers: Sequence[Chosen], path: Path) -> None:
+        """JSON Lines in the order of the questions: `id`, `label` as the data writes it, and `choice`, its text."""
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            for example, answer in zip(examples, answers, strict=True):
+                row = {
+                    "id": example.name,
+                    "label": self._written(answer.value),
+                    "choice": example.choices[answer.value],
+                }
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+    def _find(self, data: Data) -> dict[str, Path]:
+        return part_files(data)
+
+    def _examples(self, path: Path) -> Iterator[Choice]:
+        wanted = records(path, ("context", "choices"), self._found, optional=("question", "label", "id"))
+        for line, (context, choices, question, label, name) in wanted:
+            where = f"{path}:{line}"
+            question = text_of("" if question is None else question, "question", where)
+            texts = choices_of(choices, "choices", where)
+            right = None if label is None else _label_of(label, texts, where)
+            name = str(line if name is None else name)
+            yield Choice(text_of(context, "context", where), question, texts, right, name)
+
+    def _written(self, choice: int) -> int | str:
+        return choice
+
+
+def text_of(value: Any, field: str, where: str) -> str:
+    """A field that must be a text, or a DataError."""
+    if not isinstance(value, str):
+        raise DataError(f"{where}: {field} is {_shown(value)}, not a text; write it in quotes")
+    return value
+
+
+def choices_of(value: Any, field: str, where: str) -> tuple[str, ...]:
+    """A field that must be a list of two or more texts, or a DataError."""
+    if not isinstance(value, list) or len(value) < 2:
+        raise DataError(f"{where}: {field} is {_shown(value)}; write a list of two or more texts")
+    return tuple(text_of(one, f"{field}[{i}]", where) for i, one in enumerate(value))
+
+
+def letter_of(choice: int) -> str:
+    """A, B, C ... by place."""
+    return chr(ord("A") + choice)
+
+
+def _label_of(label: Any, choices: tuple[str, ...], where: str) -> int:
+    if isinstance(label, int) and not isinstance(label, bool):
+        if 0 <= label < len(choices):
+            return label
+        raise DataError(f"{where}: label is {label} of {len(choices)} choices; count them from 0")
+    readings = {i for i, text in enumerate(choices) if label in (text, letter_of(i), str(i))}
+    if len(readings) == 1:
+        return readings.pop()
+    if readings:
+        raise DataError(f"{where}: label {_shown(label)} could be several choices; write the place, a number from 0")
+    raise DataError(f"{where}: label is {_shown(label)}; write the place of a choice from 0, its letter or its text")
+
+
+def _shown(value: Any) -> str:
+    """A value in a message, cut short."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."

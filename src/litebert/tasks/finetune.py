@@ -1,0 +1,407 @@
+"""Fine-tuning: a pretrained encoder, a task and a run folder, in the loop of pretraining.
+
+A run folder holds
+
+    finetune.json     the config and the task, the steps it takes, and hashes of the model and of the encoded data
+    metrics.jsonl     one row per window of steps, scores on the development parts and remarks
+    checkpoints/      the newest valid ones; the same command continues
+    best.safetensors  the weights with the best score so far
+    model/            at the end: those weights as a litebert model folder, with tokenizer and labels
+    predictions/      answers to the development parts and, where there is one, the test part
+    scores.json       the scores of model/
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from litebert.amounts import parse_amount
+from litebert.config import Config, EncoderConfig, SequenceConfig, replace
+from litebert.data.shards import written_whole
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import ConfigError, DataError, RunError
+from litebert.finetuning import FinetuneConfig
+from litebert.interop import load, save_litebert
+from litebert.interop.files import read_tensors, write_tensors
+from litebert.model.heads import TaskModel
+from litebert.model.objectives import Loss
+from litebert.plain import to_dict
+from litebert.recipe_files import names_recipe, recipe
+from litebert.tasks import losses
+from litebert.tasks.batches import TaskBatch, TaskBatches
+from litebert.tasks.judging import Part, logits_of, metric_name, one_answer, score_parts
+from litebert.tasks.task import Item, Task
+from litebert.train import device as devices
+from litebert.train.checkpoint import RunLock
+from litebert.train.loop import Loop, Outcome, Say
+from litebert.train.metrics import read_json
+
+_FREE = ("save_every", "keep_checkpoints")
+"""Fields of `train` that may change between calls, for they change no weight."""
+_HEAD = "task"
+"""Name of the one loss."""
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """A fine-tuning run as it stands in its folder."""
+
+    folder: Path
+    steps: int
+    outcome: Outcome
+    scores: dict[str, float]
+    """Of the best weights; empty where the run is not finished."""
+    collapsed: bool = False
+    """Whether it gives one answer to everything, restart or not."""
+
+
+class FinetuningWork:
+    """A `TaskModel` with its task, as the loop sees it."""
+
+    def __init__(
+        self, model: TaskModel, task: Task[Any], batches: TaskBatches, dev: Sequence[Part], pad_id: int,
+        scale: tuple[float, float], device: devices.Device, best: Path, layer_decay: float,
+    ) -> None:  # fmt: skip
+        self.module, self.task, self.batches, self.dev, self.pad_id = model, task, batches, dev, pad_id
+        self.scale, self.device, self.best, self.layer_decay = scale, device, best, layer_decay
+        self.layers = model.encoder.config.layers
+        self.memory: dict[str, Any] = {}
+
+    def batch(self, step: int, rows: slice) -> TaskBatch:
+        """Rows of the batch of a step."""
+        return self.batches(step, rows)
+
+    def counts(self, batch: TaskBatch) -> dict[str, int]:
+        """Predictions in a batch."""
+        return {_HEAD: losses.count(batch, self.task.problem)}
+
+    def losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
+        """The loss of the task."""
+        logits = self.module(batch.input_ids, batch.token_type_ids, batch.attention_mask)
+        return {_HEAD: losses.loss(logits, batch, self.task.problem)}
+
+    def weights(self) -> Mapping[str, float]:
+        """One loss."""
+        return {_HEAD: 1.0}
+
+    def rates(self) -> Mapping[str, float]:
+        """Layer-wise learning rates."""
+        return layer_rates(self.module, self.layer_decay)
+
+    def evaluate(self) -> dict[str, float]:
+        """Scores on the development parts; the best weights by the first part's metric are kept aside."""
+        scores = score_parts(self.module, self.task, self.dev, self.pad_id, self.scale, self.device)
+        decisive = scores[metric_name(self.task)]
+        if decisive > self.memory.get("best", -math.inf):
+            self.memory["best"] = decisive
+            aside = self.best.with_name(f".{self.best.name}.tmp")
+            write_tensors(aside, self.module.state_dict())
+            with open(aside, "rb") as file:
+                os.fsync(file.fileno())
+            os.replace(aside, self.best)
+        return scores
+
+    def remarks(self, step: int, row: Mapping[str, Any]) -> list[str]:
+        """Nothing to say before the end."""
+        return []
+
+
+def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
+    """A factor of the learning rate by parameter name: 1 for the head, less by `decay` for every layer below it.
+
+    A block that several layers share has the rate of the highest of them. (ELECTRA's code scales its top layer by
+    decay squared; here, as in its paper, by decay.)
+    """
+    config = model.encoder.config
+    depth_of: dict[str, int] = {}
+    for layer, (a, f) in enumerate(zip(config.attention_of(), config.feedforward_of(), strict=True), start=1):
+        depth_of[f"encoder.attention.{a}."] = layer
+        depth_of[f"encoder.feedforward.{f}."] = layer
+    rates = {}
+    for name, _ in model.named_parameters():
+        depth = next((depth for prefix, depth in depth_of.items() if name.startswith(prefix)), None)
+        if depth is None:
+            depth = 0 if name.startswith("encoder.embedding.") else config.layers + 1
+        rates[name] = decay ** (config.layers + 1 - depth)
+    return rates
+
+
+# ---- the run -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Data:
+    """All parts of a task."""
+
+    train: Part
+    dev: tuple[Part, ...]
+    tests: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Start:
+    """What fine-tuning begins with."""
+
+    encoder: EncoderConfig
+    state: dict[str, torch.Tensor] | None
+    """The encoder's weights; None for an untrained one."""
+    tokenizer: Tokenizer
+
+
+def starting_point(model: str | Path, tokenizer: str | Path | None = None) -> Start:
+    """The encoder of a model folder, or a recipe's untrained one.
+
+    Raises:
+        ModelError: the folder is no model.
+        ConfigError: a recipe without a tokenizer, or a folder that has none.
+    """
+    given = None if tokenizer is None else Tokenizer.load(tokenizer)
+    if names_recipe(str(model)):
+        if given is None:
+            raise ConfigError(f"{model} is a recipe, an untrained network; give it a --tokenizer")
+        encoder = recipe(str(model)).encoder
+        return Start(replace(encoder, vocab_size=given.vocab_size), None, given)
+    loaded = load(model)
+    words = given or loaded.tokenizer
+    if words is None:
+        raise ConfigError(f"{model} has no tokenizer; give it a --tokenizer")
+    if words.vocab_size > loaded.config.encoder.vocab_size:
+        raise ConfigError(f"the tokenizer has {words.vocab_size} pieces and {model} has "
+                          f"{loaded.config.encoder.vocab_size}; give the model's own")  # fmt: skip
+    return Start(loaded.config.encoder, loaded.model.encoder.state_dict(), words)
+
+
+def task_model(start: Start, task: Task[Any], config: FinetuneConfig) -> TaskModel:
+    """The encoder under a fresh head, a function of the seed."""
+    shape = start.encoder
+    if config.dropout >= 0:
+        shape = replace(shape, hidden_dropout=config.dropout, attention_dropout=config.dropout)
+    reads_cls = task.kind in TaskModel.READS_CLS
+    if not reads_cls:
+        shape = replace(shape, pooler=False)
+    dense = None
+    if reads_cls and not shape.pooler:  # RoBERTa's head has tanh, ELECTRA's gelu
+        dense = "tanh" if shape.position_offset else "gelu"
+    classes = {"span": 2, "choice": 1, "number": 1}.get(task.problem, len(task.labels))
+    torch.manual_seed(config.train.seed)
+    model = TaskModel(shape, task.kind, classes, dense)  # type: ignore[arg-type]
+    model.head.dropout.p = config.head_dropout
+    if start.state is not None:
+        wanted = model.encoder.state_dict()
+        model.encoder.load_state_dict({name: start.state[name] for name in wanted})
+    return model
+
+
+def finetune(
+    model: str | Path,
+    task: Task[Any],
+    out: str | Path,
+    config: FinetuneConfig | None = None,
+    *,
+    tokenizer: str | Path | None = None,
+    device: str = "auto",
+    say: Say | None = None,
+    on_step: Callable[[Loop[TaskBatch]], None] | None = None,
+) -> Finetuned:
+    """Fine-tune a model on a task; the same call on the same folder continues, or returns what is finished.
+
+    Args:
+        model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
+
+    Raises:
+        DataError: a file of the task cannot be used.
+        RunError: the folder is in use, or holds another run.
+        NonFiniteError: a loss or gradient was not finite; no step was taken from it.
+    """
+    say = say or logging.getLogger("litebert").info
+    config = config or FinetuneConfig()
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise RunError(f"{folder} is a file; give --out a folder")
+    start = starting_point(model, tokenizer)
+    if config.length > start.encoder.max_positions:
+        say(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
+        config = replace(config, length=start.encoder.max_positions)
+    if not task.dev:
+        raise DataError(f"{task.name} has no part to choose the best weights by; give a dev file")
+    train, *others = (
+        _part(task, name, start.tokenizer, config.length, say) for name in ("train", *task.dev, *task.tests)
+    )
+    data = Data(train, tuple(others[: len(task.dev)]), tuple(others[len(task.dev) :]))
+    _say_balance(task, train.items, say)
+    machine = devices.choose(config.train.precision, device)
+    with RunLock(folder):
+        if (folder / ".collapsed").is_dir():
+            _set_aside(folder)
+        collapsed_before = (folder / "collapsed").is_dir()
+        rate = config.train.optimizer.learning_rate / (3 if collapsed_before else 1)
+        done = _run(model, start, task, data, folder, config, rate, machine, say, on_step)
+        if done.collapsed and config.restart and not collapsed_before:
+            say(f"the model gives one answer to everything; starting once more with a learning rate of {rate / 3:.1e} "
+                "(what there was lies in collapsed/)")  # fmt: skip
+            _set_aside(folder)
+            done = _run(model, start, task, data, folder, config, rate / 3, machine, say, on_step)
+        if done.collapsed:
+            say("the model gives one answer to everything: its scores are those of guessing")
+    return done
+
+
+def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, say: Say) -> Part:
+    examples = task.read(name)
+    items = task.encode(examples, tokenizer, length)
+    for note in task.notes:
+        say(note)
+    if name == "train":
+        items = [item for item in items if item.target is not None]
+    if not items:
+        raise DataError(f"{task.name} has no example in its {name} part; give a file with some")
+    return Part(name, examples, items)
+
+
+def _say_balance(task: Task[Any], items: Sequence[Item], say: Say) -> None:
+    """How often each class occurs, and what guessing the commonest would score."""
+    if task.problem != "classes":
+        return
+    counts = np.bincount([item.target for item in items], minlength=len(task.labels))
+    shares = ", ".join(f"{name} {count / len(items):.1%}" for name, count in zip(task.labels, counts, strict=True))
+    say(f"{len(items):,} training examples: {shares}")
+
+
+def _scaled(task: Task[Any], items: Sequence[Item]) -> tuple[list[Item], tuple[float, float]]:
+    """Numbers with mean 0 and deviation 1, so that one learning rate serves prices and shares alike."""
+    if task.problem != "number":
+        return list(items), (0.0, 1.0)
+    targets = np.array([item.target for item in items], np.float64)
+    mean, deviation = float(targets.mean()), float(targets.std()) or 1.0
+    return [replace(item, target=(item.target - mean) / deviation) for item in items], (mean, deviation)
+
+
+def _run(
+    source: str | Path, start: Start, task: Task[Any], data: Data, folder: Path,
+    config: FinetuneConfig, rate: float, machine: devices.Device, say: Say,
+    on_step: Callable[[Loop[TaskBatch]], None] | None,
+) -> Finetuned:  # fmt: skip
+    batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
+    steps = config.steps or max(1, math.ceil(config.epochs * len(data.train.items) / batch))
+    items, scale = _scaled(task, data.train.items)
+    pad = start.tokenizer.pad_id
+    model = task_model(start, task, config).to(machine.device)
+    judged = [item for part in data.dev for item in part.items]
+    _open_folder(folder, source, start, task, config, steps, [*items, *judged])
+    settings = replace(config.train, budget=f"{steps} steps",
+                       optimizer=replace(config.train.optimizer, learning_rate=rate))  # fmt: skip
+    best = folder / "best.safetensors"
+    batches = TaskBatches(items, task.problem, pad, batch, steps, config.train.seed)
+    work = FinetuningWork(model, task, batches, data.dev, pad, scale, machine, best, config.layer_decay)
+    loop = Loop(
+        work=work, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder, say=say,
+        on_step=on_step or (lambda loop: None),
+    )  # fmt: skip
+    loop.resume()
+    with closing(loop.log):
+        outcome = loop.run()
+    if not outcome.finished:
+        return Finetuned(folder, steps, outcome, {})
+    model.load_state_dict(read_tensors(best))
+    scores = score_parts(model, task, data.dev, pad, scale, machine)
+    collapsed = one_answer(model, task, data.dev[0], pad, machine)
+    _write_result(folder, model, start, task, data, config, scale, scores, machine)
+    return Finetuned(folder, steps, outcome, scores, collapsed)
+
+
+def _write_result(
+    folder: Path, model: TaskModel, start: Start, task: Task[Any], data: Data, config: FinetuneConfig,
+    scale: tuple[float, float], scores: Mapping[str, float], machine: devices.Device,
+) -> None:  # fmt: skip
+    """predictions/, model/ and, last, scores.json."""
+    predictions = folder / "predictions"
+    predictions.mkdir(exist_ok=True)
+    for part in (*data.dev, *data.tests):
+        logits = logits_of(model, part.items, task, start.tokenizer.pad_id, machine, scale)
+        answers = task.answers(part.examples, part.items, logits)
+        task.write(part.examples, answers, predictions / task.file_name(part.name))
+    with torch.no_grad():  # the saved model gives numbers as they are
+        if task.problem == "number":
+            model.head.classifier.weight.mul_(scale[1])
+            model.head.classifier.bias.mul_(scale[1]).add_(scale[0])
+    shutil.rmtree(folder / "model", ignore_errors=True)
+    shape = model.encoder.config
+    whole = Config(name=task.name, encoder=shape, sequences=SequenceConfig(length=config.length), objectives=("mlm",))
+    save_litebert(
+        model, start.tokenizer, folder / "model", config=whole, labels=task.labels,
+        task={"task": task.name, "problem": task.problem, "length": config.length,
+              "version": getattr(task, "version", 1)},
+    )  # fmt: skip
+    with written_whole(folder / "scores.json") as file:
+        file.write((json.dumps(dict(scores), indent=2) + "\n").encode())
+
+
+def _open_folder(
+    folder: Path, source: str | Path, start: Start, task: Task[Any], config: FinetuneConfig, steps: int,
+    items: Sequence[Item],
+) -> None:  # fmt: skip
+    """Start a run folder, or check that it holds this very run."""
+    run: dict[str, Any] = {
+        "format": 1,
+        "task": task.name,
+        "metric": task.metric,
+        "model": str(source),
+        "steps": steps,
+        "config": to_dict(config),
+        "data_fingerprint": _digest_items(items),
+        "model_fingerprint": _digest_state(start),
+    }
+    file = folder / "finetune.json"
+    if not file.exists():
+        foreign = [path.name for path in folder.iterdir() if path.name[0] != "." and path.name != "collapsed"]
+        if foreign:
+            raise RunError(f"{folder} is no run and holds other files ({foreign[0]}); give --out a new or empty folder")
+        with written_whole(file) as handle:
+            handle.write((json.dumps(run, indent=2) + "\n").encode())
+        return
+    there = read_json(file)
+    for settings in (there.get("config", {}), run["config"]):
+        settings["train"] = {key: value for key, value in settings.get("train", {}).items() if key not in _FREE}
+    for key in ("task", "metric", "config", "data_fingerprint", "model_fingerprint"):
+        if there.get(key) != run[key]:
+            raise RunError(f"{folder} holds another run (its {key.replace('_', ' ')} differs); give another --out")
+
+
+def _set_aside(folder: Path) -> None:
+    """Move what a run wrote into collapsed/."""
+    aside = folder / ".collapsed"  # there already, where a kill fell into the moving
+    aside.mkdir(exist_ok=True)
+    for path in list(folder.iterdir()):
+        if not path.name.startswith("."):
+            path.rename(aside / path.name)
+    aside.rename(folder / "collapsed")
+
+
+def _digest_items(items: Sequence[Item]) -> str:
+    digest = hashlib.sha256()
+    for item in items:
+        for row in item.rows:
+            digest.update(row.ids.tobytes() + row.types.tobytes())
+        target = item.target
+        digest.update(target.tobytes() if isinstance(target, np.ndarray) else repr(target).encode())
+    return digest.hexdigest()
+
+
+def _digest_state(start: Start) -> str:
+    digest = hashlib.sha256(json.dumps(to_dict(start.encoder)).encode())
+    for name, tensor in (start.state or {}).items():
+        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
+    return digest.hexdigest()

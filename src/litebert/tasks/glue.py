@@ -1,0 +1,316 @@
+"""GLUE (Wang et al. 2019, arXiv:1804.07461): ten tasks as rows of one table, their official files and submissions.
+
+Columns, label orders and the deciding score are those of the official ALBERT code (classifier_utils.py). The files are
+tab-separated without quoting: a quote is a letter. Where the official code takes whatever stands in a column, here a
+row of a wrong width or an unknown label stops the reading; only QQP, whose files are known for broken rows, passes
+over them, and counts them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from litebert.errors import ConfigError, DataError, MissingExtraError, nearest
+from litebert.tasks.rows import Found, lines, without_nul
+from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
+
+_BINARY = ("0", "1")
+_ENTAILS = ("entailment", "not_entailment")
+_THREE_WAY = ("contradiction", "entailment", "neutral")
+_ACCURACY = ("accuracy",)
+_INDEX = 0
+"""Column of the index in every test file."""
+HUB = "nyu-mll/glue"
+"""GLUE on the Hugging Face hub."""
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One task. Columns count from 0, negative ones from the end."""
+
+    folder: str
+    """Of its files in the official archive; also its name in a submission."""
+    texts: tuple[int, ...]
+    """Columns of the one or two texts in train and dev files."""
+    label: int
+    labels: tuple[str, ...]
+    """In the order of the logits; empty for numbers from 0 to 5."""
+    scores: tuple[str, ...]
+    """The first chooses checkpoints."""
+    columns: tuple[str, ...]
+    """Names of the texts in the `datasets` version."""
+    test_texts: tuple[int, ...] = (1, 2)
+    names: tuple[str, ...] = ()
+    """What the `datasets` version calls `labels`, in our order; () where it calls them the same."""
+    header: bool = True
+    """Whether train and dev files have one; test files always do."""
+    skips: bool = False
+    """Whether rows of a wrong width are passed over in train and dev."""
+    dev: tuple[str, ...] = ("dev",)
+    files: Mapping[str, str] = field(default_factory=lambda: {"test": "test.tsv"})
+    """Test part -> its file."""
+    submissions: tuple[str, ...] = ()
+    """Names of the submissions by test part; () for FOLDER.tsv."""
+
+
+GLUE: Mapping[str, Spec] = MappingProxyType(
+    {
+        "cola": Spec(
+            "CoLA", (3,), 1, _BINARY, ("matthews", "accuracy"), ("sentence",), (1,),
+            names=("unacceptable", "acceptable"), header=False,
+        ),
+        "sst2": Spec("SST-2", (0,), 1, _BINARY, _ACCURACY, ("sentence",), (1,), names=("negative", "positive")),
+        "mrpc": Spec(
+            "MRPC", (3, 4), 0, _BINARY, ("accuracy", "f1"), ("sentence1", "sentence2"), (3, 4),
+            names=("not_equivalent", "equivalent"),
+        ),
+        # From the end, as ELECTRA's code reads it.
+        "stsb": Spec("STS-B", (-3, -2), -1, (), ("pearson", "spearman"), ("sentence1", "sentence2"), (-2, -1)),
+        "qqp": Spec(
+            "QQP", (3, 4), 5, _BINARY, ("accuracy", "f1"), ("question1", "question2"),
+            names=("not_duplicate", "duplicate"), skips=True,
+        ),
+        "mnli": Spec(
+            "MNLI", (8, 9), -1, _THREE_WAY, _ACCURACY, ("premise", "hypothesis"), (8, 9),
+            dev=("dev_matched", "dev_mismatched"),
+            files={"test_matched": "test_matched.tsv", "test_mismatched": "test_mismatched.tsv"},
+            submissions=("MNLI-m.tsv", "MNLI-mm.tsv"),
+        ),
+        "qnli": Spec("QNLI", (1, 2), -1, _ENTAILS, _ACCURACY, ("question", "sentence")),
+        "rte": Spec("RTE", (1, 2), -1, _ENTAILS, _ACCURACY, ("sentence1", "sentence2")),
+        "wnli": Spec(
+            "WNLI", (1, 2), -1, _BINARY, _ACCURACY, ("sentence1", "sentence2"), names=("not_entailment", "entailment"),
+        ),
+        "ax": Spec(
+            "diagnostic", (), -1, _THREE_WAY, ("matthews", "accuracy"), ("premise", "hypothesis"), dev=(),
+            files={"test": "diagnostic.tsv"}, submissions=("AX.tsv",),
+        ),
+    }
+)  # fmt: skip
+"""Name -> task. `ax` has a test part only: a model of `mnli` answers it."""
+
+
+def glue_name(name: str) -> str:
+    """The key in `GLUE` of a name as people write it: SST-2, sst2, STS-B.
+
+    Raises:
+        ConfigError: there is no such task.
+    """
+    plain = _plain(name)
+    if plain not in GLUE:
+        raise ConfigError(f"there is no GLUE task '{name}'; {nearest(plain, GLUE)}")
+    return plain
+
+
+class Glue(TextTask):
+    """A task of GLUE from a folder or from the `datasets` library.
+
+    Args:
+        name: a key of `GLUE`, or as people write it.
+        source: the task's folder or the one above it; `hf:glue` for the hub, `hf:NAME[:CONFIG]` for a copy of it there,
+            `hf:FOLDER` for what `datasets` saved. None where nothing is to be read: an `Answer` needs no file.
+
+    Attributes: as `Task`. Of the official parts, `tests` and all but the first of `dev` leave out those whose file is
+    not in the folder: test files, and MNLI's second dev file, are often left out of copies.
+
+    Raises:
+        ConfigError: there is no such task.
+        DataError: there is no such folder.
+    """
+
+    def __init__(self, name: str, source: str | Path | None = None) -> None:
+        self.name = glue_name(name)
+        self.spec = GLUE[self.name]
+        problem: TextProblem = "classes" if self.spec.labels else "number"
+        super().__init__(problem, self.spec.labels, self.spec.scores, self.spec.scores[0])
+        self.dev, self.tests = self.spec.dev, tuple(self.spec.files)
+        self._source = None if source is None else str(source)
+        if self._source is None or self._source.startswith("hf:"):
+            return
+        folder = Path(self._source)
+        if not folder.is_dir():
+            raise DataError(f"{source} is no folder; give the one of {self.spec.folder}, or the one above it")
+        self.dev = tuple(part for part in self.dev if part == self.dev[0] or _places(self.spec, folder, part))
+        self.tests = tuple(part for part in self.tests if _places(self.spec, folder, part))
+
+    def read(self, part: str) -> list[Example]:
+        """The examples of train, or of an official dev or test part; `test` is the first of these.
+
+        Raises:
+            DataError: a part that the task has not, or a file that is missing or malformed.
+            MissingExtraError: `hf:` without the `datasets` library.
+        """
+        spec, part = self.spec, self._official(part)
+        parts = (*("train",) * bool(spec.dev), *spec.dev, *spec.files)
+        if part not in parts:
+            raise DataError(f"{self.name} has no part '{part}'; {nearest(part, parts)}")
+        if self._source is None:
+            raise DataError(f"{self.name} was made without data to read; give the folder of {spec.folder}")
+        self._found = Found()
+        if self._source.startswith("hf:"):
+            return list(_from_datasets(spec, self._source[3:], self.name, part, self._found))
+        folder = Path(self._source)
+        paths = _places(spec, folder, part)
+        if not paths:
+            raise DataError(
+                f"{folder} holds no {_file_of(spec, part)}; give the folder of {spec.folder} with its official "
+                "files, or the one above it"
+            )
+        path = paths[0]
+        examples = list(_from_file(spec, path, part in spec.files, self._found))
+        if not examples:
+            raise DataError(f"{path} holds no examples; fetch the file again")
+        return examples
+
+    def file_name(self, part: str) -> str:
+        """What the GLUE site wants the predictions of a test part to be called; PART.tsv for any other part."""
+        part = self._official(part)
+        if part not in self.spec.files:
+            return f"{part}.tsv"
+        names = self.spec.submissions or (f"{self.spec.folder}.tsv",)
+        return names[list(self.spec.files).index(part)]
+
+    def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
+        """A submission: `index` and `prediction`, tab-separated; numbers from 0 to 5 with three decimals."""
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            file.write("index\tprediction\n")
+            for example, answer in zip(examples, answers, strict=True):
+                value = answer.value
+                said = f"{min(max(value, 0.0), 5.0):.3f}" if isinstance(value, float) else value
+                file.write(f"{example.name}\t{said}\n")
+
+    def _official(self, part: str) -> str:
+        return next(iter(self.spec.files)) if part == "test" else part
+
+
+# ---- official files ------------------------------------------------------------------------------------------------
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "").replace("_", "")
+
+
+def _file_of(spec: Spec, part: str) -> str:
+    return spec.files.get(part, f"{part}.tsv")
+
+
+def _places(spec: Spec, folder: Path, part: str) -> list[Path]:
+    """Where a part's file is: in the task's folder below, else in the folder itself."""
+    below = sorted(child for child in folder.iterdir() if child.is_dir() and _plain(child.name) == _plain(spec.folder))
+    paths = [place / _file_of(spec, part) for place in (*below, folder)]
+    return [path for path in paths if path.is_file()]
+
+
+def _from_file(spec: Spec, path: Path, test: bool, found: Found) -> Iterator[Example]:
+    texts = spec.test_texts if test else spec.texts
+    width = count = 0
+    for number, line in lines(path, found):
+        if not line:
+            found["blank lines were passed over"] += 1
+            continue
+        row = line.split("\t")
+        if width == 0:
+            width = len(row)
+            places = (*texts, *(() if test else (spec.label,)))
+            if width < max(place + 1 if place >= 0 else -place for place in places):
+                raise DataError(
+                    f"{path}:{number} has {width} columns, too few for {spec.folder}; separate them by tabs"
+                )
+            if test or spec.header:
+                if not _is_example(spec, row, test):
+                    continue
+                found["the header is missing, so the first line was read as an example"] += 1
+        if len(row) != width:
+            if spec.skips and not test:
+                found["rows with a wrong number of columns were passed over"] += 1
+                continue
+            raise DataError(f"{path}:{number} has {len(row)} columns where the first line has {width}; mend the row")
+        pair = row[texts[1]] if len(texts) > 1 else None
+        label = None if test else _label(spec, row[spec.label], f"{path}:{number}")
+        yield Example(row[texts[0]], pair, label, row[_INDEX] if test else str(count))
+        count += 1
+
+
+def _is_example(spec: Spec, row: Sequence[str], test: bool) -> bool:
+    """Whether a first line is an example: it has an index, or a label."""
+    if test:
+        return row[_INDEX].isdigit()
+    try:
+        _label(spec, row[spec.label], "")
+    except DataError:
+        return False
+    return True
+
+
+def _label(spec: Spec, said: str, place: str) -> Label:
+    if spec.labels:
+        if said not in spec.labels:
+            raise DataError(f"{place} has the label '{said}', which is none of {', '.join(spec.labels)}; mend the row")
+        return spec.labels.index(said)
+    try:
+        number = float(said)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number <= 5:
+        raise DataError(f"{place} has the score '{said}', which is no number from 0 to 5; mend the row")
+    return number
+
+
+# ---- the `datasets` library ----------------------------------------------------------------------------------------
+
+
+def _from_datasets(spec: Spec, name: str, task: str, part: str, found: Found) -> Iterator[Example]:
+    data = _split(name, task, part.replace("dev", "validation"))
+    for column in spec.columns:
+        if column not in data.column_names:
+            raise DataError(f"hf:{name} has no column '{column}'; give a copy of {HUB} with its columns")
+    names = getattr(data.features.get("label"), "names", None)
+    test = part in spec.files
+    index = 0
+    wanted = [*spec.columns, *["label"] * (not test)]
+    if not test and "label" not in data.column_names:
+        raise DataError(f"hf:{name} has no column 'label'; give a copy of {HUB} with its columns")
+    for batch in data.select_columns(wanted).iter(batch_size=1000):
+        for row in zip(*(batch[column] for column in wanted), strict=True):
+            texts = [without_nul(text, found) for text in row[: len(spec.columns)]]
+            label = None if test else _hub_label(spec, row[-1], names, f"hf:{name} {part} row {index + 1}")
+            yield Example(texts[0], texts[1] if len(texts) > 1 else None, label, str(index))
+            index += 1
+
+
+def _hub_label(spec: Spec, said: Any, names: Sequence[str] | None, place: str) -> Label:
+    """By name, never by number: the hub's order of MNLI is not the official one."""
+    if names is None or not isinstance(said, int):
+        return _label(spec, str(said), place)
+    if not 0 <= said < len(names):
+        raise DataError(f"{place} has the label {said}, which has no name; give a part with labels")
+    ours = dict(zip(spec.names or spec.labels, spec.labels, strict=True))
+    return _label(spec, ours.get(names[said], names[said]), place)
+
+
+def _split(name: str, task: str, split: str) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError("datasets", "datasets") from error
+    try:
+        if Path(name).is_dir():
+            data: Any = datasets.load_from_disk(name)
+        else:
+            repository, _, config = name.partition(":")
+            if repository.partition("/")[0] == "glue":  # as people know it: glue, glue/sst2
+                config = config or repository.partition("/")[2]
+                repository = HUB
+            data = datasets.load_dataset(repository, config or task)
+    except Exception as error:  # the library raises many kinds, its own and those of the network
+        reason = str(error).split("\n")[0]
+        raise DataError(f"hf:{name} cannot be opened ({reason}); a folder works too: hf:FOLDER") from error
+    if not isinstance(data, dict) or split not in data:
+        there = ", ".join(data) if isinstance(data, dict) else "one unnamed split"
+        raise DataError(f"hf:{name} has no split '{split}' among {there}; give a copy of {HUB}")
+    return data[split]

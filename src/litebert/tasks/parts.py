@@ -1,0 +1,57 @@
+"""Which file holds which part of a task (train, dev, test), from names or from the files of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from litebert.errors import DataError
+
+_NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}
+
+Data = str | Path | Mapping[str, str | Path]
+"""A folder whose files say in their names which part they are, or the file of each part by name."""
+
+
+def part_files(data: Data) -> dict[str, Path]:
+    """The file of each part. In a folder a name with `train`, with `dev`, `valid` or `testa`, or with `test`.
+
+    Raises:
+        DataError: no folder, a folder without such files, or one where two files would be the same part.
+    """
+    if isinstance(data, Mapping):
+        return {part: Path(file) for part, file in data.items()}
+    folder = Path(data)
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder; give a folder with a train and a dev file, or name the files")
+    found: dict[str, Path] = {}
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
+        part = next((part for part, names in _NAMES.items() if any(name in path.name.lower() for name in names)), None)
+        if part in found:
+            raise DataError(f"{found[part]} and {path.name} could both be the {part} part; name the files of the parts")
+        if part is not None:
+            found[part] = path
+    if not found:
+        raise DataError(f"{folder} holds no file with train, dev or test in its name; name the files of the parts")
+    return found
+
+
+def part_file(files: Mapping[str, Path], part: str, task: str) -> Path:
+    """The file of a part.
+
+    Raises:
+        DataError: the task was given none.
+    """
+    if part not in files:
+        raise DataError(f"{task} was given no {part} file, only {', '.join(files)}; give one")
+    return files[part]
+
+
+def scored_parts(files: Mapping[str, Path]) -> tuple[str, ...]:
+    """The parts that a model is chosen by: all but train and test."""
+    return tuple(part for part in files if part not in ("train", "test"))
+
+
+def unscored_parts(files: Mapping[str, Path]) -> tuple[str, ...]:
+    """The parts to be answered only."""
+    return ("test",) if "test" in files else ()

@@ -1,0 +1,220 @@
+"""Answers of a fine-tuned model: to Python values, or from a file to a file, in order and in constant memory.
+
+Texts are taken a thousand at a time, sorted by length among themselves and never padded to the longest possible, and
+given back in the order they came in.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal, TextIO
+
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import DataError, ModelError
+from litebert.interop import LoadedModel
+from litebert.interop import load as load_model
+from litebert.interop.names import HeadName
+from litebert.model.heads import TaskModel
+from litebert.tasks import table, tagging
+from litebert.tasks.choices import Choice, ChoiceTask
+from litebert.tasks.judging import logits_of
+from litebert.tasks.rows import Form, Found, form_of, records
+from litebert.tasks.squad import Squad
+from litebert.tasks.squad_files import Question
+from litebert.tasks.task import Task
+from litebert.tasks.texts import Example, TextTask
+from litebert.train import device as devices
+
+CHUNK = 1024
+"""Examples in memory at a time."""
+
+
+@dataclass(frozen=True)
+class Model(LoadedModel):
+    """A model folder ready to answer."""
+
+    device: str = "auto"
+    """Where it computes its answers."""
+
+    def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
+        """One answer per input, in order.
+
+        Args:
+            inputs: by what the model was fine-tuned for. Text classes and numbers: texts, or pairs of texts. Tagging:
+                lists of words, or texts that are split at spaces. Questions: (question, context). Multiple choice:
+                (context, question, [choices]).
+
+        Returns:
+            Dictionaries: `prediction`; `probabilities` by label, of each tag or of each choice; `score` of an answer.
+
+        Raises:
+            ModelError: the model is not fine-tuned.
+            DataError: an input is of another form.
+        """
+        return list(self.stream(inputs))
+
+    def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        """The same one by one, for inputs of any number."""
+        network, tokenizer, task = self._parts()
+        length = int(self.task.get("length", self.config.sequences.length))
+        machine = devices.choose("float32", self.device)  # so that other programs give the same answers
+        network.to(machine.device)
+        source = enumerate(inputs)
+        while chunk := list(islice(source, CHUNK)):
+            examples = [_example(task, value, number) for number, value in chunk]
+            items = task.encode(examples, tokenizer, length)
+            logits = logits_of(network, items, task, tokenizer.pad_id, machine)
+            answers = task.answers(examples, items, logits)
+            yield from (_record(task, example, answer) for example, answer in zip(examples, answers, strict=True))
+
+    def _parts(self) -> tuple[TaskModel, Tokenizer, Task[Any]]:
+        if not isinstance(self.model, TaskModel):
+            raise ModelError(f"{self.path} is not fine-tuned, so it has no answers; litebert finetune it first")
+        if self.tokenizer is None:
+            raise ModelError(f"{self.path} has no tokenizer; put the one it was trained with there")
+        return self.model, self.tokenizer, task_for(self)
+
+
+def load(path: str | Path, *, head: HeadName | None = None, device: str = "auto") -> Model:
+    """Open a run folder, a litebert model folder or a Hugging Face folder.
+
+    Args:
+        head: of a Hugging Face folder, what its classifier is for, where its config.json does not name the class.
+
+    Raises:
+        ModelError: it is none of them, or a file of it is damaged, missing or of another model.
+    """
+    return Model(**vars(load_model(path, head=head)), device=device)
+
+
+def task_for(loaded: LoadedModel) -> Task[Any]:
+    """The task a model was fine-tuned for, without its files.
+
+    A folder that does not say more than its class, as those of other programs, has one class per text, or a number
+    where there is one output only.
+    """
+    assert isinstance(loaded.model, TaskModel)
+    kind, classes = loaded.model.kind, loaded.model.classes
+    labels = loaded.labels or tuple(f"LABEL_{i}" for i in range(classes))
+    if kind == "tokens":
+        return tagging.TaggingTask({}, labels=labels)
+    if kind == "choice":
+        return ChoiceTask({})
+    if kind == "span":
+        return Squad(version=loaded.task.get("version", 1))
+    problem = loaded.task.get("problem", "classes" if classes > 1 else "number")
+    task: Any = TextTask(problem, () if problem == "number" else labels, ("accuracy",), "accuracy")
+    return task  # type: ignore[no-any-return]
+
+
+def _example(task: Task[Any], value: Any, number: int) -> Any:
+    """An input as the task's example."""
+    place = f"input {number + 1}"
+    try:
+        if task.kind == "sequence":
+            texts = (value,) if isinstance(value, str) else tuple(value)
+            if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
+                raise TypeError
+            return Example(*texts)
+        if task.kind == "tokens":
+            words = tuple(value.split() if isinstance(value, str) else value)
+            return tagging.Sentence(words, None, words, tuple(range(len(words))))
+        if task.kind == "span":
+            question, context = value
+            return Question(str(number), question, context, (), False)
+        context, question, choices = value
+        return Choice(context, question, tuple(choices), None, str(number))
+    except (TypeError, ValueError, AttributeError):
+        raise DataError(f"{place} is {str(value)[:40]!r}; {_WANTED[task.kind]}") from None
+
+
+_WANTED = {
+    "sequence": "give a text or a pair of texts",
+    "tokens": "give a text or a list of words",
+    "span": "give (question, context)",
+    "choice": "give (context, question, choices)",
+}
+
+
+def _record(task: Task[Any], example: Any, answer: Any) -> dict[str, Any]:
+    """What is told of an answer."""
+    if task.kind == "span":
+        best = answer.candidates[0] if answer.candidates else None
+        text = "" if isinstance(task, Squad) and task.version == 2 and answer.odds > 0 else answer.value
+        return {"prediction": text, "score": None if best is None else best.score, "no_answer_odds": answer.odds}
+    likely = [round(p, 6) for p in answer.probabilities.tolist()]
+    if task.kind == "tokens":
+        return {"words": list(example.words), "prediction": list(answer.value), "probabilities": likely}
+    if task.kind == "choice":
+        return {"prediction": answer.value, "probabilities": likely}
+    value = list(answer.value) if isinstance(answer.value, tuple) else answer.value
+    found: dict[str, Any] = {"prediction": value}
+    if likely:
+        found["probabilities"] = dict(zip(task.labels, likely, strict=True))
+    return found
+
+
+# ---- files ---------------------------------------------------------------------------------------------------------
+
+
+def predict_file(
+    model: Model,
+    source: str | Path,
+    out: TextIO,
+    *,
+    form: Literal["csv", "jsonl"],
+    source_form: Form | None = None,
+    text: str = "text",
+    pair: str | None = None,
+    found: Found | None = None,
+) -> int:
+    """Answer every row of a file or of standard input (`-`), in order; how many there were.
+
+    Columns: `text` and `pair` of texts to classify or tag; question and context; context, question and choices (JSONL).
+    In CSV, probabilities have a column each; tags are joined by spaces, several labels by semicolons.
+
+    Raises:
+        DataError: the file is missing or malformed; the message names the line.
+    """
+    _, _, task = model._parts()
+    count = 0
+    rows = csv.writer(out, lineterminator="\n")
+    for record in model.stream(_inputs(task, source, source_form, text, pair, Found() if found is None else found)):
+        if form == "jsonl":
+            out.write(json.dumps(record, ensure_ascii=False) + "\n")
+        else:
+            flat = _flat(record)
+            if count == 0:
+                rows.writerow(flat)
+            rows.writerow(flat.values())
+        count += 1
+    return count
+
+
+def _inputs(
+    task: Task[Any], source: str | Path, form: Form | None, text: str, pair: str | None, found: Found
+) -> Iterator[Any]:
+    if task.kind in ("sequence", "tokens"):
+        for example in table.stream(source, text=text, pair=pair, form=form, found=found):
+            yield example.text if example.pair is None else (example.text, example.pair)
+        return
+    columns: Sequence[str] = ("question", "context") if task.kind == "span" else ("context", "question", "choices")
+    for row in records(source, columns, found, form=form or form_of(source)):
+        yield row.values
+
+
+def _flat(record: dict[str, Any]) -> dict[str, Any]:
+    """A record as the cells of a row."""
+    flat: dict[str, Any] = {}
+    for key, value in record.items():
+        if isinstance(value, dict):
+            flat.update({f"p_{name}": p for name, p in value.items()})
+        else:
+            between = " " if "words" in record else ";"
+            flat[key] = between.join(map(str, value)) if isinstance(value, list) else value
+    return flat

@@ -1,0 +1,82 @@
+"""RACE: English examinations of Chinese schools, middle and high, four options to a question.
+
+The official layout is RACE/{train,dev,test}/{middle,high}/*.txt with one JSON object a passage; the passages of a
+level may also be joined as lines of one `all.txt`, as the official ALBERT code wants them. Both levels are learnt
+together and scored together and apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from litebert.errors import DataError
+from litebert.tasks.choices import Choice, ChoiceTask, Order, choices_of, letter_of, text_of
+from litebert.tasks.parts import Data
+from litebert.tasks.rows import records
+
+PARTS = ("train", "dev", "test")
+LEVELS = ("middle", "high")
+JOINED = "all.txt"
+
+
+class RaceTask(ChoiceTask):
+    """RACE from its folder; `order` is the layout of a row."""
+
+    def __init__(self, folder: str | Path, *, order: Order = "context") -> None:
+        super().__init__(folder, order=order, name="race")
+
+    def _find(self, data: Data) -> dict[str, Path]:
+        assert not isinstance(data, dict)
+        folder = Path(str(data))
+        found = {part: folder / part for part in PARTS if (folder / part).is_dir()}
+        if not found:
+            raise DataError(f"{folder} holds none of the folders {', '.join(PARTS)}; give the folder RACE")
+        return found
+
+    def _examples(self, path: Path) -> Iterator[Choice]:
+        levels = [level for level in LEVELS if (path / level).is_dir()]
+        if not levels:
+            raise DataError(f"{path} holds none of the folders {', '.join(LEVELS)}; unpack RACE again")
+        if len(levels) < len(LEVELS):
+            self._found[f"level only, {levels[0]}, in {path}"] += 1
+        for level in levels:
+            for file in self._passages(path / level):
+                yield from self._questions(file, level)
+
+    def _passages(self, folder: Path) -> list[Path]:
+        files = sorted(folder.glob("*.txt"), key=lambda path: (len(path.name), path.name))  # 9 before 10
+        alone = [path for path in files if path.name != JOINED]
+        if not files:
+            raise DataError(f"{folder} holds no *.txt; unpack RACE again")
+        if alone and len(alone) < len(files):
+            self._found[f"{JOINED} left out, for the passages stand beside it in {folder}"] += 1
+        return alone or files
+
+    def _questions(self, file: Path, level: str) -> Iterator[Choice]:
+        wanted = ("article", "questions", "options")
+        for line, row in records(file, wanted, self._found, optional=("answers", "id"), form="jsonl"):
+            where = f"{file}:{line}"
+            article, questions, options, answers, name = row
+            article = text_of(article, "article", where)
+            for field, value in (("questions", questions), ("options", options), ("answers", answers)):
+                if value is None and field == "answers":
+                    continue
+                if not isinstance(value, list) or len(value) != len(questions):
+                    raise DataError(f"{where}: {field} is not a list with one entry for each question; mend it")
+            name = f"{level}{file.name}" if name is None else str(name)
+            for i, (question, texts) in enumerate(zip(questions, options, strict=True)):
+                question = text_of(question, f"questions[{i}]", where)
+                choices = choices_of(texts, f"options[{i}]", where)
+                right = None if answers is None else _place(answers[i], len(choices), f"{where}: answers[{i}]")
+                yield Choice(article, question, choices, right, f"{name}-{i}", level)
+
+    def _written(self, choice: int) -> int | str:
+        return letter_of(choice)
+
+
+def _place(answer: object, choices: int, what: str) -> int:
+    letters = [letter_of(i) for i in range(choices)]
+    if answer not in letters:
+        raise DataError(f"{what} is {answer!r}; write one of {', '.join(letters)}")
+    return letters.index(str(answer))

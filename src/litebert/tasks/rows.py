@@ -1,0 +1,220 @@
+"""Rows of a user's file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and plain text.
+
+Each row comes with its line number, so that whoever reads it can name the place of what is wrong. What is mended or
+passed over is counted in a `Found`, never silent. UTF-8 only: a guessed encoding trains on wrong letters.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from litebert.data import formats
+from litebert.errors import DataError, nearest
+
+Form = Literal["csv", "tsv", "jsonl", "parquet", "text"]
+"""CSV with real quoting; TSV without; one JSON object a line; Parquet; plain text, each line a row of one column."""
+
+STANDARD_INPUT = "-"
+
+_FORMS: dict[str, Form] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".txt": "text",
+}
+
+
+class Found(Counter[str]):
+    """How often something worth saying was met while reading."""
+
+    def notes(self) -> list[str]:
+        """One sentence each."""
+        return [f"{what} ({count:,})" for what, count in self.items()]
+
+
+class Cells(NamedTuple):
+    """The wanted cells of a row."""
+
+    line: int
+    """Where the row starts, from 1; in Parquet the row's number."""
+    values: tuple[Any, ...]
+    """As many as columns were asked for: text in CSV, TSV and plain text; None where the file has no such column."""
+
+
+def form_of(source: str | Path) -> Form:
+    """What a file's name says it is; standard input is plain text.
+
+    Raises:
+        DataError: the suffix is none of ours.
+    """
+    if str(source) == STANDARD_INPUT:
+        return "text"
+    path = Path(source)
+    plain = path.with_suffix("") if path.suffix.lower() in formats.COMPRESSIONS else path
+    form = _FORMS.get(plain.suffix.lower())
+    if form is None:
+        raise DataError(f"{source} has no suffix that says what it holds; use one of {', '.join(_FORMS)}")
+    return form
+
+
+def lines(source: str | Path, found: Found) -> Iterator[tuple[int, str]]:
+    """(number, text) of every line of a UTF-8 file or of standard input, in constant memory.
+
+    Lines end in a line feed, with a carriage return before it or not. A byte-order mark before a line is left out, a
+    NUL character becomes a space.
+
+    Raises:
+        DataError: there is no such file, or it is not UTF-8; the message names the line.
+    """
+    if str(source) == STANDARD_INPUT:
+        blocks = formats.standard_input(formats.Meter())
+    else:
+        _check_file(Path(source))
+        blocks = formats.blocks(Path(source), formats.Meter())
+    for number, raw in enumerate(_split(blocks), 1):
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{source}:{number} is not UTF-8 (byte 0x{raw[error.start]:02x} after {error.start:,} others); save "
+                "the whole file as UTF-8"
+            ) from error
+        yield number, without_nul(text.removesuffix("\r").removeprefix("\ufeff"), found)
+
+
+def without_nul(text: str, found: Found) -> str:
+    """The text with a space for each NUL character."""
+    if "\0" in text:
+        found["NUL characters were read as spaces"] += text.count("\0")
+        text = text.replace("\0", " ")
+    return text
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise DataError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}; give the path of a file")
+
+
+def _split(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for block in blocks:
+        *whole, rest = (rest + block).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
+def records(
+    source: str | Path, columns: Sequence[str], found: Found, *, optional: Sequence[str] = (), form: Form | None = None
+) -> Iterator[Cells]:
+    """The cells of `columns`, then of `optional`, of each row of a file, in constant memory.
+
+    Blank lines are no rows (but in plain text they are).
+
+    Args:
+        optional: columns that the file, or a JSON object, may lack.
+        form: what the file is; by its suffix where None.
+
+    Raises:
+        DataError: a file that is missing, empty or malformed, or lacks a column; the message names the line.
+    """
+    form = form or form_of(source)
+    if form not in get_args(Form):
+        raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(Form))}")
+    if form == "parquet":
+        rows = _parquet(Path(source), columns, optional)
+    elif form == "jsonl":
+        rows = _jsonl(source, columns, optional, found)
+    elif form == "text":
+        if len(columns) > 1:
+            raise DataError(f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL or Parquet")
+        blank = (None,) * len(optional)
+        rows = (Cells(number, (text, *blank)) for number, text in lines(source, found))
+    else:
+        rows = _table(source, columns, optional, found, quoted=form == "csv")
+    empty = True
+    for row in rows:
+        empty = False
+        yield row
+    if empty:
+        raise DataError(f"{source} holds no rows; give a file with some")
+
+
+def _table(
+    source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Found, quoted: bool
+) -> Iterator[Cells]:
+    rows = _quoted(source, found) if quoted else ((number, line.split("\t")) for number, line in lines(source, found))
+    _, header = next(rows, (0, []))
+    places = _places(header, columns, optional, f"the first line of {source}")
+    for number, row in rows:
+        if row in ([], [""]):
+            found["blank lines were passed over"] += 1
+            continue
+        if len(row) != len(header):
+            raise DataError(
+                f"{source}:{number} has {len(row)} columns where the first line has {len(header)}; mend the row"
+                + (", or its quotes" if quoted else "")
+            )
+        yield Cells(number, tuple(None if place is None else row[place] for place in places))
+
+
+def _quoted(source: str | Path, found: Found) -> Iterator[tuple[int, list[str]]]:
+    """(number of its first line, cells) of each row of CSV."""
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader((line + "\n" for _, line in lines(source, found)), strict=True)
+    start = 1
+    try:
+        for row in reader:
+            yield start, row
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{source}:{start} is not a well-formed row ({error}); mend its quotes") from error
+
+
+def _jsonl(source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Found) -> Iterator[Cells]:
+    for number, line in lines(source, found):
+        if not line or line.isspace():
+            found["blank lines were passed over"] += 1
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{source}:{number} is not JSON ({error}); write one whole object per line") from error
+        if not isinstance(row, dict):
+            raise DataError(f'{source}:{number} is not a JSON object; write lines like {{"{columns[0]}": ...}}')
+        _places(list(row), columns, optional, f"{source}:{number}")
+        yield Cells(number, tuple(row.get(name) for name in (*columns, *optional)))
+
+
+def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Cells]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    _check_file(path)
+    try:
+        with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
+            names = file.schema_arrow.names
+            places = _places(names, columns, optional, str(path))
+            wanted = [name for name, place in zip((*columns, *optional), places, strict=True) if place is not None]
+            number = 0
+            for batch in file.iter_batches(batch_size=1024, columns=wanted):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield Cells(number, tuple(row.get(name) for name in (*columns, *optional)))
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).split("\n")[0]
+        raise DataError(f"{path} is not a whole Parquet file ({reason}); make or fetch the file again") from error
+
+
+def _places(names: Sequence[str], columns: Sequence[str], optional: Sequence[str], where: str) -> list[int | None]:
+    for name in columns:
+        if name not in names:
+            raise DataError(f"{where} has no column '{name}'; {nearest(name, names)}")
+    return [names.index(name) if name in names else None for name in (*columns, *optional)]

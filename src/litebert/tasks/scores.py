@@ -1,0 +1,100 @@
+"""Scores of answers: every one a function of what is right and what was answered, and defined where formulas are not.
+
+A score that is undefined (a correlation with a constant, an F1 without positives, an R^2 of constant truth) is 0: the
+model showed nothing there, and a NaN would hide that in a mean. All scores are fractions, not percentages.
+
+Shapes: n examples, C classes. `truth` and `guess` are int64 (n,) class numbers; 0/1 (n, C) for several labels; float64
+(n,) for numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[Any]
+
+
+def accuracy(truth: Values, guess: Values) -> float:
+    """Share of examples answered right; with several labels, of those where every label is."""
+    same = truth == guess
+    return float(same.reshape(len(same), -1).all(1).mean())
+
+
+def f1(truth: Values, guess: Values) -> float:
+    """F1 of class 1, as GLUE counts it for MRPC and QQP; over several labels, all decisions together (micro)."""
+    from sklearn.metrics import f1_score  # takes half a second to load
+
+    return float(f1_score(truth.ravel() == 1, guess.ravel() == 1, zero_division=0))
+
+
+def macro_f1(truth: Values, guess: Values) -> float:
+    """Mean of the F1 of each class that occurs in truth or guess, or of each label: a rare class counts as much."""
+    if truth.ndim == 2:
+        return float(np.mean([f1(truth[:, label], guess[:, label]) for label in range(truth.shape[1])]))
+    classes = np.union1d(truth, guess)
+    return float(np.mean([f1(truth == label, guess == label) for label in classes]))
+
+
+def matthews(truth: Values, guess: Values) -> float:
+    """Matthews' correlation; for more than two classes Gorodkin's R_K, as GLUE counts AX."""
+    from sklearn.metrics import matthews_corrcoef
+
+    return 0.0 if _constant(truth) or _constant(guess) else float(matthews_corrcoef(truth, guess))
+
+
+def pearson(truth: Values, guess: Values) -> float:
+    """Pearson's correlation."""
+    from scipy.stats import pearsonr
+
+    return 0.0 if _constant(truth) or _constant(guess) else float(pearsonr(truth, guess).statistic)
+
+
+def spearman(truth: Values, guess: Values) -> float:
+    """Spearman's rank correlation; equal values share their mean rank."""
+    from scipy.stats import spearmanr
+
+    return 0.0 if _constant(truth) or _constant(guess) else float(spearmanr(truth, guess).statistic)
+
+
+def r2(truth: Values, guess: Values) -> float:
+    """Share of the variance of the truth that the guess explains; below 0 where the mean of the truth is better."""
+    from sklearn.metrics import r2_score
+
+    return 0.0 if _constant(truth) else float(r2_score(truth, guess))
+
+
+def rmse(truth: Values, guess: Values) -> float:
+    """Root of the mean squared error, in the unit of the numbers; lower is better."""
+    return float(np.sqrt(np.mean((truth - guess) ** 2)))
+
+
+def _constant(values: Values) -> bool:
+    return bool((values == values[0]).all())
+
+
+SCORES: MappingProxyType[str, Callable[[Values, Values], float]] = MappingProxyType(
+    {
+        "accuracy": accuracy,
+        "f1": f1,
+        "macro_f1": macro_f1,
+        "matthews": matthews,
+        "pearson": pearson,
+        "spearman": spearman,
+        "r2": r2,
+        "rmse": rmse,
+        "micro_f1": f1,
+        "exact": accuracy,
+    }
+)
+"""Name -> score. All but `rmse` are better when higher."""
+
+
+def scores(names: Sequence[str], truth: Values, guess: Values) -> dict[str, float]:
+    """The named scores of at least one example."""
+    assert len(truth) == len(guess) > 0
+    return {name: SCORES[name](truth, guess) for name in names}

@@ -1,0 +1,369 @@
+"""SQuAD 1.1 and 2.0: the answer to a question is a span of a text, or, in 2.0, perhaps there is none.
+
+A text longer than a row is read in windows that overlap. Answers are cut from the raw text by the offsets of tokens and
+never put together from pieces. What no answer is worth is the score of [CLS] for start and end, as in BERT's code; the
+heads of ALBERT's for 2.0 are another model.
+
+Shapes: n tokens of a context or of the part of it in a window, L longest answer in tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from litebert.data.shards import written_whole
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import ConfigError, DataError
+from litebert.tasks.parts import part_file, scored_parts, unscored_parts
+from litebert.tasks.rows import Found
+from litebert.tasks.squad_files import Gold, Question, may_be_unanswerable, read_questions
+from litebert.tasks.squad_scores import Judged, best_threshold, halves, judge, scores_1, scores_2, tune
+from litebert.tasks.task import Item, Kind, Problem, row_of
+
+QUESTION_TOKENS = 64
+"""Most tokens of a question; less where that would be more than half of a row."""
+STRIDE = 128
+"""Tokens from the start of a window to the next; less where that would be more than half of a window."""
+ANSWER_TOKENS = 30
+"""Most tokens of an answer that is found, where not said otherwise; training knows no limit."""
+BEST = 20
+"""How many answers are kept for each window and each question."""
+
+Threshold = Literal["half", "dev"] | float
+"""How much likelier no answer must be than an answer, in logits, to be given. `half`: the threshold that is best for
+one half of the scored questions, and the scores of the other half. `dev`: the papers' way, the best for the very
+questions that are scored, which flatters. Or a number."""
+
+
+class Window(NamedTuple):
+    """Which part of a context a row holds."""
+
+    first: int
+    """Where in the row it begins."""
+    spans: NDArray[np.int32]
+    """(n, 2): the characters of the context that each token reaches over."""
+    owned: NDArray[np.bool_]
+    """(n,): no other window holds the token with more context; only there may an answer start."""
+
+
+class Candidate(NamedTuple):
+    """A text that may be the answer."""
+
+    text: str
+    start: float
+    """Logit of its first token."""
+    end: float
+    """Logit of its last token."""
+
+    @property
+    def score(self) -> float:
+        """What it is ranked by."""
+        return self.start + self.end
+
+
+class Answer(NamedTuple):
+    """What the model says about one question."""
+
+    value: str
+    """The best text, whatever no answer is worth; empty only where the context has no text."""
+    odds: float
+    """Score of no answer (the lowest among the windows) minus that of the best text."""
+    null: tuple[float, float]
+    """Start and end logit of no answer."""
+    candidates: tuple[Candidate, ...]
+    """Best first, each text once."""
+
+
+class Squad:
+    """SQuAD from the files of its parts.
+
+    `version` is 1 or 2; None looks into the files: 2 where one says so, or says of questions whether they can be
+    answered. The scores are those of the official script of the version, as percentages.
+    """
+
+    name = "squad"
+    kind: Kind = "span"
+    problem: Problem = "span"
+    labels: tuple[str, ...] = ()
+    metric = "f1"
+
+    def __init__(
+        self,
+        *,
+        train: str | Path | None = None,
+        dev: str | Path | None = None,
+        test: str | Path | None = None,
+        version: Literal[1, 2] | None = None,
+        threshold: Threshold = "half",
+        stride: int = STRIDE,
+        answer_tokens: int = ANSWER_TOKENS,
+    ) -> None:
+        if version not in (None, 1, 2):
+            raise ConfigError(f"version is {version!r}; give 1 for SQuAD 1.1, 2 for SQuAD 2.0, or leave it out")
+        if isinstance(threshold, str) and threshold not in ("half", "dev"):
+            raise ConfigError(f"threshold is '{threshold}'; give 'half', 'dev' or a number")
+        if stride < 1 or answer_tokens < 1:
+            raise ConfigError(
+                f"stride is {stride} and answer_tokens {answer_tokens}; give numbers of tokens, such as {STRIDE} and "
+                f"{ANSWER_TOKENS}"
+            )
+        paths = {"train": train, "dev": dev, "test": test}
+        self._files = {part: Path(path) for part, path in paths.items() if path is not None}
+        self.dev, self.tests = scored_parts(self._files), unscored_parts(self._files)
+        self.threshold, self.stride, self.answer_tokens = threshold, stride, answer_tokens
+        self._version = version
+        self._found = Found()
+
+    @property
+    def notes(self) -> list[str]:
+        """What reading and all that came after the last `read` found worth saying."""
+        return self._found.notes()
+
+    @cached_property
+    def version(self) -> int:
+        """1 or 2.
+
+        Raises:
+            DataError: a file cannot be read.
+        """
+        return self._version or 1 + any(may_be_unanswerable(path) for path in self._files.values())
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def read(self, part: str) -> list[Question]:
+        """The questions of a part, in order. Of `train`, those without an answer that can be learnt are left out.
+
+        Raises:
+            DataError: a file is missing or malformed; the message names the line and byte, or the place.
+        """
+        path = part_file(self._files, part, self.name)
+        self._found = Found()
+        questions = read_questions(path, self._found)
+        if part == "train":
+            usable = [question for question in questions if question.impossible or question.placed]
+            if len(usable) < len(questions):
+                self._found["questions have no answer to learn and were left out"] += len(questions) - len(usable)
+            questions = usable
+        if part != "test" and not any(question.known for question in questions):
+            raise DataError(f"no question in {path} has an answer to learn or score by; give a labelled {part} file")
+        return questions
+
+    # ------------------------------------------------------------------------------------------------------ encoding
+
+    def encode(self, examples: Sequence[Question], tokenizer: Tokenizer, length: int) -> list[Item]:
+        """[CLS] question [SEP] part of the context [SEP], one row for each window, of at most `length` tokens.
+
+        The target is the first and last token of the first answer that stands where the file says; (0, 0), that is
+        [CLS], in windows without the whole of it and where there is no answer (official BERT and ALBERT code); None
+        where the answer is not known or not in any window.
+
+        Raises:
+            ConfigError: the row has no room.
+        """
+        room = length - 2 - tokenizer.pair_separators
+        if room < 2:
+            raise ConfigError(f"rows of {length} tokens have no room for a question and a text; give a length of 384")
+        contexts = list(dict.fromkeys(example.context for example in examples))  # one text has many questions
+        encoded = dict(zip(contexts, tokenizer.encode_offsets(contexts), strict=True))
+        asked = tokenizer.encode([example.text.strip() for example in examples])
+        items = []
+        for i, (example, question) in enumerate(zip(examples, asked, strict=True)):
+            most = min(QUESTION_TOKENS, room // 2)
+            if len(question) > most:
+                self._found[f"questions were cut to {most} tokens"] += 1
+            question = question[:most]
+            ids, spans = encoded[example.context]
+            answer = self._tokens(example, spans)
+            first = 1 + len(question) + tokenizer.pair_separators
+            rows = []
+            for begin, end, owned in _windows(len(ids), room - len(question), self.stride):
+                row = row_of(tokenizer, question, ids[begin:end].tolist())
+                inside = answer is not None and begin <= answer[0] and answer[1] < end
+                target = (first + answer[0] - begin, first + answer[1] - begin) if inside and answer else (0, 0)
+                rows.append((row, target, Window(first, spans[begin:end], owned)))
+            known = example.impossible or any(target != (0, 0) for _, target, _ in rows)
+            if answer is not None and not known:
+                self._found[f"answers are too long for any window at {length} tokens"] += 1
+            items += [Item(i, (row,), target if known else None, window) for row, target, window in rows]
+        return items
+
+    def _tokens(self, example: Question, spans: NDArray[np.int32]) -> tuple[int, int] | None:
+        """The first and last token of the answer; None without one."""
+        gold = example.placed
+        if gold is None:
+            return None
+        tokens = _tokens_of(gold, spans)
+        if tokens is None:
+            self._found["answers hold nothing that the tokenizer reads"] += 1
+        return tokens
+
+    # ------------------------------------------------------------------------------------------------------- answers
+
+    def answers(
+        self, examples: Sequence[Question], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
+    ) -> list[Answer]:
+        """One per question, in order: the best of all spans of at most `answer_tokens` tokens in all windows."""
+        windows: list[list[tuple[Window, NDArray[np.float64]]]] = [[] for _ in examples]
+        for item, found in zip(items, logits, strict=True):
+            windows[item.example].append((item.detail, found.astype(np.float64)))
+        return [
+            _best(example.context, here, self.answer_tokens) for example, here in zip(examples, windows, strict=True)
+        ]
+
+    def texts(self, answers: Sequence[Answer], threshold: float = 0.0) -> list[str]:
+        """The text of each answer; in version 2 empty where the odds of no answer are above the threshold."""
+        return ["" if self.version == 2 and answer.odds > threshold else answer.value for answer in answers]
+
+    # -------------------------------------------------------------------------------------------------------- scores
+
+    def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
+        """Scores over the questions whose answers are known: those of the official script, and in version 2 the
+        `threshold` they hold for. With the threshold `half` they are those of the half it was not tuned on; with
+        `dev`, `best_exact` and `best_f1` come with thresholds of their own.
+
+        Raises:
+            DataError: no answer is known.
+        """
+        known = [(example, answer) for example, answer in zip(examples, answers, strict=True) if example.known]
+        if not known:
+            raise DataError(f"the questions of {self.name} have no answers to score by; give a part that has")
+        if self.version == 1:
+            golds = [[gold.text for gold in example.answers] or [""] for example, _ in known]
+            return scores_1([answer.value for _, answer in known], golds)
+        judged = _judged(known)
+        threshold, reported = self._tune(judged)
+        scores = scores_2(reported, threshold) | {"threshold": threshold}
+        if self.threshold == "dev":
+            for name in ("exact", "f1"):
+                scores[f"best_{name}"], scores[f"best_{name}_thresh"] = best_threshold(judged, name)
+        return scores
+
+    def _tune(self, judged: Sequence[Judged]) -> tuple[float, Sequence[Judged]]:
+        """The threshold, and the questions to report on."""
+        if not isinstance(self.threshold, str):
+            return float(self.threshold), judged
+        if self.threshold == "dev":
+            return tune(judged), judged
+        tuned, reported = halves(judged)
+        return tune(tuned), reported
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    def file_name(self, part: str) -> str:
+        """A name for the predictions file of a part."""
+        return f"{part}.json"
+
+    def write(self, examples: Sequence[Question], answers: Sequence[Answer], path: Path) -> None:
+        """`path` as the official script reads it, {id: text}, and beside it `nbest_NAME`; in version 2 also
+        `null_odds_NAME`, for its --na-prob-file.
+
+        In version 2 the threshold is the one that `score` would tune; without known answers it is 0, which is noted.
+        """
+        threshold = 0.0
+        if self.version == 2:
+            known = [(example, answer) for example, answer in zip(examples, answers, strict=True) if example.known]
+            if known or not isinstance(self.threshold, str):
+                threshold = self._tune(_judged(known))[0]
+            else:
+                self._found["no answer is known to tune the threshold on, so it is 0; give a number"] += 1
+        ids = [example.id for example in examples]
+        _write(path, dict(zip(ids, self.texts(answers, threshold), strict=True)))
+        nbest = [_listed(answer, self.version == 2) for answer in answers]
+        _write(path.with_name(f"nbest_{path.name}"), dict(zip(ids, nbest, strict=True)))
+        if self.version == 2:
+            odds = [answer.odds for answer in answers]
+            _write(path.with_name(f"null_odds_{path.name}"), dict(zip(ids, odds, strict=True)))
+
+
+# ------------------------------------------------------------------------------------------------------------- windows
+
+
+def _windows(n: int, size: int, stride: int) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
+    """(begin, end, owned) of the windows of at most `size` tokens over n; one even where n is 0.
+
+    A token belongs to the window where the smaller of its left and right context is largest, plus a hundredth of the
+    window's tokens; to the first of equal ones (BERT's rule of maximum context).
+    """
+    step = min(stride, (size + 1) // 2)
+    count = 1 + max(0, -(-(n - size) // step))
+    bounds = [(i * step, min(i * step + size, n)) for i in range(count)]
+    best = np.full(n, -1.0)
+    owner = np.zeros(n, np.int32)
+    for i, (begin, end) in enumerate(bounds):
+        place = np.arange(end - begin)
+        worth = np.minimum(place, place[::-1]) + 0.01 * (end - begin)
+        better = worth > best[begin:end]
+        best[begin:end][better] = worth[better]
+        owner[begin:end][better] = i
+    for i, (begin, end) in enumerate(bounds):
+        yield begin, end, owner[begin:end] == i
+
+
+def _tokens_of(gold: Gold, spans: NDArray[np.int32]) -> tuple[int, int] | None:
+    """The first and last token that reach into an answer."""
+    first = int(np.searchsorted(spans[:, 1], gold.start, "right"))
+    last = int(np.searchsorted(spans[:, 0], gold.start + len(gold.text), "left")) - 1
+    return (first, last) if first <= last else None
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+def _best(context: str, windows: Sequence[tuple[Window, NDArray[np.float64]]], longest: int) -> Answer:
+    null = min(((float(logits[0, 0]), float(logits[0, 1])) for _, logits in windows), key=sum)
+    candidates = []
+    for window, logits in windows:
+        inside = logits[window.first : window.first + len(window.spans)]
+        for first, last in _best_spans(inside, window.owned, longest):
+            text = context[window.spans[first, 0] : window.spans[last, 1]].strip()
+            if text:  # a token may be nothing but a space
+                candidates.append(Candidate(text, float(inside[first, 0]), float(inside[last, 1])))
+    once: dict[str, Candidate] = {}
+    for candidate in sorted(candidates, key=lambda candidate: -candidate.score):
+        once.setdefault(candidate.text, candidate)
+    if not once:
+        return Answer("", 0.0, null, ())
+    best = next(iter(once.values()))
+    return Answer(best.text, sum(null) - best.score, null, tuple(once.values())[:BEST])
+
+
+def _best_spans(logits: NDArray[np.float64], owned: NDArray[np.bool_], longest: int) -> list[tuple[int, int]]:
+    """First and last token of the `BEST` spans with the highest sum of a start and an end logit, best first."""
+    n = len(logits)
+    if n == 0:
+        return []
+    longest = min(longest, n)
+    ends = np.append(logits[:, 1], np.full(longest - 1, -np.inf))
+    scores = (np.where(owned, logits[:, 0], -np.inf)[:, None] + sliding_window_view(ends, longest)).ravel()
+    few = np.argpartition(scores, -BEST)[-BEST:] if len(scores) > BEST else np.arange(len(scores))
+    few = few[np.lexsort((few, -scores[few]))]
+    chosen = few[np.isfinite(scores[few])]
+    return [(place // longest, place // longest + place % longest) for place in chosen.tolist()]
+
+
+def _judged(known: Sequence[tuple[Question, Answer]]) -> list[Judged]:
+    return [judge(q.id, answer.value, answer.odds, [gold.text for gold in q.answers]) for q, answer in known]
+
+
+def _listed(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
+    """The candidates with their probabilities among one another, no answer among them in version 2."""
+    candidates = [*answer.candidates, *[Candidate("", *answer.null)] * (with_null or not answer.candidates)]
+    candidates.sort(key=lambda candidate: -candidate.score)
+    likely = np.exp([candidate.score - candidates[0].score for candidate in candidates])
+    return [
+        {"text": one.text, "probability": p, "start_logit": one.start, "end_logit": one.end}
+        for one, p in zip(candidates, (likely / likely.sum()).tolist(), strict=True)
+    ]
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    with written_whole(path) as file:
+        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())

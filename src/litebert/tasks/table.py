@@ -1,0 +1,318 @@
+"""Your own table: CSV, TSV, JSONL or Parquet with a text, perhaps a second one, and a label to learn.
+
+The label is a class, several labels, or a number. `target="auto"` decides from the training file: lists (or a given
+separator) mean several labels; numbers of which at least one is not whole mean a number; everything else, whole
+numbers too, means classes. A file is read twice, once for its labels and once for its examples, rather than held in
+memory as it was written.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal, TextIO, get_args
+
+import numpy as np
+
+from litebert.data.draws import derive, permute
+from litebert.errors import ConfigError, DataError, nearest
+from litebert.tasks.rows import Cells, Form, Found, records, without_nul
+from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
+
+Target = Literal["auto", "class", "labels", "number"]
+
+_PROBLEMS: dict[str, TextProblem] = {"class": "classes", "labels": "labels", "number": "number"}
+_SCORES: dict[TextProblem, tuple[str, ...]] = {
+    "classes": ("accuracy", "macro_f1", "matthews"),
+    "labels": ("micro_f1", "macro_f1", "exact"),
+    "number": ("r2", "pearson", "spearman", "rmse"),
+}
+"""The first chooses checkpoints, unless another is asked for."""
+_LOWER_IS_BETTER = "rmse"
+_HELD_OUT = 43  # what a key is for
+_MANY = 20
+"""Whole numbers with more different values than this may have been meant as amounts."""
+
+
+class Table(TextTask):
+    """A task from files with named columns.
+
+    Args:
+        train, dev, test: their files. Without `dev`, a share `heldout` of the rows of `train` takes its place, drawn
+            with `seed`. Without `train` nothing can be learned, but answers can be made.
+        text, pair, label: names of the columns; `pair` None for one text. The test file may lack the labels.
+        target: what the label is; see above for "auto".
+        separator: what stands between several labels in one cell, where they are no lists.
+        labels: the classes in the order of the logits, as an earlier run saved them. By default those of the training
+            file in sorted order (whole numbers by size).
+        metric: the score that chooses checkpoints, where it is not the first of accuracy, macro_f1, matthews (class);
+            micro_f1, macro_f1, exact (labels); r2, pearson, spearman (number).
+
+    Raises:
+        ConfigError: options that contradict each other.
+        DataError: a training file that is missing or malformed; the message names the line.
+    """
+
+    name = "table"
+
+    def __init__(
+        self,
+        train: str | Path | None = None,
+        dev: str | Path | None = None,
+        test: str | Path | None = None,
+        *,
+        text: str = "text",
+        pair: str | None = None,
+        label: str = "label",
+        target: Target = "auto",
+        separator: str | None = None,
+        labels: Sequence[str] | None = None,
+        heldout: float = 0.1,
+        seed: int = 0,
+        metric: str | None = None,
+    ) -> None:
+        if target not in get_args(Target):
+            raise ConfigError(f"target is '{target}'; {nearest(target, get_args(Target))}")
+        if separator == "" or (separator is not None and target not in ("auto", "labels")):
+            raise ConfigError("separator is what stands between several labels; leave it out, or set target=labels")
+        if not 0 < heldout < 1:
+            raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
+        if labels is not None and len(set(labels)) < len(labels):
+            raise ConfigError("labels holds a name twice; give each once")
+        self._texts, self._label, self._separator = _columns(text, pair), label, separator
+        self._files = {"train": train, "dev": dev, "test": test}
+        self._heldout, self._seed = heldout, seed
+        self._remarks = Found()
+        if train is not None and (target == "auto" or (target != "number" and labels is None)):
+            target, names = self._survey(train, target)
+            labels = names if labels is None else labels
+        elif target == "auto":
+            if labels is None:
+                raise ConfigError("target=auto is decided from the training file; give one, or say what target is")
+            target = "class" if separator is None else "labels"
+        problem = _PROBLEMS[target]
+        known = _SCORES[problem]
+        if metric is not None and (metric not in known or metric == _LOWER_IS_BETTER):
+            choices = [name for name in known if name != _LOWER_IS_BETTER]
+            raise ConfigError(f"metric is '{metric}', which cannot choose here; {nearest(metric, choices)}")
+        super().__init__(problem, () if target == "number" else labels or (), known, metric or known[0])
+        self._numbers = {name: number for number, name in enumerate(self.labels)}
+        self.dev = ("dev",) if dev is not None or train is not None else ()
+        self.tests = ("test",) if test is not None else ()
+
+    def read(self, part: str) -> list[Example]:
+        """The examples of train, dev or test, in the order of their file.
+
+        Raises:
+            DataError: a file that is missing or malformed, or a label that the training file has not; the message
+                names the line.
+        """
+        source = self._files.get(part)
+        split = self._files["dev"] is None and part in ("train", "dev")
+        if split:
+            source = self._files["train"]
+        if source is None:
+            raise DataError(f"there is no file for the part '{part}'; give one")
+        self._found = Found(self._remarks) if part == "train" else Found()
+        label = [] if part == "test" else [self._label]
+        optional = [self._label] if part == "test" else []
+        rows = records(source, [*self._texts, *label], self._found, optional=optional)
+        examples = [self._example(row, source, part) for row in rows]
+        if split:
+            examples = self._split(examples, source, part)
+        if part == "train":
+            for name, count in self.class_counts(examples).items():
+                if count == 0:
+                    self._found[f"there is no training example of the label '{name}'"] += 1
+        return examples
+
+    def file_name(self, part: str) -> str:
+        """A name for the predictions file of a part."""
+        return f"{part}.csv"
+
+    def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
+        """The answers with their probabilities: JSONL by its suffix, else CSV; see `write_answers`."""
+        form: Literal["csv", "jsonl"] = "jsonl" if path.suffix in (".jsonl", ".ndjson") else "csv"
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            write_answers(answers, file, form, self.labels, self._separator or ";")
+
+    # ---- labels ----------------------------------------------------------------------------------------------------
+
+    def _survey(self, source: str | Path, target: Target) -> tuple[Target, list[str]]:
+        """What the labels of a file are, and their sorted names."""
+        names: set[str] = set()
+        lists = fractions = False
+        numbers = True
+        for row in records(source, [self._label], Found()):
+            value, place = row.values[0], f"{source}:{row.line}"
+            parts = self._parts(value)
+            lists |= parts is not None
+            for part in (value,) if parts is None else parts:
+                if not self._blank(part):
+                    names.add(_name(part, place, self._label))
+            number = None if parts is not None or self._blank(value) else _number(value)
+            numbers &= number is not None or self._blank(value)
+            fractions |= number is not None and not number.is_integer()
+        if target == "auto":
+            target = "labels" if lists else "number" if numbers and fractions else "class"
+            self._remarks[f"{source}: different labels, taken for target={target}"] = len(names)
+            if target == "class" and numbers and len(names) > _MANY:
+                self._remarks["different whole numbers as classes; set target=number if they are amounts"] = len(names)
+        if target == "class" and len(names) == 1:
+            raise DataError(f"{source} has the one label '{names.pop()}' on every row; give rows of other labels too")
+        whole = all(map(_is_int, names))
+        return target, sorted(names, key=lambda name: (int(name) if whole else 0, name))
+
+    def _blank(self, value: Any) -> bool:
+        return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+    def _parts(self, value: Any) -> list[Any] | None:
+        """The labels of a cell with several, None for a cell with one."""
+        if isinstance(value, list):
+            return value
+        if self._separator is not None and isinstance(value, str):
+            return [part for part in value.split(self._separator) if part.strip()]
+        return None
+
+    def _example(self, row: Cells, source: str | Path, part: str) -> Example:
+        *texts, said = row.values
+        place = f"{source}:{row.line}"
+        return _example(texts, self._texts, place, self._found)._replace(label=self._target(said, place, part))
+
+    def _target(self, value: Any, place: str, part: str) -> Label | None:
+        if part == "test" and (self._blank(value)):
+            return None
+        if self.problem == "labels":
+            parts = self._parts(value)
+            if parts is None:
+                raise DataError(
+                    f"{place}: '{self._label}' is no list of labels ({value!r}); write a list, or name the separator"
+                )
+            chosen = {self._class(part, place) for part in parts}
+            return tuple(int(number in chosen) for number in range(len(self.labels)))
+        if self._blank(value):
+            raise DataError(f"{place} has no label in '{self._label}'; fill it in, or leave the row out")
+        if self.problem == "classes":
+            return self._class(value, place)
+        number = _number(value)
+        if number is None:
+            raise DataError(f"{place}: '{self._label}' is {value!r}, no number; mend it, or set another target")
+        return number
+
+    def _class(self, value: Any, place: str) -> int:
+        name = _name(value, place, self._label)
+        if name not in self._numbers:
+            raise DataError(
+                f"{place} has the label '{name}', which the training file never has; mend the label, or add rows of it "
+                "to the training file"
+            )
+        return self._numbers[name]
+
+    def _split(self, examples: list[Example], source: str | Path, part: str) -> list[Example]:
+        size = len(examples)
+        if size < 2:
+            raise DataError(f"{source} has {size} row, too few to hold some out; give more, or a dev file")
+        held = min(max(1, round(self._heldout * size)), size - 1)
+        place = permute(np.arange(size, dtype=np.int64), size, np.repeat(derive(self._seed, _HELD_OUT), size))
+        self._found[f"rows of {source} are held out for dev"] = held
+        return [example for example, at in zip(examples, place.tolist(), strict=True) if (at < held) == (part == "dev")]
+
+
+def _name(value: Any, place: str, column: str) -> str:
+    """A label as text: whole numbers without a fraction, true and false as JSON writes them."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, (str, int, float)):
+        raise DataError(f"{place}: '{column}' holds {type(value).__name__}, no label; write text, a number or a list")
+    return str(value).strip()
+
+
+def _number(value: Any) -> float | None:
+    """The finite number that a cell holds or spells."""
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _is_int(name: str) -> bool:
+    return name.removeprefix("-").isdecimal()
+
+
+# ---- texts in, answers out -----------------------------------------------------------------------------------------
+
+
+def stream(
+    source: str | Path,
+    *,
+    text: str = "text",
+    pair: str | None = None,
+    form: Form | None = None,
+    found: Found | None = None,
+) -> Iterator[Example]:
+    """The texts of a file or of standard input (`-`), row by row in constant memory, for prediction.
+
+    Plain text has one text per line. `found` is told what was mended or passed over.
+
+    Raises:
+        DataError: a file that is missing or malformed; the message names the line.
+    """
+    names = _columns(text, pair)
+    found = Found() if found is None else found
+    for row in records(source, names, found, form=form):
+        yield _example(row.values, names, f"{source}:{row.line}", found)
+
+
+def _columns(text: str, pair: str | None) -> tuple[str, ...]:
+    return (text,) if pair is None else (text, pair)
+
+
+def _example(texts: Sequence[Any], names: Sequence[str], place: str, found: Found) -> Example:
+    checked = []
+    for value, name in zip(texts, names, strict=True):
+        if value is not None and not isinstance(value, str):
+            raise DataError(f"{place}: '{name}' is {type(value).__name__}, not text; name another column")
+        try:
+            (value or "").encode()
+        except UnicodeEncodeError:
+            raise DataError(f"{place}: '{name}' holds half a character; write the file as UTF-8") from None
+        checked.append(without_nul(value or "", found))
+        if not checked[-1].strip():
+            found["texts are empty"] += 1
+    return Example(checked[0], checked[1] if len(checked) > 1 else None)
+
+
+def write_answers(
+    answers: Iterable[Answer], file: TextIO, form: Literal["csv", "jsonl"], labels: Sequence[str], separator: str = ";"
+) -> int:
+    """Write answers as they come, in order; how many there were.
+
+    CSV has a first line and the columns `prediction` and, for each label, `p_LABEL`; several labels are joined by
+    `separator`. JSONL has `{"prediction": ..., "probabilities": {LABEL: ...}}`, several labels as a list. Numbers have
+    no probabilities.
+    """
+    rows = csv.writer(file, lineterminator="\n")
+    if form == "csv":
+        rows.writerow(["prediction", *(f"p_{name}" for name in labels)])
+    count = 0
+    for answer in answers:
+        value: Any = float(f"{answer.value:.7g}") if isinstance(answer.value, float) else answer.value
+        likely = [round(p, 6) for p in answer.probabilities.tolist()]
+        if form == "csv":
+            rows.writerow([separator.join(value) if isinstance(value, tuple) else value, *likely])
+        else:
+            said = {
+                "prediction": value,
+                **({"probabilities": dict(zip(labels, likely, strict=True))} if likely else {}),
+            }
+            file.write(json.dumps(said, ensure_ascii=False) + "\n")
+        count += 1
+    return count

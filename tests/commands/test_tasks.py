@@ -1,0 +1,186 @@
+"""`litebert finetune` and `litebert predict`: a table learned and answered by the command line alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from litebert.cli import main
+
+Output = tuple[int, str, str]
+Run = Callable[..., Output]
+
+RECIPE = """
+[sequences]
+length = 64
+
+[encoder]
+embedding_size = 8
+hidden_size = 32
+layers = 2
+heads = 2
+intermediate_size = 64
+max_positions = 64
+"""
+FIELDS = ("--epochs", 5, "--length", 32, "--train.batch", "16 sequences", "--train.precision", "float32",
+          "--train.optimizer.learning-rate", 3e-3)  # fmt: skip
+
+
+def write(path: Path, rows: int, seed: int) -> Path:
+    """Texts that begin with a sign of their label."""
+    draw = random.Random(seed)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["said", "kind"])
+        for _ in range(rows):
+            label = draw.choice(("no", "yes"))
+            words = ["".join(draw.choices(syllables, k=2)) for _ in range(draw.randint(1, 8))]
+            table.writerow([" ".join([{"no": "bado", "yes": "kumi"}[label], *words]), label])
+    return path
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("table")
+    (folder / "small.toml").write_text(RECIPE)
+    write(folder / "train.csv", 200, 0)
+    write(folder / "dev.csv", 40, 1)
+    return folder
+
+
+def words_for(folder: Path, tokenizer: Path, out: Path, *more: object) -> list[str]:
+    words = ("finetune", folder / "small.toml", "--task", "table", "--data", folder / "train.csv", "--dev",
+             folder / "dev.csv", "--text", "said", "--label", "kind", "--tokenizer", tokenizer, "--out", out,
+             *FIELDS, *more)  # fmt: skip
+    return [str(word) for word in words]
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path, tiny_tokenizer: Path) -> Path:
+    assert main(words_for(folder, tiny_tokenizer, folder / "run")) == 0
+    return folder / "run"
+
+
+# ---- finetune -------------------------------------------------------------------------------------------------------
+
+
+def test_what_finetune_says(model: Path, folder: Path, tiny_tokenizer: Path, run: Run) -> None:
+    """The run is there already, so the same command reads its scores."""
+    status, out, err = run(*words_for(folder, tiny_tokenizer, model))
+    assert status == 0
+    assert "accuracy" in out
+    assert "macro_f1" in out
+    assert "200 training examples: no " in err
+    status, out, _ = run(*words_for(folder, tiny_tokenizer, model, "--json"))
+    assert status == 0
+    report = json.loads(out)
+    assert (report["run"], report["metric"]) == (str(model), "accuracy")
+    assert report["scores"] == [json.loads((model / "scores.json").read_text())]
+    assert report["scores"][0]["accuracy"] > 0.9
+
+
+def test_several_seeds(folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: Path) -> None:
+    words = words_for(folder, tiny_tokenizer, tmp_path / "out", "--seeds", 2, "--epochs", 1)
+    status, out, err = run(*words)
+    assert status == 0
+    for part in ("median", "deviation", "lowest", "highest"):
+        assert part in out
+    assert "seed 2 of 2" in err
+    assert "is inside the noise" in err
+    status, out, _ = run(*words, "--json")
+    assert status == 0
+    report = json.loads(out)
+    assert len(report["scores"]) == 2
+    assert set(report["seeds"]["accuracy"]) == {"median", "mean", "deviation", "lowest", "highest"}
+
+
+def one_sentence(output: Output, *parts: str) -> None:
+    status, out, err = output
+    assert (status, out) == (2, "")
+    assert len(err.splitlines()) == 1, err
+    for part in parts:
+        assert part in err
+
+
+def test_mistakes_are_one_sentence(folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: Path) -> None:
+    def changed(option: str, value: object) -> Output:
+        words = words_for(folder, tiny_tokenizer, tmp_path / "out")
+        words[words.index(option) + 1] = str(value)
+        return run(*words)
+
+    one_sentence(changed("--task", "tabel"), "there is no task 'tabel'", "did you mean 'table'?")
+    one_sentence(changed("--data", tmp_path / "gone.csv"), "gone.csv", "does not exist")
+    status, _, err = changed("--dev", tmp_path / "gone.csv")  # after what there is to say of the training file
+    assert status == 2
+    assert "gone.csv does not exist" in err.splitlines()[-1]
+    one_sentence(changed("--text", "sad"), "no column 'sad'", "did you mean 'said'?")
+    one_sentence(changed("--tokenizer", tmp_path / "gone"), "gone")
+    one_sentence(changed("--epochs", -1), "epochs is -1")
+    one_sentence(run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--seeds", 0)), "seeds is 0")
+    one_sentence(run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--recipe", "smal")), "did you mean 'small'?")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("words", [("--epchs", "2"), ("--train.bach", "8 sequences"), ("--target", "clas")])
+def test_a_typo_in_an_option(words: tuple[str, ...], folder: Path, tiny_tokenizer: Path, run: Run) -> None:
+    status, out, err = run(*words_for(folder, tiny_tokenizer, folder / "typo", *words))
+    assert (status, out) == (2, "")
+    assert words[0] in err
+    assert "Traceback" not in err
+    assert not (folder / "typo").exists()
+
+
+# ---- predict --------------------------------------------------------------------------------------------------------
+
+
+def test_predict_to_a_file(model: Path, folder: Path, run: Run, tmp_path: Path) -> None:
+    status, out, err = run("predict", model, "--input", folder / "dev.csv", "--text", "said",
+                           "--output", tmp_path / "out.csv")  # fmt: skip
+    assert (status, out) == (0, "")
+    assert "40 answers" in err
+    with open(tmp_path / "out.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    with open(model / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
+        known = list(csv.DictReader(file))
+    assert list(rows[0]) == ["prediction", "p_no", "p_yes"]
+    assert [row["prediction"] for row in rows] == [row["prediction"] for row in known]
+    status, _, _ = run("predict", model, "--input", folder / "dev.csv", "--text", "said",
+                       "--output", tmp_path / "out.jsonl")  # fmt: skip
+    assert status == 0
+    lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [line["prediction"] for line in lines] == [row["prediction"] for row in rows]
+
+
+def test_predict_from_standard_input(model: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = io.TextIOWrapper(io.BytesIO(b"bado toto\nkumi mimi lala\n"), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdin", text)
+    status, out, err = run("predict", model)
+    assert status == 0, err
+    assert [row["prediction"] for row in csv.DictReader(io.StringIO(out))] == ["no", "yes"]
+
+
+def test_mistakes_of_predict(model: Path, folder: Path, run: Run, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.csv"
+    kept.write_text("precious")
+    one_sentence(run("predict", model, "--input", tmp_path / "gone.csv", "--output", kept), "gone.csv", "not exist")
+    one_sentence(run("predict", model, "--input", folder / "dev.csv", "--output", kept), "no column 'text'")
+    one_sentence(run("predict", tmp_path / "gone", "--input", folder / "dev.csv"), "gone")
+    one_sentence(run("predict", model, "--input", folder / "dev.csv", "--output", tmp_path / "no" / "x.csv"), "x.csv")
+    assert kept.read_text() == "precious"
+    assert [path.name for path in tmp_path.iterdir()] == ["kept.csv"]
+
+
+def test_a_converted_model_keeps_its_labels(model: Path, run: Run, tmp_path: Path) -> None:
+    assert run("convert", model, tmp_path / "hf", "--to", "hf")[0] == 0
+    settings = json.loads((tmp_path / "hf" / "config.json").read_text())
+    assert settings["architectures"] == ["AlbertForSequenceClassification"]
+    assert settings["id2label"] == {"0": "no", "1": "yes"}
+    assert settings["label2id"] == {"no": 0, "yes": 1}

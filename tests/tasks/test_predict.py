@@ -1,0 +1,187 @@
+"""Answers: the four kinds of head, files in and out, order, and the same answers as `transformers`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from toy_finetune import config, recipe_file, write_table
+
+from litebert.config import EncoderConfig
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import DataError, ModelError
+from litebert.interop import convert, save_litebert
+from litebert.model.heads import TaskModel
+from litebert.tasks.finetune import finetune
+from litebert.tasks.predict import CHUNK, load, predict_file
+from litebert.tasks.table import Table
+
+SHAPE: dict[str, Any] = {"embedding_size": 8, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 32,
+                         "max_positions": 64, "sharing": "all", "always_project": True}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classifier")
+    table = Table(write_table(folder / "train.csv", 200), write_table(folder / "dev.csv", 60, seed=1))
+    finetune(recipe_file(folder), table, folder / "run", config(epochs=3), tokenizer=tiny_tokenizer)
+    return folder / "run" / "model"
+
+
+def made(
+    folder: Path, tokenizer: Path, kind: str, classes: int, labels: tuple[str, ...] = (), task: Any = None
+) -> Path:
+    """A model folder with random weights of some size."""
+    words = Tokenizer.load(tokenizer)
+    pooler = kind in TaskModel.READS_CLS
+    model = TaskModel(EncoderConfig(vocab_size=words.vocab_size, pooler=pooler, **SHAPE), kind, classes)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.4 * torch.randn(parameter.shape, generator=generator))
+    save_litebert(model, words, folder, labels=labels, task={"length": 64, **(task or {})})
+    return folder
+
+
+def texts(count: int, seed: int = 7, most: int = 14) -> list[str]:
+    """Texts of at most `most` words."""
+    rng = np.random.default_rng(seed)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    return [" ".join("".join(rng.choice(syllables, 2)) for _ in range(rng.integers(1, most + 1))) for _ in range(count)]
+
+
+def test_answers_come_in_the_order_of_the_texts(classifier: Path) -> None:
+    model = load(classifier)
+    asked = texts(40)
+    together = model.predict(asked)
+    alone = [model.predict([text])[0] for text in asked]
+    assert [a["prediction"] for a in together] == [a["prediction"] for a in alone]
+    for a, b in zip(together, alone, strict=True):
+        assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-5)
+        assert sum(a["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    assert model.predict([]) == []
+    assert model.predict([""])[0]["prediction"] in ("no", "yes")
+
+
+def test_it_reads_no_further_than_it_answers(classifier: Path) -> None:
+    model, read = load(classifier), 0
+
+    def source() -> Any:
+        nonlocal read
+        while True:
+            read += 1
+            yield "ba de fi"
+
+    answers = model.stream(source())
+    next(answers)
+    assert read == CHUNK
+
+
+def test_a_file_is_answered_row_by_row(classifier: Path, tmp_path: Path) -> None:
+    asked = texts(30)
+    source = tmp_path / "in.csv"
+    with open(source, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["id", "text"], *enumerate(asked)])
+    model, out = load(classifier), io.StringIO()
+    assert predict_file(model, source, out, form="csv") == 30
+    rows = list(csv.DictReader(io.StringIO(out.getvalue())))
+    assert [row["prediction"] for row in rows] == [answer["prediction"] for answer in model.predict(asked)]
+    assert list(rows[0]) == ["prediction", "p_no", "p_yes"]
+    out = io.StringIO()
+    assert predict_file(model, source, out, form="jsonl") == 30
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == model.predict(asked)
+
+
+def test_inputs_of_another_form_are_named(classifier: Path) -> None:
+    model = load(classifier)
+    with pytest.raises(DataError, match=r"input 2 is '7'; give a text or a pair of texts"):
+        model.predict(["ba", 7])
+
+
+def test_a_pretrained_model_has_no_answers(tiny_data: Path, tmp_path: Path) -> None:
+    from litebert.recipe_files import recipe
+    from litebert.train.pretrain import pretrain
+
+    path = recipe_file(tmp_path)
+    path.write_text(path.read_text() + '[train]\nbudget = "1 steps"\nbatch = "4 sequences"\n')
+    pretrain(recipe(str(path)), tiny_data, tmp_path / "run")
+    with pytest.raises(ModelError, match="is not fine-tuned"):
+        load(tmp_path / "run").predict(["ba"])
+
+
+# ---- transformers ---------------------------------------------------------------------------------------------------
+
+
+def to_hf(source: Path, folder: Path) -> str:
+    convert(source, folder, to="hf")
+    return str(folder)
+
+
+def test_text_classes_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"problem": "classes"})
+    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"), top_k=None)
+    asked = texts(12)
+    for answer, expected in zip(load(ours).predict(asked), theirs(asked), strict=True):
+        assert answer["prediction"] == expected[0]["label"]
+        assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
+
+
+def test_tags_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    labels = ("O", "B-X", "I-X")
+    ours = made(tmp_path / "ours", tiny_tokenizer, "tokens", 3, labels)
+    theirs = pipeline("token-classification", model=to_hf(ours, tmp_path / "hf"), ignore_labels=[])
+    for text, answer in zip(texts(8), load(ours).predict(texts(8)), strict=True):
+        first_of_word = {}
+        for token in theirs(text):
+            start = token["start"]  # of a word's first token: the space before it, or its first letter
+            if start == 0 or text[start - 1] == " " or text[start] == " ":
+                first_of_word.setdefault(len(text[:start].split()), token["entity"])
+        assert first_of_word == dict(enumerate(answer["prediction"]))
+
+
+def test_the_answer_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+    ours = made(tmp_path / "ours", tiny_tokenizer, "span", 2)
+    folder = to_hf(ours, tmp_path / "hf")
+    network, words = AutoModelForQuestionAnswering.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    for question, context in zip(texts(6, seed=1, most=6), texts(6, seed=2, most=6), strict=True):
+        answer = load(ours).predict([(question, context)])[0]
+        batch = words(question, context, return_tensors="pt", return_offsets_mapping=True)
+        offsets, kinds = batch.pop("offset_mapping")[0].tolist(), batch["token_type_ids"][0].tolist()
+        with torch.no_grad():
+            out = network(**batch)
+        inside = [i for i, kind in enumerate(kinds) if kind == 1 and offsets[i] != [0, 0]]
+        best = max(
+            ((i, j) for i in inside for j in inside if i <= j < i + 30),
+            key=lambda ends: float(out.start_logits[0, ends[0]] + out.end_logits[0, ends[1]]),
+        )
+        score = float(out.start_logits[0, best[0]] + out.end_logits[0, best[1]])
+        assert answer["score"] == pytest.approx(score, abs=1e-4)
+        assert answer["prediction"] == context[offsets[best[0]][0] : offsets[best[1]][1]].strip()
+
+
+def test_choices_are_those_of_their_class(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+    ours = made(tmp_path / "ours", tiny_tokenizer, "choice", 1)
+    folder = to_hf(ours, tmp_path / "hf")
+    network, words = AutoModelForMultipleChoice.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    context, question, *choices = texts(5, seed=4, most=3)
+    answer = load(ours).predict([(context, question, choices)])[0]
+    pairs = [(context, f"{question} {choice}") for choice in choices]
+    batch = words(pairs, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = network(**{key: value[None] for key, value in batch.items()}).logits[0]
+    assert answer["probabilities"] == pytest.approx(logits.softmax(-1).tolist(), abs=2e-5)
+    assert answer["prediction"] == int(logits.argmax())

@@ -1,0 +1,44 @@
+"""Several seeds: their summary, and what it says of noise."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+from toy_finetune import config, recipe_file, write_table
+
+from litebert.tasks.seeds import finetune_seeds, noise_of, summarise
+from litebert.tasks.table import Table
+
+
+def test_a_summary_is_of_all_runs() -> None:
+    values = [0.5, 0.7, 0.9]
+    assert summarise([{"f1": value} for value in values]) == {
+        "f1": {"median": 0.7, "mean": pytest.approx(0.7), "deviation": pytest.approx(statistics.stdev(values)),
+               "lowest": 0.5, "highest": 0.9}
+    }  # fmt: skip
+
+
+def test_noise_is_two_standard_errors_of_a_difference() -> None:
+    summary = summarise([{"dev_f1": value} for value in (0.5, 0.7, 0.9)])
+    assert noise_of(summary, "f1", 3) == (
+        "dev_f1 differs from seed to seed by 0.2: between two means of 3 seeds, a difference below 0.327 is inside the "
+        "noise"
+    )
+    assert noise_of(summary, "f1", 1) == ""
+
+
+def test_runs_differ_by_their_seed_alone(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    table = Table(write_table(tmp_path / "train.csv", 100), write_table(tmp_path / "dev.csv", 40, seed=1))
+    model = recipe_file(tmp_path)
+    found = finetune_seeds(model, table, tmp_path / "out", config(epochs=1), seeds=2, tokenizer=tiny_tokenizer)
+    assert len(found.scores) == 2
+    assert found.interrupted is None
+    written = json.loads((tmp_path / "out" / "seeds.json").read_text())
+    assert written["scores"] == found.scores
+    weights = [(tmp_path / "out" / f"seed-{i}" / "best.safetensors").read_bytes() for i in (0, 1)]
+    assert weights[0] != weights[1]
+    alone = finetune_seeds(model, table, tmp_path / "alone", config(epochs=1, seed=1), tokenizer=tiny_tokenizer)
+    assert alone.scores == [found.scores[1]]

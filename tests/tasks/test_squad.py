@@ -1,0 +1,366 @@
+"""SQuAD: windows of rows, answers cut from the raw text, scores and predictions out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from litebert.data.tokenizer import Tokenizer, train_tokenizer
+from litebert.errors import ConfigError, DataError
+from litebert.tasks.squad import Answer, Candidate, Squad, _best_spans, _windows
+from litebert.tasks.squad_files import Gold, Question
+from litebert.tasks.squad_scores import halves, judge
+from litebert.tasks.task import Item
+
+CONTEXT = "Zoë's café, in São Paulo,\u00a0sold 1,200 cups (½ price) to 猫 fans. " * 3 + "It closed in 1999."
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """WordPiece that spells every word letter by letter."""
+    path = tmp_path_factory.mktemp("letters") / "vocab.txt"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    return Tokenizer.load(path)
+
+
+@pytest.fixture(scope="module", params=["unigram", "wordpiece", "bpe"])
+def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
+    size = {"unigram": 50, "wordpiece": 100, "bpe": 280}[request.param]
+    return train_tokenizer([CONTEXT, "who what where when"] * 5, kind=request.param, vocab_size=size)
+
+
+def at(text: str, context: str = CONTEXT, nth: int = 0) -> Gold:
+    start = -1
+    for _ in range(nth + 1):
+        start = context.index(text, start + 1)
+    return Gold(text, start)
+
+
+def logits_of(items: Sequence[Item]) -> list[np.ndarray]:
+    """What a model that knows the targets would say."""
+    found = []
+    for item in items:
+        logits = np.zeros((len(item.rows[0].ids), 2), np.float32)
+        if item.target is not None and (item.target != (0, 0)):
+            logits[item.target[0], 0] = logits[item.target[1], 1] = 9
+        elif item.target is not None:
+            logits[0] = 3
+        found.append(logits)
+    return found
+
+
+def test_what_cannot_be_asked_for(tmp_path: Path, letters: Tokenizer) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        Squad(dev=tmp_path / "none.json").read("dev")
+    with pytest.raises(DataError, match="cannot be read"):
+        _ = Squad(dev=tmp_path).version
+    with pytest.raises(DataError, match="was given no train file, only dev"):
+        Squad(dev=tmp_path / "a.json").read("train")
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"threshold": "best"}, "'half', 'dev' or a number"),
+        ({"version": 3}, "version is 3"),
+        ({"stride": 0}, "stride is 0"),
+        ({"answer_tokens": 0}, "answer_tokens 0"),
+    ]
+    for options, says in wrong:
+        with pytest.raises(ConfigError, match=says):
+            Squad(**options)
+    question = Question("q", "who", "a b", (), False)
+    with pytest.raises(ConfigError, match="rows of 4 tokens"):
+        Squad().encode([question], letters, 4)
+
+
+# ------------------------------------------------------------------------------------------------------------- windows
+
+
+def test_a_row(letters: Tokenizer) -> None:
+    question = Question("q", "  who ran ", "the fox", (Gold("fox", 4),), False)
+    (item,) = Squad().encode([question], letters, 64)
+    row = item.rows[0]
+    pieces = " ".join(letters.piece(int(i)) for i in row.ids)
+    assert pieces == "[CLS] w ##h ##o r ##a ##n [SEP] t ##h ##e f ##o ##x [SEP]"
+    assert row.types.tolist() == [0] * 8 + [1] * 7
+    assert item.target == (11, 13)
+    assert item.detail.first == 8
+
+
+def test_two_separators(tokenizer: Tokenizer) -> None:
+    question = Question("q", "who sold", CONTEXT, (at("1999", CONTEXT),), False)
+    items = Squad().encode([question], tokenizer, 64)
+    asked = tokenizer.encode(["who sold"])[0]
+    separators = [tokenizer.sep_id] * tokenizer.pair_separators
+    assert len(items) > 1
+    for item in items:
+        ids = item.rows[0].ids.tolist()
+        assert len(ids) <= 64
+        assert ids[: item.detail.first] == [tokenizer.cls_id, *asked, *separators]
+        assert ids[-1] == tokenizer.sep_id
+        assert len(ids) == item.detail.first + len(item.detail.spans) + 1
+    assert len(items[0].rows[0].ids) == 64
+
+
+@pytest.mark.parametrize(("length", "kept"), [(512, 64), (384, 64), (64, 30)])
+def test_long_questions_are_cut(letters: Tokenizer, length: int, kept: int) -> None:
+    task = Squad()
+    question = Question("q", "x" * 90, "the fox", (at("fox", "the fox"),), False)
+    (item,) = task.encode([question], letters, length)
+    assert item.detail.first == 2 + kept
+    assert task.notes == [f"questions were cut to {kept} tokens (1)"]
+
+
+@settings(max_examples=200, deadline=None)
+@given(n=st.integers(0, 90), size=st.integers(1, 40), stride=st.integers(1, 40))
+def test_every_token_is_in_a_window_and_belongs_to_one(n: int, size: int, stride: int) -> None:
+    windows = list(_windows(n, size, stride))
+    assert windows[0][0] == 0
+    assert windows[-1][1] == n
+    for (begin, end, owned), (later, _, _) in pairwise(windows):
+        assert end - begin == size
+        assert later - begin == min(stride, (size + 1) // 2)
+        assert len(owned) == end - begin
+        assert end < n, "the last window is the first that reaches the end"
+    owners: list[list[int]] = [[] for _ in range(n)]
+    for i, (begin, _, owned) in enumerate(windows):
+        for place in np.flatnonzero(owned):
+            owners[begin + place].append(i)
+    for token, found in enumerate(owners):  # the rule of maximum context, said plainly
+        worth = {
+            i: min(token - begin, end - 1 - token) + 0.01 * (end - begin)
+            for i, (begin, end, _) in enumerate(windows)
+            if begin <= token < end
+        }
+        assert found == [max(worth, key=lambda i: (worth[i], -i))]
+
+
+def test_the_papers_windows() -> None:
+    assert [(begin, end) for begin, end, _ in _windows(500, 350, 128)] == [(0, 350), (128, 478), (256, 500)]
+
+
+def test_targets(letters: Tokenizer) -> None:
+    context = "the fox ran off and the dog sat on the mat all day long"
+    golds = (at("dog sat", context),)
+    questions = [
+        Question("there", "who", context, golds, False),
+        Question("nowhere", "who", context, (), True),
+        Question("unknown", "who", context, (), False),
+        Question("too long", "who", context, (at(context, context),), False),
+        Question("unseen", "who", "a \u200b b", (at("\u200b", "a \u200b b"),), False),
+    ]
+    task = Squad()
+    items = task.encode(questions, letters, 32)
+    targets = [[item.target for item in items if item.example == i] for i in range(5)]
+    assert len(targets[0]) > 2
+    hits = [item for item in items if item.example == 0 and item.target != (0, 0)]
+    assert 0 < len(hits) < len(targets[0])
+    for item in hits:
+        ids = item.rows[0].ids[item.target[0] : item.target[1] + 1]
+        assert " ".join(letters.piece(int(i)) for i in ids) == "d ##o ##g s ##a ##t"
+    assert set(targets[1]) == {(0, 0)}
+    assert {*targets[2], *targets[3], *targets[4]} == {None}
+    assert task.notes == [
+        "answers are too long for any window at 32 tokens (1)",
+        "answers hold nothing that the tokenizer reads (1)",
+    ]
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+SPANS = ["Zoë's café", "café", "São Paulo", "1,200", "(½ price)", "½", "猫", "猫 fans", "1999", "Paulo,\u00a0sold"]
+
+
+@pytest.mark.parametrize("length", [384, 64])
+def test_answers_are_cut_from_the_raw_text(tokenizer: Tokenizer, length: int) -> None:
+    questions = [
+        Question(f"{text}{nth}", "who sold", CONTEXT, (at(text, nth=nth),), False)
+        for text in SPANS
+        for nth in range(min(3, CONTEXT.count(text)))
+    ]  # fmt: skip
+    task = Squad(version=1, threshold=0.0)
+    items = task.encode(questions, tokenizer, length)
+    answers = task.answers(questions, items, logits_of(items))
+    assert [answer.value for answer in answers] == [question.answers[0].text for question in questions]
+    assert task.score(questions, answers) == {"exact_match": 100.0, "f1": 100.0}
+
+
+def test_of_two_windows_the_one_with_more_context_answers(letters: Tokenizer) -> None:
+    question = Question("q", "who", "the fox ran off and the dog sat on the mat", (), False)
+    task = Squad(version=1)
+    items = task.encode([question], letters, 32)
+    logits = [np.full((len(item.rows[0].ids), 2), -5.0, np.float32) for item in items]
+    last = len(items[0].detail.spans) - 1
+    assert not items[0].detail.owned[last]
+    logits[0][items[0].detail.first + last, 0] = 99  # at the edge of the first window
+    (answer,) = task.answers([question], items, logits)
+    assert {candidate.score for candidate in answer.candidates} == {-10}
+    logits[0][items[0].detail.first] = 7
+    (answer,) = task.answers([question], items, logits)
+    assert (answer.value, answer.candidates[0].score) == ("t", 14)
+
+
+def test_special_tokens_and_the_question_are_no_answer(letters: Tokenizer) -> None:
+    question = Question("q", "who", "the fox", (), False)
+    task = Squad(version=1)
+    items = task.encode([question], letters, 32)
+    logits = np.zeros((len(items[0].rows[0].ids) + 8, 2), np.float32)  # padded
+    logits[: items[0].detail.first] = logits[len(items[0].rows[0].ids) - 1 :] = 50
+    logits[items[0].detail.first + 3 :][:3] = 1
+    (answer,) = task.answers([question], items, [logits])
+    assert {candidate.score for candidate in answer.candidates} <= {0.0, 1.0, 2.0}
+    assert answer.value in ("fox", "f", "o", "x", "fo", "ox")
+    assert answer.odds == 98
+
+
+@settings(max_examples=100, deadline=None)
+@given(n=st.integers(0, 40), longest=st.integers(1, 12), seed=st.integers(0, 99))
+def test_the_best_spans_are_those_of_a_full_search(n: int, longest: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    logits, owned = draw.normal(size=(n, 2)), draw.random(n) < 0.7
+    every = [
+        (logits[i, 0] + logits[j, 1], i, j) for i in range(n) if owned[i] for j in range(i, min(n, i + longest))
+    ]  # fmt: skip
+    expected = [(i, j) for _, i, j in sorted(every, reverse=True)[:20]]
+    assert _best_spans(logits, owned, longest) == expected
+
+
+def test_n_best_and_no_answer(letters: Tokenizer) -> None:
+    question = Question("q", "who", "fox fox fox and the dog sat on the mat", (), False)
+    task = Squad(version=2)
+    items = task.encode([question], letters, 24)
+    assert len(items) > 1
+    draw = np.random.default_rng(0)
+    logits = [draw.normal(size=(len(item.rows[0].ids), 2)).astype(np.float32) for item in items]
+    (answer,) = task.answers([question], items, logits)
+    texts = [candidate.text for candidate in answer.candidates]
+    assert len(texts) == len(set(texts)) == 20
+    scores = [candidate.score for candidate in answer.candidates]
+    assert scores == sorted(scores, reverse=True)
+    assert texts[0] == answer.value
+    null = min(float(found[0, 0]) + float(found[0, 1]) for found in logits)
+    assert answer.odds == pytest.approx(null - scores[0])
+    assert task.texts([answer], answer.odds) == [answer.value]
+    assert task.texts([answer], answer.odds - 1e-6) == [""]
+    assert Squad(version=1).texts([answer], -99.0) == [answer.value]
+
+
+def test_a_text_of_nothing(tokenizer: Tokenizer) -> None:
+    for context in ("", " \n "):
+        question = Question("q", "who", context, (), True)
+        task = Squad(version=2, threshold=0.0)
+        items = task.encode([question], tokenizer, 32)
+        assert len(items) == 1
+        (answer,) = task.answers([question], items, logits_of(items))
+        assert answer.value == ""
+        assert task.score([question], [answer])["f1"] == 100
+
+
+# -------------------------------------------------------------------------------------------------- scores and writing
+
+
+def found(text: str, odds: float) -> Answer:
+    return Answer(text, odds, (odds, 0.0), (Candidate(text, 0.0, 0.0), Candidate("else", -1.0, -1.0)))
+
+
+def some_questions(count: int) -> tuple[list[Question], list[Answer]]:
+    """Half of them without an answer; odds above 2 tell them, but for a few."""
+    questions, answers = [], []
+    for i in range(count):
+        gold = () if i % 2 else (at("1999", CONTEXT),)
+        questions.append(Question(f"id{i}", "when", CONTEXT, gold, not gold))
+        answers.append(found("1999", 2 + i / 1000 + (1 + i % 7) * (1 if (i % 2 or i % 11 == 0) else -1)))
+    return questions, answers
+
+
+def test_the_threshold_is_tuned_on_one_half_and_reported_on_the_other() -> None:
+    questions, answers = some_questions(200)
+    half, dev, fixed = (
+        Squad(version=2, threshold=threshold).score(questions, answers) for threshold in ("half", "dev", -3.0)
+    )
+    assert (half["total"], dev["total"], fixed["total"]) == (100, 200, 200)
+    assert 1 <= half["threshold"] <= 3
+    assert (half["f1"] > 80, fixed["threshold"], fixed["f1"] < half["f1"]) == (True, -3, True)
+    assert dev["f1"] == dev["best_f1"] >= half["f1"] - 10
+    assert "best_f1" not in half
+    # What the reported half says cannot move the threshold.
+    tuned = {question.id for question in questions} - {q.id for q in reported(questions, answers)}
+    spoilt = [answer if q.id in tuned else found("wrong", -50.0) for q, answer in zip(questions, answers, strict=True)]
+    again = Squad(version=2).score(questions, spoilt)
+    assert again["threshold"] == half["threshold"]
+    assert again["f1"] == 0
+
+
+def reported(questions: list[Question], answers: list[Answer]) -> list[Question]:
+    kept = halves([judge(q.id, a.value, a.odds, ["x"]) for q, a in zip(questions, answers, strict=True)])[1]
+    return [question for question in questions if question.id in {one.id for one in kept}]
+
+
+def test_only_what_is_known_is_scored() -> None:
+    unknown = Question("u", "who", CONTEXT, (), False)
+    known = Question("k", "who", CONTEXT, (at("1999", CONTEXT),), False)
+    task = Squad(version=1)
+    assert task.score([unknown, known], [found("x", 0), found("1999", 0)]) == {"exact_match": 100.0, "f1": 100.0}
+    with pytest.raises(DataError, match="no answers to score by"):
+        task.score([unknown], [found("x", 0)])
+
+
+def test_written_files(tmp_path: Path) -> None:
+    questions, answers = some_questions(40)
+    task = Squad(version=2)
+    task.write(questions, answers, tmp_path / "p.json")
+    threshold = task.score(questions, answers)["threshold"]
+    predictions, odds, nbest = (
+        json.loads((tmp_path / name).read_text("utf-8")) for name in ("p.json", "null_odds_p.json", "nbest_p.json")
+    )
+    assert predictions == {
+        question.id: "" if answer.odds > threshold else "1999"
+        for question, answer in zip(questions, answers, strict=True)
+    }
+    assert odds == {question.id: answer.odds for question, answer in zip(questions, answers, strict=True)}
+    for name, answer in zip(nbest, answers, strict=True):
+        assert {one["text"] for one in nbest[name]} == {"1999", "else", ""}
+        assert sum(one["probability"] for one in nbest[name]) == pytest.approx(1)
+        scores = [one["start_logit"] + one["end_logit"] for one in nbest[name]]
+        assert scores == sorted(scores, reverse=True)
+        assert (nbest[name][0]["text"] == "") == (answer.odds > 0)
+    (tmp_path / "one").mkdir()
+    Squad(version=1).write(questions, answers, tmp_path / "one" / "q")
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["nbest_q", "q"]
+    assert set(json.loads((tmp_path / "one/q").read_text()).values()) == {"1999"}
+
+
+def test_writing_without_known_answers(tmp_path: Path) -> None:
+    questions = [Question("é", "who", CONTEXT, (), False)]
+    for threshold, text, notes in (("half", "", 1), (5.0, "1999", 0)):
+        task = Squad(version=2, threshold=threshold)  # type: ignore[arg-type]
+        task.write(questions, [found("1999", 1.0)], tmp_path / "p.json")
+        assert json.loads((tmp_path / "p.json").read_text("utf-8")) == {"é": text}
+        assert len(task.notes) == notes
+
+
+# ----------------------------------------------------------------------------------------------------------- real data
+
+
+@pytest.mark.parametrize(("file", "version", "count"), [("dev-v1.1.json", 1, 10570), ("part-v2.0.json", 2, 6078)])
+def test_a_model_that_knows_the_answers(shared_data: Path, file: str, version: int, count: int) -> None:
+    task = Squad(dev=shared_data / "squad" / file, threshold=0.0)
+    questions = task.read("dev")
+    assert (task.version, len(questions), task.notes) == (version, count, [])
+    vocabulary = Tokenizer.load(shared_data / "vocab" / "bert-base-uncased-vocab.txt")
+    some = questions[::5]
+    items = task.encode(some, vocabulary, 384)
+    answers = task.answers(some, items, logits_of(items))
+    scores = task.score(some, answers)
+    # Lost are gold answers that are part of a piece ("8" of "18") and those of more than 30 tokens.
+    assert scores["f1"] > 99.7
+    exact = [answer.value == question.answers[0].text for question, answer in zip(some, answers, strict=True)
+             if question.answers]  # fmt: skip
+    assert np.mean(exact) > 0.99

@@ -1,0 +1,373 @@
+"""Your own table: what a label is taken for, splits, label maps, wrong rows, predictions, and constant memory."""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import math
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from litebert.errors import ConfigError, DataError
+from litebert.tasks.rows import Found
+from litebert.tasks.table import Table, stream, write_answers
+from litebert.tasks.texts import Answer, Example
+
+
+def jsonl(path: Path, *rows: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def labelled(path: Path, *labels: Any) -> Path:
+    """A file by its suffix with the texts t0, t1, ... and these labels."""
+    texts = [f"t{i}" for i in range(len(labels))]
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"text": texts, "label": list(labels)}), path)
+    elif path.suffix == ".jsonl":
+        jsonl(path, *({"text": text, "label": label} for text, label in zip(texts, labels, strict=True)))
+    else:
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows([["text", "label"], *zip(texts, labels, strict=True)])
+    return path
+
+
+def fails(call: Callable[[], object], error: type[Exception] = DataError) -> str:
+    with pytest.raises(error) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def targets(task: Table, part: str = "train") -> list[Any]:
+    return [example.label for example in task.read(part)]
+
+
+# ---- what a label is -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    ("said", "problem", "labels", "wanted"),
+    [
+        (["dog", "cat", "dog"], "classes", ("cat", "dog"), [1, 0, 1]),
+        ([10, 9, 2], "classes", ("2", "9", "10"), [2, 1, 0]),
+        ([1.5, -2.0, 1e3], "number", (), [1.5, -2.0, 1000.0]),
+    ],
+)
+def test_auto_in_every_form(
+    tmp_path: Path, suffix: str, said: list[Any], problem: str, labels: tuple[str, ...], wanted: list[Any]
+) -> None:
+    path = labelled(tmp_path / f"a{suffix}", *said)
+    task = Table(path, path, path)
+    assert (task.problem, task.labels) == (problem, labels)
+    assert [targets(task, part) for part in ("train", "dev", "test")] == [wanted] * 3
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "problem", "labels"),
+    [
+        (["1", "2", "x"], {}, "classes", ("1", "2", "x")),
+        (["1", "2", "nan"], {}, "classes", ("1", "2", "nan")),
+        (["0.5", "2", "x"], {}, "classes", ("0.5", "2", "x")),
+        (["1", "2", "3"], {"target": "number"}, "number", ()),
+        (["0.5", "1.5", "0.5"], {"target": "class"}, "classes", ("0.5", "1.5")),
+        ([" a", "b ", "a"], {}, "classes", ("a", "b")),
+        (["b;a", "", "c; a"], {"separator": ";"}, "labels", ("a", "b", "c")),
+        (["b;a", "c", "c"], {}, "classes", ("b;a", "c")),
+    ],
+)
+def test_auto_on_text(
+    tmp_path: Path, said: list[str], options: dict[str, Any], problem: str, labels: tuple[str, ...]
+) -> None:
+    path = labelled(tmp_path / "a.csv", *said)
+    task = Table(path, path, **options)
+    assert (task.problem, task.labels) == (problem, labels)
+
+
+def test_typed_labels(tmp_path: Path) -> None:
+    bools = labelled(tmp_path / "a.jsonl", True, False)
+    assert Table(bools, bools).labels == ("false", "true")
+    floats = labelled(tmp_path / "a.parquet", 1.0, 2.0, 3.0)  # what pandas makes of whole numbers
+    assert Table(floats, floats).labels == ("1", "2", "3")
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+def test_lists_are_several_labels(tmp_path: Path, suffix: str) -> None:
+    path = labelled(tmp_path / f"a{suffix}", ["b", "a"], [], ["c", "c"])
+    task = Table(path, path)
+    assert (task.problem, task.labels, task.metric) == ("labels", ("a", "b", "c"), "micro_f1")
+    examples = task.read("train")
+    assert [example.label for example in examples] == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
+    assert task.class_counts(examples) == {"a": 1, "b": 1, "c": 1}
+
+
+def test_separated_labels(tmp_path: Path) -> None:
+    path = labelled(tmp_path / "a.csv", "b; a", "", ";c;")
+    assert targets(Table(path, path, separator=";")) == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
+
+
+def test_what_auto_decided_is_said(tmp_path: Path) -> None:
+    path = labelled(tmp_path / "a.csv", *range(30))
+    task = Table(path, path)
+    task.read("train")
+    assert task.notes == [
+        f"{path}: different labels, taken for target=class (30)",
+        "different whole numbers as classes; set target=number if they are amounts (30)",
+    ]
+    task.read("dev")
+    assert task.notes == []
+
+
+# ---- label maps ----------------------------------------------------------------------------------------------------
+
+
+def test_saved_labels_come_back_without_a_training_file(tmp_path: Path) -> None:
+    test = labelled(tmp_path / "test.csv", "dog", "", "cat")
+    task = Table(test=test, labels=["dog", "cat"])
+    assert (task.labels, task.problem, task.dev, task.tests) == (("dog", "cat"), "classes", (), ("test",))
+    assert targets(task, "test") == [0, None, 1]
+    assert Table(labels=["a", "b"], target="labels").problem == "labels"
+    assert Table(labels=["a", "b"], separator=",").problem == "labels"
+    assert Table(target="number").problem == "number"
+    train = labelled(tmp_path / "train.csv", "cat", "dog")
+    assert targets(Table(train, train, labels=["dog", "cat"])) == [1, 0]
+    assert Table(train, train, labels=["dog", "cat", "cow"]).labels == ("dog", "cat", "cow")
+
+
+@pytest.mark.parametrize("part", ["dev", "test"])
+def test_labels_never_seen_in_training(tmp_path: Path, part: str) -> None:
+    train, other = labelled(tmp_path / "a.csv", "dog", "cat"), labelled(tmp_path / "b.csv", "cat", "cow")
+    task = Table(train, **{"dev": train, part: other})
+    assert fails(lambda: task.read(part)).startswith(
+        f"{other}:3 has the label 'cow', which the training file never has; mend the label"
+    )
+    many, more = labelled(tmp_path / "c.jsonl", ["a"], ["b"]), labelled(tmp_path / "d.jsonl", ["a"], ["a", "x"])
+    task = Table(many, **{"dev": many, part: more})
+    assert fails(lambda: task.read(part)).startswith(f"{more}:2 has the label 'x'")
+
+
+def test_the_test_file_may_lack_labels(tmp_path: Path) -> None:
+    train, test = labelled(tmp_path / "a.csv", "dog", "cat"), tmp_path / "b.csv"
+    test.write_text("text\na\n")
+    assert Table(train, test=test).read("test") == [Example("a")]
+
+
+# ---- splits --------------------------------------------------------------------------------------------------------
+
+
+def test_a_share_of_one_file_is_held_out(tmp_path: Path) -> None:
+    path = labelled(tmp_path / "a.csv", *["dog", "cat"] * 100)
+    task = Table(path, heldout=0.15)
+    train, dev = task.read("train"), task.read("dev")
+    assert task.notes == [f"rows of {path} are held out for dev (30)"]
+    assert len(dev) == 30
+    texts = [example.text for example in train], [example.text for example in dev]
+    assert sorted([*texts[0], *texts[1]]) == sorted(f"t{i}" for i in range(200))
+    assert texts[0] == sorted(texts[0], key=lambda text: int(text[1:])), "in the order of the file"
+    assert Table(path, heldout=0.15).read("dev") == dev
+    assert Table(path, heldout=0.15, seed=1).read("dev") != dev
+    places = [int(text[1:]) for text in texts[1]]
+    assert 60 < np.mean(places) < 140
+    assert 5 < sum(place % 2 for place in places) < 25
+
+
+def test_held_out_shares_of_tiny_files(tmp_path: Path) -> None:
+    two = Table(labelled(tmp_path / "a.csv", "dog", "cat"), heldout=0.01)
+    assert (len(two.read("train")), len(two.read("dev"))) == (1, 1)
+    assert any(note.startswith("there is no training example of the label") for note in _notes(two, "train"))
+    one = Table(labelled(tmp_path / "b.csv", "0.5"))
+    assert "has 1 row, too few to hold some out" in fails(lambda: one.read("train"))
+
+
+def _notes(task: Table, part: str) -> list[str]:
+    task.read(part)
+    return task.notes
+
+
+# ---- texts ---------------------------------------------------------------------------------------------------------
+
+
+def test_pairs_and_column_names(tmp_path: Path) -> None:
+    path = jsonl(
+        tmp_path / "a.jsonl",
+        {"q": "A", "a": "B\0", "y": "x", "more": 1},
+        {"q": "C", "a": None, "y": "z"},
+        {"q": " ", "a": "D", "y": "z"},
+    )
+    task = Table(path, path, text="q", pair="a", label="y")
+    assert task.read("train") == [Example("A", "B ", 0), Example("C", "", 1), Example(" ", "D", 1)]
+    assert task.notes[1:] == ["NUL characters were read as spaces (1)", "texts are empty (2)"]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"text": 7, "label": "a"}, "'text' is int, not text; name another column"),
+        ({"text": "\ud800", "label": "a"}, "'text' holds half a character"),
+        ({"label": "a"}, "has no column 'text'"),
+        ({"text": "x"}, "has no column 'label'"),
+        ({"text": "x", "label": None}, "has no label in 'label'; fill it in"),
+        ({"text": "x", "label": ""}, "has no label in 'label'"),
+        ({"text": "x", "label": math.nan}, "has no label in 'label'"),
+        ({"text": "x", "label": {"a": 1}}, "'label' holds dict, no label"),
+    ],
+)
+def test_wrong_rows_name_their_line(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+    good = [{"text": "x", "label": label} for label in ("a", "b")]
+    path = jsonl(tmp_path / "a.jsonl", *good, row)
+    found = fails(lambda: Table(path, path).read("train"))
+    assert found.startswith(f"{path}:3")
+    assert message in found
+    other = jsonl(tmp_path / "b.jsonl", *good)
+    assert message in fails(lambda: Table(other, path).read("dev"))
+
+
+@pytest.mark.parametrize("said", ["x", "1,5", "inf", True])
+def test_numbers_that_are_none(tmp_path: Path, said: Any) -> None:
+    path = labelled(tmp_path / "a.jsonl", 1.5, said)
+    found = fails(lambda: Table(path, path, target="number").read("train"))
+    assert found.startswith(f"{path}:2: 'label' is {said!r}, no number")
+
+
+def test_several_labels_that_are_no_list(tmp_path: Path) -> None:
+    path = labelled(tmp_path / "a.jsonl", ["a"], "a")
+    message = fails(lambda: Table(path, path).read("train"))
+    assert message.startswith(f"{path}:2: 'label' is no list of labels ('a')")
+    lists = labelled(tmp_path / "b.jsonl", ["a"], ["b"])
+    assert "holds list, no label" in fails(lambda: Table(lists, lists, target="class").read("train"))
+
+
+def test_files_that_teach_nothing(tmp_path: Path) -> None:
+    same = labelled(tmp_path / "a.csv", "dog", "dog")
+    assert fails(lambda: Table(same)) == f"{same} has the one label 'dog' on every row; give rows of other labels too"
+    empty = labelled(tmp_path / "b.csv")
+    assert fails(lambda: Table(empty)) == f"{empty} holds no rows; give a file with some"
+    assert "does not exist" in fails(lambda: Table(tmp_path / "none.csv"))
+    task = Table(labels=["a", "b"])
+    assert fails(lambda: task.read("train")) == "there is no file for the part 'train'; give one"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target": "classes"}, "target is 'classes'; did you mean 'class'?"),
+        ({"target": "class", "separator": ";"}, "separator is what stands between several labels"),
+        ({"separator": ""}, "separator is what stands between several labels"),
+        ({"heldout": 0.0}, "heldout is 0.0; give a share between 0 and 1"),
+        ({"labels": ["a", "a"]}, "labels holds a name twice"),
+        ({}, "target=auto is decided from the training file"),
+        ({"target": "number", "metric": "rmse"}, "metric is 'rmse', which cannot choose here; choose one of: pearson"),
+        ({"labels": ["a", "b"], "metric": "macro-f1"}, "did you mean 'macro_f1'?"),
+    ],
+)
+def test_options_that_contradict_each_other(options: dict[str, Any], message: str) -> None:
+    assert message in fails(lambda: Table(**options), ConfigError)
+
+
+def test_the_deciding_score() -> None:
+    assert [Table(target=x, labels=["a", "b"]).metric for x in ("class", "labels", "number")] == [
+        "accuracy",
+        "micro_f1",
+        "r2",
+    ]
+    task = Table(labels=["a", "b"], metric="macro_f1")
+    examples = [Example("", label=label) for label in (0, 0, 0, 1)]
+    assert task.metric == "macro_f1"
+    assert task.score(examples, [Answer("a", np.array([1.0, 0.0]))] * 4) == {
+        "accuracy": 0.75,
+        "macro_f1": pytest.approx(3 / 7),
+        "matthews": 0.0,
+    }
+
+
+# ---- predictions ---------------------------------------------------------------------------------------------------
+
+ODDS = [np.array([0.25, 0.75]), np.array([1.0, 1e-9])]
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "as_json"),
+    [
+        (["b, c", "a"], ("a", "b, c"), [("b, c", {"a": 0.25, "b, c": 0.75}), ("a", {"a": 1.0, "b, c": 0.0})]),
+        ([("a", "b"), ()], ("a", "b"), [(["a", "b"], {"a": 0.25, "b": 0.75}), ([], {"a": 1.0, "b": 0.0})]),
+    ],
+)
+def test_predictions_with_their_odds(
+    tmp_path: Path, values: list[Any], labels: tuple[str, ...], as_json: list[Any]
+) -> None:
+    target = "labels" if isinstance(values[0], tuple) else "class"
+    task = Table(labels=labels, target=target)  # type: ignore[arg-type]
+    answers = [Answer(value, odd) for value, odd in zip(values, ODDS, strict=True)]
+    examples = [Example("x"), Example("y")]
+    task.write(examples, answers, tmp_path / "a.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert rows == [{"prediction": value, "probabilities": odd} for value, odd in as_json]
+    task.write(examples, answers, tmp_path / task.file_name("dev"))
+    with open(tmp_path / "dev.csv", newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row.pop("prediction") for row in table] == [
+        ";".join(value) if isinstance(value, list) else value for value, _ in as_json
+    ]
+    assert [{key: float(value) for key, value in row.items()} for row in table] == [
+        {f"p_{name}": value for name, value in odd.items()} for _, odd in as_json
+    ]
+
+
+def test_predicted_numbers(tmp_path: Path) -> None:
+    task = Table(target="number")
+    answers = task.answers([], [], [np.array([x], np.float32) for x in (3.2, -1e-8)])
+    task.write([Example("x")] * 2, answers, tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == "prediction\n3.2\n-1e-08\n"
+    held = io.StringIO()
+    assert write_answers(answers, held, "jsonl", ()) == 2
+    assert held.getvalue() == '{"prediction": 3.2}\n{"prediction": -1e-08}\n'
+
+
+# ---- streaming -----------------------------------------------------------------------------------------------------
+
+
+def test_streaming_gives_the_texts_in_order(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", {"text": "one", "b": "x"}, {"text": None, "b": "y"})
+    found = Found()
+    assert list(stream(path, pair="b", found=found)) == [Example("one", "x"), Example("", "y")]
+    assert found.notes() == ["texts are empty (1)"]
+    (tmp_path / "a.txt").write_bytes(b"one\r\n\r\ntwo")
+    assert [example.text for example in stream(tmp_path / "a.txt")] == ["one", "", "two"]
+
+
+def test_streaming_reads_no_further_than_asked(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "one"}\nnot json\n')
+    rows = stream(path)
+    assert next(rows) == Example("one")
+    assert fails(lambda: next(rows)).startswith(f"{path}:2 is not JSON")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_streaming_and_writing_take_constant_memory(tmp_path: Path, suffix: str) -> None:
+    path = labelled(tmp_path / f"a{suffix}", *["x" * 500] * 10_000)  # five megabytes
+    odds = np.array([0.5, 0.5])
+
+    def peak(rows: int) -> int:
+        texts = itertools.islice(stream(path, text="label"), rows)
+        tracemalloc.start()
+        with open(tmp_path / "out.csv", "w") as file:
+            count = write_answers((Answer("a", odds) for _ in texts), file, "csv", ("a", "b"))
+        top = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert count == rows
+        return top
+
+    peak(1)  # what is loaded once
+    assert peak(10_000) < 1.2 * peak(3_000) + (1 << 18)

@@ -1,0 +1,430 @@
+"""Tagging: CoNLL files in, rows and windows, entity scores against the rules of conlleval, the same lines out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from litebert.data.tokenizer import Tokenizer, train_tokenizer
+from litebert.errors import ConfigError, DataError
+from litebert.tasks.tagging import (
+    Entity,
+    EntityScores,
+    Sentence,
+    Tagged,
+    TaggingTask,
+    as_iob2,
+    entities,
+    entity_scores,
+)
+from litebert.tasks.task import Item
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+TRAIN = "ann\tB-per\nsaw\tO\nold\tB-loc\nrome\tI-loc\n\nit\tO\n"
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
+    """WordPiece that spells every word letter by letter, so that a word has as many tokens as letters."""
+    path = tmp_path_factory.mktemp("letters") / "vocab.txt"
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    return Tokenizer.load(path)
+
+
+def task_of(folder: Path, dev: str | bytes = TRAIN, train: str | bytes = TRAIN, part: str = "dev") -> TaggingTask:
+    files = {"train": folder / "train.conll", part: folder / f"{part}.conll"}
+    for path, text in zip(files.values(), (train, dev), strict=True):
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return TaggingTask(files)
+
+
+def oracle(items: list[Item], labels: int) -> list[np.ndarray]:
+    """Logits of someone who knows; on tokens that are not judged, nonsense."""
+    logits = []
+    for item in items:
+        found = np.random.default_rng(0).normal(size=(len(item.target), labels)).astype(np.float32)
+        judged = item.target >= 0
+        found[judged] = np.eye(labels, dtype=np.float32)[item.target[judged]] * 9
+        logits.append(found)
+    return logits
+
+
+# ---- conlleval, written from its published rules, not from ours ----------------------------------------------------
+
+
+def conlleval(truth: list[list[str]], guess: list[list[str]]) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """Correct, true and guessed chunks by type, token by token as the Perl script walks (for B, I and O)."""
+
+    def split(tag: str) -> tuple[str, str]:
+        return ("O", "") if tag == "O" else (tag[0], tag[2:])
+
+    def ends(last: tuple[str, str], now: tuple[str, str]) -> bool:
+        change = (last[0], now[0]) in {("B", "B"), ("B", "O"), ("I", "B"), ("I", "O")}
+        return change or (last[0] != "O" and last[1] != now[1])
+
+    def starts(last: tuple[str, str], now: tuple[str, str]) -> bool:
+        change = (last[0], now[0]) in {("B", "B"), ("I", "B"), ("O", "B"), ("O", "I")}
+        return change or (now[0] != "O" and last[1] != now[1])
+
+    correct, true, guessed = Counter[str](), Counter[str](), Counter[str]()
+    running = False
+    last_true = last_guess = ("O", "")
+    between = [("O", "O")]
+    for pair in chain.from_iterable(
+        [*zip(true_tags, guessed_tags, strict=True), *between]
+        for true_tags, guessed_tags in zip(truth, guess, strict=True)
+    ):
+        now_true, now_guess = split(pair[0]), split(pair[1])
+        if running:
+            true_ends, guess_ends = ends(last_true, now_true), ends(last_guess, now_guess)
+            if true_ends and guess_ends and last_true[1] == last_guess[1]:
+                correct[last_true[1]] += 1
+                running = False
+            elif true_ends != guess_ends or now_true[1] != now_guess[1]:
+                running = False
+        if starts(last_true, now_true) and starts(last_guess, now_guess) and now_true[1] == now_guess[1]:
+            running = True
+        true[now_true[1]] += starts(last_true, now_true)
+        guessed[now_guess[1]] += starts(last_guess, now_guess)
+        last_true, last_guess = now_true, now_guess
+    return correct, true, guessed
+
+
+TAGS = st.sampled_from(["O", "O", "B-a", "I-a", "B-b-c", "I-b-c"])
+PAIRS = st.lists(st.lists(st.tuples(TAGS, TAGS), max_size=8), max_size=4)
+
+
+class TestScores:
+    @pytest.mark.parametrize(
+        ("tags", "expected"),
+        [
+            ("O O", []),
+            ("", []),
+            ("B-a I-a O", [("a", 0, 2)]),
+            ("O I-a I-a", [("a", 1, 3)]),  # I- without B-
+            ("B-a I-b I-b", [("a", 0, 1), ("b", 1, 3)]),  # the type changes inside
+            ("I-a I-b", [("a", 0, 1), ("b", 1, 2)]),
+            ("B-a B-a I-a", [("a", 0, 1), ("a", 1, 3)]),  # adjacent
+            ("B-a O I-a", [("a", 0, 1), ("a", 2, 3)]),  # a gap
+            ("B-a-b I-a-b", [("a-b", 0, 2)]),  # a type with a hyphen
+            ("O B-a", [("a", 1, 2)]),  # at the very end
+        ],
+    )
+    def test_entities(self, tags: str, expected: list[tuple[str, int, int]]) -> None:
+        assert entities(tags.split()) == {Entity(*one) for one in expected}
+
+    def test_per_type_by_hand(self) -> None:
+        truth = [["B-per", "I-per", "O", "B-loc"], ["B-loc", "O", "O", "B-org"]]
+        guess = [["B-per", "I-per", "O", "B-per"], ["I-loc", "O", "B-loc", "I-loc"]]
+        overall, of_type = entity_scores(truth, guess)
+        # 4 true, 4 guessed, 2 right: ann's name, and the loc that began with I-
+        assert overall == pytest.approx((0.5, 0.5, 0.5))
+        assert list(of_type) == ["loc", "org", "per"]
+        assert of_type["per"] == pytest.approx((1 / 2, 1, 2 / 3))
+        assert of_type["loc"] == pytest.approx((1 / 2, 1 / 2, 1 / 2))
+        assert of_type["org"] == (0, 0, 0)
+
+    def test_the_same_words_with_another_end_or_type_are_wrong(self) -> None:
+        truth = [["B-a", "I-a", "I-a"]]
+        for guess in ("B-a I-a O", "B-b I-b I-b", "B-a B-a I-a", "O I-a I-a"):
+            assert entity_scores(truth, [guess.split()])[0].f1 == 0, guess
+
+    def test_nothing_there_scores_0(self) -> None:
+        assert entity_scores([["O"]], [["O"]]) == (EntityScores(0, 0, 0), {})
+        assert entity_scores([], []) == (EntityScores(0, 0, 0), {})
+
+    def test_sentences_do_not_run_on(self) -> None:
+        assert entity_scores([["B-a"], ["I-a"]], [["B-a"], ["O"]])[0] == pytest.approx((1, 1 / 2, 2 / 3))
+
+    @given(PAIRS)
+    def test_as_conlleval(self, sentences: list[list[tuple[str, str]]]) -> None:
+        truth = [[pair[0] for pair in sentence] for sentence in sentences]
+        guess = [[pair[1] for pair in sentence] for sentence in sentences]
+        correct, true, guessed = conlleval(truth, guess)
+        overall, of_type = entity_scores(truth, guess)
+        for found, c, t, g in (
+            (overall, sum(correct.values()), sum(true.values()), sum(guessed.values())),
+            *((found, correct[name], true[name], guessed[name]) for name, found in of_type.items()),
+        ):
+            precision, recall = (c / g if g else 0), (c / t if t else 0)
+            f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0
+            assert found == pytest.approx((precision, recall, f1))
+        assert set(of_type) == {*(+true), *(+guessed)}
+
+    @given(st.lists(TAGS))
+    def test_iob2_keeps_the_entities(self, tags: list[str]) -> None:
+        mended = as_iob2(tags)
+        assert entities(mended) == entities(tags)
+        assert as_iob2(mended) == mended
+        for before, tag in zip(("O", *mended), mended, strict=False):
+            assert tag[0] != "I" or before[2:] == tag[2:]
+
+
+class TestReading:
+    def test_labels_are_sorted_with_o_first(self, tmp_path: Path) -> None:
+        task = task_of(tmp_path)
+        assert task.labels == ("O", "B-loc", "B-per", "I-loc", "I-per")
+        assert task.dev == ("dev",)
+        assert task.read("train") == [
+            Sentence(
+                ("ann", "saw", "old", "rome"), ("B-per", "O", "B-loc", "I-loc"),
+                ("ann\tB-per", "saw\tO", "old\tB-loc", "rome\tI-loc", ""), (0, 1, 2, 3),
+            ),
+            Sentence(("it",), ("O",), ("it\tO",), (0,)),
+        ]  # fmt: skip
+        assert task.notes == []
+
+    def test_saved_labels_need_no_training_file(self, tmp_path: Path) -> None:
+        saved = task_of(tmp_path, part="test").labels
+        task = TaggingTask({"test": tmp_path / "test.conll"}, labels=saved)
+        assert task.labels == saved
+        assert len(task.read("test")) == 2
+        assert TaggingTask({"test": tmp_path / "test.conll"}, labels=["I-x", "O"]).labels == ("I-x", "O")
+        with pytest.raises(DataError, match="tagging was given no train file, only test"):
+            TaggingTask({"test": tmp_path / "test.conll"})
+        with pytest.raises(ConfigError, match="the model's label 'LABEL_0' is none of O, B-TYPE and I-TYPE"):
+            TaggingTask({"test": tmp_path / "test.conll"}, labels=["LABEL_0"])
+
+    def test_a_folder_finds_its_parts(self, tmp_path: Path) -> None:
+        for name in ("wnut17train.conll", "eng.testa", "test.annotated"):
+            (tmp_path / name).write_text(TRAIN)
+        task = TaggingTask(tmp_path)
+        assert task.dev == ("dev",)
+        assert [len(task.read(part)) for part in ("train", "dev", "test")] == [2, 2, 2]
+
+    def test_layouts_that_mean_the_same(self, tmp_path: Path) -> None:
+        expected = [(one.words, one.tags) for one in task_of(tmp_path).read("dev")]
+        more = "-DOCSTART- -X- O\n\nann NN B-per\nsaw V O\nold  A   B-loc\nrome NN I-loc \n\n\nit P O\n\n"
+        for text in (
+            TRAIN.replace("\t", " "),
+            TRAIN.replace("\n", "\r\n"),
+            TRAIN.replace("\n\n", "\n\t\n"),
+            TRAIN.replace("\n\n", "\n\n\n \n-DOCSTART-\tO\n\n"),
+            "\n" + TRAIN.removesuffix("\n"),
+            "\ufeff" + TRAIN,
+            more,
+            more.replace("\n\n\n", "\n-DOCSTART- -X- O\n"),
+        ):
+            task = task_of(tmp_path, text)
+            assert [(one.words, one.tags) for one in task.read("dev")] == expected, text
+            assert task.notes == []
+
+    def test_stray_byte_order_marks(self, tmp_path: Path) -> None:
+        task = task_of(tmp_path, "ann\ufeff\tB-per\n\nit\tO\n\ufeff\n")
+        assert [one.words for one in task.read("dev")] == [("ann",), ("it",)]
+        assert task.notes == ["byte-order marks inside the text were left out (1)"]
+
+    def test_spaces_in_words_between_tabs(self, tmp_path: Path) -> None:
+        task = task_of(tmp_path, "new york\tB-loc\n\u00a0\tO\n")
+        assert task.read("dev")[0].words == ("new york", "\u00a0")
+
+    def test_iob1_becomes_iob2(self, tmp_path: Path) -> None:
+        task = task_of(tmp_path, "a I-per\nb I-per\nc B-per\nd I-loc\ne O\n\nf I-loc\n")
+        assert [one.tags for one in task.read("dev")] == [
+            ("B-per", "I-per", "B-per", "B-loc", "O"), ("B-loc",)
+        ]  # fmt: skip
+        assert task.notes == ["entities begin with I- (IOB1) and were read as beginning with B- (IOB2) (3)"]
+        labels = task_of(tmp_path, TRAIN, "a I-per\nb O\n").labels
+        assert labels == ("O", "B-per", "I-per")
+
+    def test_invalid_iob2_is_counted(self, tmp_path: Path) -> None:
+        task = task_of(tmp_path, "a B-per\nb I-loc\nc O\nd I-per\n")
+        assert task.read("dev")[0].tags == ("B-per", "B-loc", "O", "B-per")
+        assert task.notes == ["entities begin with I- against IOB2 and were read as beginning with B- (2)"]
+
+    def test_unseen_types_count_as_missed(self, tmp_path: Path, letters: Tokenizer) -> None:
+        task = task_of(tmp_path, "a B-god\nb I-god\nc O\nd B-per\n")
+        examples = task.read("dev")
+        assert task.notes == ["entities of type god, unknown to the model, count as missed (1)"]
+        items = task.encode(examples, letters, 16)
+        assert items[0].target.tolist() == [-100, -100, -100, 0, 2, -100]
+        answers = [Tagged(("O", "O", "O", "B-per"), np.ones(4))]
+        assert task.score(examples, answers) == pytest.approx(
+            {"precision": 1, "recall": 1 / 2, "f1": 2 / 3, "f1_god": 0, "f1_per": 1}
+        )
+
+    def test_without_tags(self, tmp_path: Path, letters: Tokenizer) -> None:
+        task = task_of(tmp_path, "ann\nsaw\n\nrome\n", part="test")
+        examples = task.read("test")
+        assert [(one.words, one.tags) for one in examples] == [(("ann", "saw"), None), (("rome",), None)]
+        items = task.encode(examples, letters, 16)
+        assert [item.target for item in items] == [None, None]
+        with pytest.raises(DataError, match="have no tags to score by"):
+            task.score(examples, [Tagged(("O", "O"), np.ones(2)), Tagged(("O",), np.ones(1))])
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("a\tO\nb\tB-per\tx\n", r"dev\.conll:2 has 3 columns where line 1 has 2; write a word, then its tag"),
+            ("a X O\n\nb O\n", r"dev\.conll:3 has 2 columns where line 1 has 3"),
+            ("a\tO\nb\n", r"dev\.conll:2 has 1 columns where line 1 has 2"),
+            ("a\nb\n", r"dev\.conll:1 has no tag"),
+            ("a O\n\nb B\n", r"dev\.conll:3 has the tag 'B'; write O, B-TYPE or I-TYPE"),
+            ("a O\nb S-per\n", r"dev\.conll:2 has the tag 'S-per'"),
+            ("a O\nb B-\n", r"dev\.conll:2 has the tag 'B-'"),
+            ("a\tO\n\tB-per\n", r"dev\.conll:2 has a tag and no word"),
+            ("", r"dev\.conll holds no words"),
+            ("\n \n-DOCSTART- O\n", r"dev\.conll holds no words"),
+            (b"a O\ncaf\xe9 O\n", r"dev\.conll:2 is not UTF-8"),
+            (TRAIN.encode("utf-16"), r"dev\.conll:1 is not UTF-8"),
+        ],
+    )
+    def test_malformed(self, tmp_path: Path, text: str | bytes, message: str) -> None:
+        task = task_of(tmp_path, text)
+        with pytest.raises(DataError, match=message):
+            task.read("dev")
+
+    def test_missing_files(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"no\.conll does not exist"):
+            TaggingTask({"train": tmp_path / "no.conll"})
+        with pytest.raises(DataError, match="was given no test file"):
+            task_of(tmp_path).read("test")
+
+    def test_nul_bytes(self, tmp_path: Path, letters: Tokenizer) -> None:
+        task = task_of(tmp_path, "a\0b\tO\n\0\tB-per\n")
+        examples = task.read("dev")
+        assert examples[0].words == ("a b", " ")
+        assert task.notes == ["NUL characters were read as spaces (2)"]
+
+
+class TestRows:
+    def test_the_first_token_of_a_word_carries_its_tag(self, tmp_path: Path, letters: Tokenizer) -> None:
+        task = task_of(tmp_path)
+        items = task.encode(task.read("train"), letters, 64)
+        assert [letters.piece(int(i)) for i in items[0].rows[0].ids] == [
+            "[CLS]", "a", "##n", "##n", "s", "##a", "##w", "o", "##l", "##d", "r", "##o", "##m", "##e", "[SEP]",
+        ]  # fmt: skip
+        x = -100
+        assert items[0].target.tolist() == [x, 2, x, x, 0, x, x, 1, x, x, 3, x, x, x, x]
+        assert items[0].rows[0].types.tolist() == [0] * 15
+        assert items[0].detail.tolist() == [[0, 1], [1, 4], [2, 7], [3, 10]]
+
+    def test_a_word_without_a_token_is_o(self, tmp_path: Path, letters: Tokenizer) -> None:
+        task = task_of(tmp_path, "ann\tB-per\n\x07\tB-per\nrome\tB-loc\n\n\x07\tO\n")
+        examples = task.read("dev")
+        items = task.encode(examples, letters, 64)
+        assert [item.example for item in items] == [0]  # nothing to ask about the second sentence
+        assert task.notes == ["words that give no token are answered O (2)"]
+        answers = task.answers(examples, items, oracle(items, 5))
+        assert [answer.value for answer in answers] == [("B-per", "O", "B-loc"), ("O",)]
+        assert answers[1].probabilities.tolist() == [1]
+        assert task.score(examples, answers)["recall"] == pytest.approx(2 / 3)
+
+    def test_byte_level_words_begin_with_a_space(self, tmp_path: Path, tiny_corpus: Path) -> None:
+        words = tiny_corpus.read_text(encoding="utf-8").split()[:40]
+        task = task_of(tmp_path, "".join(f"{word.strip('.').lower()} O\n" for word in words))
+        trained = train_tokenizer([" ".join(words).lower()] * 20, kind="bpe", vocab_size=300)
+        trained.save(tmp_path / "bpe")
+        bare = tmp_path / "bpe" / "tokenizer.json"
+        bare.write_text(bare.read_text("utf-8").replace('"add_prefix_space": true', '"add_prefix_space": false'))
+        for tokenizer in (trained, Tokenizer.load(bare)):
+            item = task.encode(task.read("dev"), tokenizer, 512)[0]
+            judged = item.rows[0].ids[item.target != -100]
+            assert len(judged) == 40
+            assert all(tokenizer.piece(int(i)).startswith("Ġ") for i in judged)
+
+    @pytest.mark.parametrize("words", [1, 5, 6, 7, 8, 9, 10, 13, 50])
+    def test_every_word_is_judged_once_where_it_has_most_context(
+        self, tmp_path: Path, letters: Tokenizer, words: int
+    ) -> None:
+        """Rows of 8 tokens hold 6 words of one letter; windows begin every 3."""
+        text = "".join(f"{LETTERS[i % 26]} {'B-per' if i % 3 else 'B-loc'}\n" for i in range(words))
+        task = task_of(tmp_path, text)
+        examples = task.read("dev")
+        items = task.encode(examples, letters, 8)
+        assert all(len(item.rows[0].ids) <= 8 for item in items)
+        begins = [0] if words <= 6 else [*range(0, words - 6, 3), words - 6]
+        seen = {}
+        for item in items:
+            for word, place in item.detail.tolist():
+                assert word not in seen
+                assert letters.piece(int(item.rows[0].ids[place])) == LETTERS[word % 26]
+                begin = word - (place - 1)
+                seen[word] = min(word - begin, min(begin + 6, words) - 1 - word)
+        assert sorted(seen) == list(range(words))
+        for word, context in seen.items():
+            inside = [b for b in begins if b <= word < min(b + 6, words)]
+            assert context == max(min(word - b, min(b + 6, words) - 1 - word) for b in inside)
+        assert sum(int((item.target >= 0).sum()) for item in items) == words
+        answers = task.answers(examples, items, oracle(items, 5))
+        assert answers[0].value == examples[0].tags
+        note = ["sentences longer than 8 tokens were read in windows (1)"]
+        assert task.notes == (note if words > 6 else [])
+
+    def test_a_word_longer_than_a_row(self, tmp_path: Path, letters: Tokenizer) -> None:
+        task = task_of(tmp_path, f"a B-per\n{'b' * 40} I-per\nc B-loc\n")
+        examples = task.read("dev")
+        items = task.encode(examples, letters, 10)
+        assert all(len(item.rows[0].ids) <= 10 for item in items)
+        assert task.answers(examples, items, oracle(items, 5))[0].value == ("B-per", "I-per", "B-loc")
+
+
+class TestAnswers:
+    def test_probabilities_of_the_tags(self, tmp_path: Path, letters: Tokenizer) -> None:
+        task = task_of(tmp_path, "a O\nb O\n")
+        examples = task.read("dev")
+        items = task.encode(examples, letters, 16)
+        logits = np.zeros((4, 5), np.float32)
+        logits[1, 3] = np.log(4)
+        logits[2, 0] = 1000
+        answer = task.answers(examples, items, [logits])[0]
+        assert answer.value == ("I-loc", "O")
+        assert answer.probabilities == pytest.approx([0.5, 1])
+
+    def test_predictions_are_the_file_with_one_more_column(self, tmp_path: Path, letters: Tokenizer) -> None:
+        text = "-DOCSTART- -X- O\n\n\nann NN I-per\nsaw V O\n\t\n\nrome NN I-loc \ngod NN I-god\n\n-DOCSTART- -X- O\n"
+        task = task_of(tmp_path, text)
+        examples = task.read("dev")
+        answers = [Tagged(("I-per", "O"), np.ones(2)), Tagged(("B-loc", "I-loc"), np.ones(2))]
+        task.write(examples, answers, tmp_path / "out")
+        assert (tmp_path / "out").read_text("utf-8") == (
+            "-DOCSTART- -X- O O\n\n\nann NN I-per B-per\nsaw V O O\n\t\n\nrome NN I-loc B-loc\ngod NN I-god I-loc\n\n"
+            "-DOCSTART- -X- O O\n"
+        )
+
+    def test_tabs_stay_tabs(self, tmp_path: Path) -> None:
+        task = task_of(tmp_path, "new york\tB-loc\r\n\r\nit\tO\r\n")
+        examples = task.read("dev")
+        task.write(examples, [Tagged(one.tags or (), np.ones(1)) for one in examples], tmp_path / "out")
+        assert (tmp_path / "out").read_bytes() == b"new york\tB-loc\tB-loc\n\nit\tO\tO\n"
+
+    def test_untagged_words_get_their_tag(self, tmp_path: Path) -> None:
+        task = task_of(tmp_path, "ann\n\nit\n", part="test")
+        examples = task.read("test")
+        task.write(examples, [Tagged(("B-per",), np.ones(1)), Tagged(("O",), np.ones(1))], tmp_path / "out")
+        assert (tmp_path / "out").read_text() == "ann B-per\n\nit O\n"
+        again = TaggingTask({"test": tmp_path / "out"}, labels=task.labels).read("test")
+        assert [one.tags for one in again] == [("B-per",), ("O",)]
+
+
+def test_the_real_data(shared_data: Path, tmp_path: Path) -> None:
+    """All of WNUT-17, with rows that hold every sentence and rows that do not; who knows the tags scores 1."""
+    tokenizer = Tokenizer.load(shared_data / "vocab" / "bert-base-uncased-vocab.txt")
+    task = TaggingTask(shared_data / "wnut17")
+    types = ("corporation", "creative-work", "group", "location", "person", "product")
+    assert task.labels == ("O", *(f"B-{name}" for name in types), *(f"I-{name}" for name in types))
+    for part, sentences, words, found in (
+        ("train", 3394, 62730, 1975), ("dev", 1009, 15733, 836), ("test", 1287, 23394, 1079),
+    ):  # fmt: skip
+        examples = task.read(part)
+        assert (len(examples), sum(len(one.words) for one in examples)) == (sentences, words)
+        assert sum(len(entities(one.tags or ())) for one in examples) == found
+        assert len(task.notes) == (2 if part == "dev" else 0), task.notes  # a byte-order mark, an I- without B-
+        for length in (128, 24):
+            items = task.encode(examples, tokenizer, length)
+            assert max(len(item.rows[0].ids) for item in items) <= length
+            answers = task.answers(examples, items, oracle(items, len(task.labels)))
+            scores = task.score(examples, answers)
+            assert set(scores.values()) == {1.0}
+            assert len(scores) == 3 + len(types)
+        task.write(examples, answers, tmp_path / "out")
+        raw = next(path for path in (shared_data / "wnut17").iterdir() if part in path.name)
+        before, after = (path.read_text("utf-8").replace("\ufeff", "").split("\n") for path in (raw, tmp_path / "out"))
+        assert [line.split("\t")[:2] for line in after] == [line.split("\t")[:2] for line in before]

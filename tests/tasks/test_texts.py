@@ -1,0 +1,113 @@
+"""Rows, answers and scores of tasks over one or two texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.special import expit, softmax
+
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import DataError
+from litebert.tasks.task import Task
+from litebert.tasks.texts import Example, TextTask
+
+
+class Toy(TextTask):
+    name = "toy"
+
+
+CLASSES = Toy("classes", ["no", "yes", "so"], ["accuracy"], "accuracy")
+LABELS = Toy("labels", ["a", "b"], ["micro_f1", "exact"], "micro_f1")
+NUMBER = Toy("number", [], ["rmse", "pearson"], "pearson")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tiny_tokenizer: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_tokenizer)
+
+
+def test_rows_of_one_text_and_of_two(tokenizer: Tokenizer) -> None:
+    task = Toy("classes", ["no", "yes"], ["accuracy"], "accuracy")
+    first, second = tokenizer.encode(["Bado gifu", "kalo"])
+    one, empty = task.encode([Example("Bado gifu", label=1), Example("")], tokenizer, 64)
+    assert one.rows[0].ids.tolist() == [tokenizer.cls_id, *first, tokenizer.sep_id]
+    assert (one.example, one.target, empty.example, empty.target) == (0, 1, 1, None)
+    assert empty.rows[0].ids.tolist() == [tokenizer.cls_id, tokenizer.sep_id]
+    alone, two = task.encode([Example("Bado gifu"), Example("Bado gifu", "kalo")], tokenizer, 64)
+    assert alone.rows[0].ids.tolist() == one.rows[0].ids.tolist()
+    assert two.rows[0].ids.tolist() == [tokenizer.cls_id, *first, tokenizer.sep_id, *second, tokenizer.sep_id]
+    assert two.rows[0].types.tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
+    assert task.notes == []
+
+
+def test_longer_texts_are_cut_counted_and_said(tokenizer: Tokenizer) -> None:
+    task = Toy("classes", ["no", "yes"], ["accuracy"], "accuracy")
+    size = len(tokenizer.encode(["bado gifu kalo"])[0])
+    exact = [Example("bado gifu kalo"), Example("bado gifu kalo bado"), Example("b" * 100_000)]
+    items = task.encode(exact, tokenizer, size + 2)
+    assert [len(item.rows[0].ids) for item in items] == [size + 2] * 3
+    assert task.notes == [f"texts longer than {size + 2} tokens were cut (2)"]
+    paired = Toy("classes", ["no", "yes"], ["accuracy"], "accuracy")
+    paired.encode([Example("bado gifu kalo", "")], tokenizer, size + 3)
+    assert paired.notes == []
+    paired.encode([Example("bado gifu kalo", "")], tokenizer, size + 2)
+    assert paired.notes == [f"texts longer than {size + 2} tokens were cut (1)"]
+
+
+@given(arrays(np.float32, (4, 3), elements=st.floats(-1e4, 1e4, width=32)))
+def test_classes_are_the_likeliest_with_their_odds(logits: np.ndarray) -> None:
+    answers = CLASSES.answers([], [], list(logits))
+    assert [answer.value for answer in answers] == [CLASSES.labels[i] for i in logits.argmax(1)]
+    odds = np.stack([answer.probabilities for answer in answers])
+    np.testing.assert_allclose(odds, softmax(logits.astype(np.float64), 1), atol=1e-12)
+
+
+@given(arrays(np.float32, (4, 2), elements=st.floats(-1e4, 1e4, width=32)))
+def test_labels_stand_each_alone(logits: np.ndarray) -> None:
+    answers = LABELS.answers([], [], list(logits))
+    odds = np.stack([answer.probabilities for answer in answers])
+    np.testing.assert_allclose(odds, expit(logits.astype(np.float64)), atol=1e-12)
+    for answer in answers:
+        assert answer.value == tuple(np.array(LABELS.labels)[answer.probabilities > 0.5])
+
+
+def test_numbers_are_as_the_head_gives_them() -> None:
+    answers = NUMBER.answers([], [], [np.array([x], np.float32) for x in (-1.5, 7.25)])
+    assert [(answer.value, len(answer.probabilities)) for answer in answers] == [(-1.5, 0), (7.25, 0)]
+    assert NUMBER.answers([], [], []) == []
+
+
+def test_scores_of_the_examples_that_have_labels() -> None:
+    examples = [Example("", label=0), Example(""), Example("", label=2)]
+    logits = [np.array(row, np.float32) for row in ([1, 0, 0], [0, 0, 1], [0, 1, 0])]
+    assert CLASSES.score(examples, CLASSES.answers(examples, [], logits)) == {"accuracy": 0.5}
+    many = [Example("", label=(1, 0)), Example("", label=(1, 1))]
+    answers = LABELS.answers(many, [], [np.array(row, np.float32) for row in ([1, -1], [1, -1])])
+    assert LABELS.score(many, answers) == {"micro_f1": pytest.approx(2 * 2 / (2 * 2 + 1)), "exact": 0.5}
+    numbers = [Example("", label=1.0), Example("", label=3.0)]
+    answers = NUMBER.answers(numbers, [], [np.array([x], np.float32) for x in (2, 3)])
+    assert NUMBER.score(numbers, answers) == {"rmse": pytest.approx(0.5**0.5), "pearson": pytest.approx(1)}
+    with pytest.raises(DataError, match="the examples of toy have no labels"):
+        CLASSES.score(examples[1:2], CLASSES.answers(examples[1:2], [], logits[:1]))
+
+
+def test_how_often_each_label_occurs() -> None:
+    assert CLASSES.class_counts([Example("", label=n) for n in (0, 0, 2, None)]) == {"no": 2, "yes": 0, "so": 1}
+    assert LABELS.class_counts([Example("", label=n) for n in ((1, 0), (1, 1))]) == {"a": 2, "b": 1}
+    assert NUMBER.class_counts([Example("", label=1.0)]) == {}
+
+
+def test_the_readers_are_tasks() -> None:
+    """Every member of the protocol is there; mypy checks the types where `finetune` is called."""
+    from litebert.tasks.glue import Glue
+    from litebert.tasks.table import Table
+
+    members = {member for member in vars(Task) if not member.startswith("_")}
+    assert {"name", "problem", "read", "write"} <= members
+    for task in (Glue("rte"), Table(labels=["a", "b"])):
+        assert not [member for member in members if not hasattr(task, member)]
