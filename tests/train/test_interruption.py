@@ -79,7 +79,7 @@ generator_width = 0.5
 warmup = 0.1
 
 [train]
-budget = "60 steps"
+budget = "120 steps"
 batch = "4 sequences"
 micro_batch = 3
 precision = "float32"
@@ -167,7 +167,7 @@ def test_twenty_kills_change_nothing(name: str, commands: Commands, tiny_data: P
 
 @pytest.mark.parametrize("name", ["albert", "bert", "roberta", "electra", "spanbert"])
 def test_kills_change_nothing_for_each_system(name: str, commands: Commands, tiny_data: Path, tmp_path: Path) -> None:
-    kill_and_compare(name, 5, 60, commands, tiny_data, tmp_path)
+    kill_and_compare(name, 5, 120, commands, tiny_data, tmp_path)
 
 
 def test_some_of_these_kills_fell_into_the_writing_of_a_checkpoint() -> None:
@@ -187,7 +187,7 @@ def kill_and_compare(name: str, kills: int, steps: int, commands: Commands, tiny
     for kill in range(kills):
         process = commands.start(*words)
         if kill % 5 == 0:  # anywhere, the start of the process included
-            time.sleep(draw.uniform(0.0, 0.4))
+            time.sleep(draw.uniform(0.0, 0.4 if kills == KILLS else 0.1))
         else:  # around the writing of the next checkpoint or the one after
             for _ in range(draw.choice((1, 1, 2))):
                 assert wait_for(lambda: writing(run), 60)

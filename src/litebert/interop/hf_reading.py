@@ -131,10 +131,12 @@ def _whole_config(
 ) -> Config:
     """A config of a model whose training is not known."""
     sbo, sequences, masking = SpanBoundaryConfig(), sequences_for(encoder), MaskingConfig()
-    if boundary:  # a head of spans is scored on spans, in one document
+    if boundary:  # a head of spans is scored on spans, and where no pair is asked for in one document
         positions, size = boundary["head.position.weight"].shape
         sbo = SpanBoundaryConfig(positions=positions, position_size=size)
-        sequences, masking = replace(sequences, format="doc-sentences", short_probability=0.0), SPANS
+        masking = SPANS
+        if not {"sop", "nsp"} & set(objectives):
+            sequences = replace(sequences, format="doc-sentences", short_probability=0.0)
     # Near a quarter, and in whole heads, so that there is such a generator for every encoder.
     width = max(1, round(encoder.heads / 4)) / encoder.heads
     try:
