@@ -42,7 +42,7 @@ from litebert.plain import to_dict
 from litebert.recipe_files import names_recipe, recipe
 from litebert.tasks import losses
 from litebert.tasks.batches import TaskBatch, TaskBatches
-from litebert.tasks.judging import Part, logits_of, metric_name, one_answer, score_parts
+from litebert.tasks.judging import Logits, Part, logits_of, metric_name, one_answer, score_parts
 from litebert.tasks.task import Item, Task
 from litebert.train import device as devices
 from litebert.train.checkpoint import RunLock
@@ -101,9 +101,13 @@ class FinetuningWork:
         """Layer-wise learning rates."""
         return layer_rates(self.module, self.layer_decay)
 
+    def logits(self, part: Part) -> Logits:
+        """What the model says of a part now."""
+        return logits_of(self.module, part.items, self.task, self.pad_id, self.device, self.scale)
+
     def evaluate(self) -> dict[str, float]:
         """Scores on the development parts; the best weights by the first part's metric are kept aside."""
-        scores = score_parts(self.module, self.task, self.dev, self.pad_id, self.scale, self.device)
+        scores = score_parts(self.task, self.dev, {part.name: self.logits(part) for part in self.dev})
         decisive = scores[metric_name(self.task)]
         if decisive > self.memory.get("best", -math.inf):
             self.memory["best"] = decisive
@@ -123,7 +127,7 @@ def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
     """A factor of the learning rate by parameter name: 1 for the head, less by `decay` for every layer below it.
 
     A block that several layers share has the rate of the highest of them. (ELECTRA's code scales its top layer by
-    decay squared; here, as in its paper, by decay.)
+    decay squared; here it is decay.)
     """
     config = model.encoder.config
     depth_of: dict[str, int] = {}
@@ -316,37 +320,37 @@ def _run(
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
     model.load_state_dict(read_tensors(best))
-    scores = score_parts(model, task, data.dev, pad, scale, machine)
-    collapsed = one_answer(model, task, data.dev[0], pad, machine)
-    _write_result(folder, model, start, task, data, config, scale, scores, machine)
-    return Finetuned(folder, steps, outcome, scores, collapsed)
+    logits = {part.name: work.logits(part) for part in (*data.dev, *data.tests)}
+    scores = score_parts(task, data.dev, logits)
+    _write_predictions(folder / "predictions", task, data, logits)
+    _write_model(folder / "model", model, start, task, config, scale)
+    with written_whole(folder / "scores.json") as file:
+        file.write((json.dumps(scores, indent=2) + "\n").encode())
+    return Finetuned(folder, steps, outcome, scores, one_answer(task, data.dev[0], logits[data.dev[0].name]))
 
 
-def _write_result(
-    folder: Path, model: TaskModel, start: Start, task: Task[Any], data: Data, config: FinetuneConfig,
-    scale: tuple[float, float], scores: Mapping[str, float], machine: devices.Device,
-) -> None:  # fmt: skip
-    """predictions/, model/ and, last, scores.json."""
-    predictions = folder / "predictions"
-    predictions.mkdir(exist_ok=True)
+def _write_predictions(folder: Path, task: Task[Any], data: Data, logits: Mapping[str, Logits]) -> None:
+    folder.mkdir(exist_ok=True)
     for part in (*data.dev, *data.tests):
-        logits = logits_of(model, part.items, task, start.tokenizer.pad_id, machine, scale)
-        answers = task.answers(part.examples, part.items, logits)
-        task.write(part.examples, answers, predictions / task.file_name(part.name))
+        answers = task.answers(part.examples, part.items, logits[part.name])
+        task.write(part.examples, answers, folder / task.file_name(part.name))
+
+
+def _write_model(
+    folder: Path, model: TaskModel, start: Start, task: Task[Any], config: FinetuneConfig, scale: tuple[float, float]
+) -> None:
     with torch.no_grad():  # the saved model gives numbers as they are
         if task.problem == "number":
             model.head.classifier.weight.mul_(scale[1])
             model.head.classifier.bias.mul_(scale[1]).add_(scale[0])
-    shutil.rmtree(folder / "model", ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
     shape = model.encoder.config
     whole = Config(name=task.name, encoder=shape, sequences=SequenceConfig(length=config.length), objectives=("mlm",))
     save_litebert(
-        model, start.tokenizer, folder / "model", config=whole, labels=task.labels,
+        model, start.tokenizer, folder, config=whole, labels=task.labels,
         task={"task": task.name, "problem": task.problem, "length": config.length,
               "version": getattr(task, "version", 1)},
     )  # fmt: skip
-    with written_whole(folder / "scores.json") as file:
-        file.write((json.dumps(dict(scores), indent=2) + "\n").encode())
 
 
 def _open_folder(

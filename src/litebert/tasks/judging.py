@@ -5,7 +5,7 @@ Items are sorted by length and taken as many at a time as fit a number of tokens
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,10 @@ EVALUATION_TOKENS = 8192
 """Tokens per forward pass without gradients, padding included."""
 
 
+Logits = list[NDArray[np.float32]]
+"""Of each item: (C,), (n, C), (n, 2) or (choices,)."""
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of a task, read and encoded once."""
@@ -38,15 +42,11 @@ def metric_name(task: Task[Any]) -> str:
     return task.metric if len(task.dev) == 1 else f"{task.dev[0]}_{task.metric}"
 
 
-def score_parts(
-    model: TaskModel, task: Task[Any], parts: Sequence[Part], pad_id: int, scale: tuple[float, float],
-    device: devices.Device,
-) -> dict[str, float]:  # fmt: skip
-    """Scores of all parts, with the part's name in front where there are several."""
+def score_parts(task: Task[Any], parts: Sequence[Part], logits: Mapping[str, Logits]) -> dict[str, float]:
+    """Scores of parts from their logits by name, with the part's name in front where there are several."""
     scores: dict[str, float] = {}
     for part in parts:
-        logits = logits_of(model, part.items, task, pad_id, device, scale)
-        found = task.score(part.examples, task.answers(part.examples, part.items, logits))
+        found = task.score(part.examples, task.answers(part.examples, part.items, logits[part.name]))
         prefix = "" if len(parts) == 1 else f"{part.name}_"
         scores.update({prefix + name: value for name, value in found.items()})
     return scores
@@ -60,7 +60,7 @@ def logits_of(
     pad_id: int,
     device: devices.Device,
     scale: tuple[float, float] = (0.0, 1.0),
-) -> list[NDArray[np.float32]]:
+) -> Logits:
     """Logits of each item, in order, without those of padding; numbers as mean + deviation x what the head gives."""
     was_training = model.training
     model.eval()
@@ -92,9 +92,9 @@ def logits_of(
     return out
 
 
-def one_answer(model: TaskModel, task: Task[Any], part: Part, pad_id: int, machine: devices.Device) -> bool:
-    """Whether the model answers every example of a part alike, where the right answers differ."""
-    known = [item for item in part.items if item.target is not None]
-    if task.problem not in ("classes", "choice") or len({item.target for item in known}) < 2:
+def one_answer(task: Task[Any], part: Part, logits: Logits) -> bool:
+    """Whether every item of a part is answered alike, where the right answers differ."""
+    if task.problem not in ("classes", "choice"):
         return False
-    return len({int(found.argmax()) for found in logits_of(model, known, task, pad_id, machine)}) == 1
+    known = [(item.target, found) for item, found in zip(part.items, logits, strict=True) if item.target is not None]
+    return len({target for target, _ in known}) > 1 and len({int(found.argmax()) for _, found in known}) == 1
