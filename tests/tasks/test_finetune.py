@@ -18,8 +18,9 @@ from litebert.finetuning import FinetuneConfig
 from litebert.interop import load
 from litebert.model.heads import TaskModel
 from litebert.tasks.batches import TaskBatch
-from litebert.tasks.finetune import finetune, layer_rates
+from litebert.tasks.finetune import finetune
 from litebert.tasks.judging import logits_of
+from litebert.tasks.start import layer_rates, starting_point, task_model
 from litebert.tasks.table import Table
 from litebert.tasks.texts import Example
 from litebert.train import device as devices
@@ -168,8 +169,6 @@ def test_impossible_settings(changes: dict[str, Any], message: str) -> None:
 
 
 def test_rates_fall_from_the_head_down(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    from litebert.tasks.finetune import starting_point, task_model
-
     unshared = recipe_file(tmp_path, 'sharing = "none"\n')
     task = Table(write_table(tmp_path / "train.csv", 20), tmp_path / "train.csv")
     model = task_model(starting_point(unshared, tiny_tokenizer), task, config())
@@ -183,8 +182,6 @@ def test_rates_fall_from_the_head_down(tiny_tokenizer: Path, tmp_path: Path) -> 
 
 
 def test_layer_decay_slows_the_lower_layers(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    from litebert.tasks.finetune import starting_point, task_model
-
     settings = config(epochs=0.5, layer_decay=1e-6)
     done = run(table, tmp_path / "run", tiny_tokenizer, settings)
     before = task_model(starting_point(recipe_file(tmp_path), tiny_tokenizer), table, settings).state_dict()
