@@ -4,7 +4,7 @@
 
 GLUE is the folder with SST-2/ and CoLA/. Without --model the encoder is an untrained one of H 128 and 4 layers with a
 WordPiece tokenizer trained on the task's own sentences: for the time it makes no difference, and both start from the
-same weights. Both run in float32. Prints the median wall time of each, their ratio, and the scores.
+same weights. Both run in float32. Their Trainer needs `pip install accelerate`. Prints the median wall time of each, their ratio, and the scores.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,10 @@ class Cut(Glue):
         return examples[: self._rows] if part == "train" else examples
 
 
-def untrained(folder: Path, texts: list[str]) -> Path:
+def untrained(folder: Path, task: Glue) -> Path:
     """A small BERT as a Hugging Face folder."""
-    words = train_tokenizer(texts, kind="wordpiece", vocab_size=8000)
+    texts = [example.text for example in task.read("train")]
+    words = train_tokenizer(texts, kind="wordpiece", vocab_size=3000)
     encoder = EncoderConfig(
         vocab_size=words.vocab_size, embedding_size=128, hidden_size=128, layers=4, heads=4, intermediate_size=512,
         max_positions=128, sharing="none", activation="gelu",
@@ -132,6 +134,9 @@ def main() -> int:
     if arguments.glue is None:
         print("skipped: give the folder of GLUE, with SST-2/ and CoLA/ in it")
         return 0
+    if find_spec("accelerate") is None:
+        sys.stderr.write("the Trainer of transformers needs accelerate; pip install accelerate\n")
+        return 2
     if not Path(arguments.glue).is_dir():
         sys.stderr.write(f"{arguments.glue} is no folder; give the one with SST-2/ and CoLA/\n")
         return 2
@@ -140,7 +145,7 @@ def main() -> int:
         for name in arguments.tasks:
             task = Cut(name, arguments.glue, arguments.rows)
             folder = Path(temporary, name)
-            model = arguments.model or untrained(folder, [example.text for example in task.read("train")])
+            model = arguments.model or untrained(folder, Glue(name, arguments.glue))
             found: dict[str, list[tuple[float, float]]] = {"litebert": [], "Trainer": []}
             run: dict[str, Callable[..., tuple[float, float]]] = {"litebert": ours, "Trainer": theirs}
             for seed in range(arguments.repeats):
