@@ -4,7 +4,8 @@
 
 GLUE is the folder with SST-2/ and CoLA/. Without --model the encoder is an untrained one of H 128 and 4 layers with a
 WordPiece tokenizer trained on the task's own sentences: for the time it makes no difference, and both start from the
-same weights. Both run in float32. Their Trainer needs `pip install accelerate`. Prints the median wall time of each, their ratio, and the scores.
+same weights. Both run in float32. Their Trainer needs `pip install accelerate`. Prints the
+median wall time of each, their ratio, and the scores.
 """
 
 from __future__ import annotations
