@@ -14,8 +14,8 @@ out=${1:-five-systems}
 [ $# -gt 0 ] || set -- python-docs
 
 litebert=${LITEBERT:-litebert}
-budget=${BUDGET:-180s}
-pieces=${PIECES:-2048}
+budget=${BUDGET:-165s}
+pieces=${PIECES:-1024}
 systems="albert-mini bert-mini roberta-mini electra-mini spanbert-mini"
 
 [ -f "$out/tokenizer/tokenizer_config.json" ] || "$litebert" tokenizer train "$@" --vocab-size "$pieces" --out "$out/tokenizer"
@@ -25,7 +25,7 @@ set --
 for system in $systems; do
     echo "== $system, $budget"
     "$litebert" pretrain "$system" --data "$out/data" --out "$out/$system" --budget "$budget" \
-        --encoder.layers 2 --train.depth-schedule --sequences.length 64 --train.batch "32 sequences" \
+        --encoder.layers 2 --train.depth-schedule --sequences.length 64 --train.batch "64 sequences" \
         --train.evaluate-every 50% --train.evaluate-sequences 1024
     set -- "$@" "$out/$system"
 done

@@ -403,7 +403,7 @@ def electra_mini() -> Config:
         masking=replace(bert.masking, copies=0, replace_mask=0.85, replace_random=0.0),
         objectives=("mlm", "rtd"),
         # Muon takes steps of one size however noisy the gradient, and that of replaced tokens is (docs/decisions.md).
-        train=replace(bert.train, optimizer=OptimizerConfig(name="adamw", learning_rate=1e-3, beta2=0.98)),
+        train=replace(bert.train, optimizer=OptimizerConfig(name="adamw", learning_rate=5e-4, beta2=0.98)),
     )
 
 
