@@ -10,14 +10,15 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def environment(**settings: str) -> dict[str, str]:
+    litebert = Path(sys.executable).with_name("litebert")
+    return {**os.environ, "OMP_NUM_THREADS": "1", "LITEBERT": str(litebert), **settings}
+
+
 def test_five_systems_end_in_one_table(tmp_path: Path, tiny_corpus: Path) -> None:
-    environment = {
-        **os.environ, "BUDGET": "2 steps", "PIECES": "400", "OMP_NUM_THREADS": "1",
-        "LITEBERT": str(Path(sys.executable).with_name("litebert")),
-    }  # fmt: skip
     out = tmp_path / "with a space"
     command = [str(ROOT / "runs" / "five_systems.sh"), str(out), str(tiny_corpus)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment(BUDGET="2 steps", PIECES="400"), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = (out / "table.md").read_text(encoding="utf-8").splitlines()
     assert [line.split("|")[1].strip() for line in lines[2:7]] == [
@@ -25,3 +26,28 @@ def test_five_systems_end_in_one_table(tmp_path: Path, tiny_corpus: Path) -> Non
     ]  # fmt: skip
     assert "RTD area (pieces alone)" in lines[0]
     assert done.stdout.endswith((out / "table.md").read_text(encoding="utf-8"))
+
+
+def benchmarks(folder: Path) -> Path:
+    """CoLA and WNUT-17 of some rows, in their layouts."""
+    cola, wnut = folder / "glue" / "CoLA", folder / "wnut17"
+    cola.mkdir(parents=True)
+    wnut.mkdir()
+    for part, rows in (("train", 40), ("dev", 12)):
+        (cola / f"{part}.tsv").write_text("".join(f"gj04\t{i % 2}\t\tbado {'kumi' * (i % 2)}\n" for i in range(rows)))
+        (wnut / f"{part}.conll").write_text("bado\tO\nkumi\tB-person\n\n" * rows)
+    return folder
+
+
+def test_tasks_end_in_one_table(tmp_path: Path, tiny_corpus: Path) -> None:
+    settings = environment(BUDGET="2 steps", PIECES="400", TWINS="albert-tiny", TASKS="cola wnut17", SEEDS="1",
+                           EPOCHS="1")  # fmt: skip
+    out = tmp_path / "out"
+    command = [str(ROOT / "runs" / "tasks.sh"), str(out), str(benchmarks(tmp_path / "tasks")), str(tiny_corpus)]
+    done = subprocess.run(command, env=settings, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    table = (out / "table.md").read_text(encoding="utf-8")
+    lines = table.splitlines()
+    assert lines[0] == "| task | score | albert-tiny | albert-tiny, untrained |"
+    assert [line.split("|")[1].strip() for line in lines[2:4]] == ["cola", "tagging"]
+    assert done.stdout.endswith(table)

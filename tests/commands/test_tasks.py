@@ -102,6 +102,18 @@ def test_several_seeds(folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: P
     assert set(report["seeds"]["accuracy"]) == {"median", "mean", "deviation", "lowest", "highest"}
 
 
+def test_options_may_come_before_the_model(model: Path, folder: Path, tiny_tokenizer: Path, run: Run) -> None:
+    words = words_for(folder, tiny_tokenizer, model)
+    status, out, _ = run("finetune", "--json", *words[2:], words[1])
+    assert status == 0
+    assert json.loads(out)["run"] == str(model)
+    place = words.index("--epochs")
+    status, out, _ = run("finetune", *words[place : place + 2], "--length=32", words[1],
+                         *words[2:place], *words[place + 4:], "--json")  # fmt: skip
+    assert status == 0
+    assert json.loads(out)["run"] == str(model)
+
+
 def one_sentence(output: Output, *parts: str) -> None:
     status, out, err = output
     assert (status, out) == (2, "")

@@ -62,8 +62,26 @@ def test_it_learns_and_leaves_a_folder_that_says_so(table: Table, tiny_tokenizer
 
 def test_the_same_call_returns_what_is_finished(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
     first = run(table, tmp_path / "run", tiny_tokenizer)
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.*") if path.name != ".lock"}
     again = run(table, tmp_path / "run", tiny_tokenizer)
-    assert again.scores == first.scores
+    assert again == first
+    assert all(path.stat().st_mtime_ns == when for path, when in written.items())
+
+
+def test_a_score_that_is_no_number_chooses_nothing(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    class Strange(Table):
+        """Its score is undefined at first, as a correlation with answers that are all alike is."""
+
+        said = 0
+
+        def score(self, examples: Any, answers: Any) -> dict[str, float]:
+            self.said += 1
+            return super().score(examples, answers) | ({"accuracy": math.nan} if self.said == 1 else {})
+
+    table = Strange(write_table(tmp_path / "train.csv", 300), write_table(tmp_path / "dev.csv", 80, seed=1))
+    done = run(table, tmp_path / "run", tiny_tokenizer)
+    assert table.said > 2
+    assert done.scores["accuracy"] > 0.9
 
 
 class _Stop(Exception):

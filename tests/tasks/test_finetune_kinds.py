@@ -128,8 +128,12 @@ def test_questions(version: int, least: float, tiny_tokenizer: Path, tmp_path: P
     assert list(said) == [f"q1-{i}" for i in range(40)]
     model = load(tmp_path / "run")
     assert (model.task["task"], model.task["version"]) == ("squad", version)
-    answer = model.predict([("dada rere", "toto mimi bado lala")])[0]
-    assert answer["prediction"] in (*NAMES, "") or version == 1
+    dev = json.loads((tmp_path / "dev.json").read_text())["data"][0]["paragraphs"]
+    answers = model.predict([(paragraph["qas"][0]["question"], paragraph["context"]) for paragraph in dev])
+    # With the threshold of version 2, which was tuned. (Other batches, so a tie may fall the other way.)
+    alike = [answer["prediction"] == text for answer, text in zip(answers, said.values(), strict=True)]
+    assert sum(alike) >= len(alike) - 1
+    assert model.task.get("threshold") == done.scores.get("threshold")
     assert ("null_odds_dev.json" in {path.name for path in (tmp_path / "run" / "predictions").iterdir()}) == (
         version == 2
     )

@@ -23,11 +23,11 @@ def test_a_summary_is_of_all_runs() -> None:
 
 def test_noise_is_two_standard_errors_of_a_difference() -> None:
     summary = summarise([{"dev_f1": value} for value in (0.5, 0.7, 0.9)])
-    assert noise_of(summary, "f1", 3) == (
+    assert noise_of(summary, "dev_f1", 3) == (
         "dev_f1 differs from seed to seed by 0.2: between two means of 3 seeds, a difference below 0.327 is inside the "
         "noise"
     )
-    assert noise_of(summary, "f1", 1) == ""
+    assert noise_of(summary, "dev_f1", 1) == ""
 
 
 def test_runs_differ_by_their_seed_alone(tiny_tokenizer: Path, tmp_path: Path) -> None:

@@ -71,6 +71,7 @@ def test_what_cannot_be_asked_for(tmp_path: Path, letters: Tokenizer) -> None:
         ({"version": 3}, "version is 3"),
         ({"stride": 0}, "stride is 0"),
         ({"answer_tokens": 0}, "answer_tokens 0"),
+        ({"heldout": 1}, "heldout is 1"),
     ]
     for options, says in wrong:
         with pytest.raises(ConfigError, match=says):
@@ -81,6 +82,40 @@ def test_what_cannot_be_asked_for(tmp_path: Path, letters: Tokenizer) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------- windows
+
+
+def articles(path: Path, count: int) -> Path:
+    """Articles of two questions about two paragraphs each."""
+    data = []
+    for i in range(count):
+        paragraphs = [
+            {"context": f"He is {word}.", "qas": [
+                {"id": f"{i}-{word}", "question": "Who?", "answers": [{"text": word, "answer_start": 6}]}
+            ]} for word in ("here", "away")
+        ]  # fmt: skip
+        data.append({"title": str(i), "paragraphs": paragraphs})
+    path.write_text(json.dumps({"version": "1.1", "data": data}), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("count", "share", "held"), [(20, 0.1, 2), (20, 0.5, 10), (2, 0.1, 1), (2, 0.99, 1)])
+def test_without_a_dev_file_whole_articles_are_held_out(count: int, share: float, held: int, tmp_path: Path) -> None:
+    path = articles(tmp_path / "train.json", count)
+    task = Squad(train=path, heldout=share)
+    assert task.dev == ("dev",)
+    train = [question.id for question in task.read("train")]
+    assert task.notes == [f"of {count} articles of {path} are held out for dev ({held})"]
+    dev = [question.id for question in task.read("dev")]
+    assert sorted(train + dev) == sorted(question.id for question in Squad(train=path, dev=path).read("dev"))
+    parts = [{name.split("-")[0] for name in part} for part in (train, dev)]
+    assert not parts[0] & parts[1]
+    assert len(parts[1]) == held
+    assert [question.id for question in Squad(train=path, heldout=share).read("dev")] == dev
+
+
+def test_one_article_cannot_be_split(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="one article, too few to hold some out; give a dev file"):
+        Squad(train=articles(tmp_path / "train.json", 1)).read("train")
 
 
 def test_a_row(letters: Tokenizer) -> None:

@@ -97,35 +97,17 @@ def test_answers_that_stand_elsewhere_are_counted_and_not_learnt(tmp_path: Path)
     assert task.read("train")[0].placed == at("1999")
 
 
-def test_texts_that_no_tokenizer_takes(tmp_path: Path) -> None:
-    context = "a \ud83d b\0c 1999"
-    task = Squad(train=squad_file(tmp_path / "a.json", whole(qa("q", [("1999", 8)]), context=context)))
-    read = task.read("train")
-    assert read[0].context == "a \ufffd b c 1999"
-    assert [note.split(" (")[1] for note in task.notes] == ["1)", "1)"]
-    assert read[0].placed == ("1999", 8)
-
-
 def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
     content = json.dumps(whole(qa("q", [at("1999")])), indent=1).replace("\n", "\r\n")
     assert Squad(dev=squad_file(tmp_path / "a.json", b"\xef\xbb\xbf" + content.encode())).read("dev")[0].id == "q"
 
 
-GOOD = json.dumps(whole(qa("q", [at("1999")])), indent=1, ensure_ascii=False).encode()
-
-
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"", "is empty"),
-        (b"\xef\xbb\xbf \n", "is empty"),
-        (GOOD[:-40], r"a\.json:\d+ is not JSON at byte [\d,]+ .*cut short"),
-        (GOOD[: GOOD.index(b"sold")], r"a\.json:8 is not JSON at byte 94 .*cut short"),
-        (b'{"data": [\n\n1 2]}', r"a\.json:3 is not JSON at byte 14 .*; mend it"),
-        (b'\xef\xbb\xbf"\xc3\xa9" 2', r"a\.json:1 is not JSON at byte 8 "),
-        (b'{"data": "a\0b"}', r"a\.json:1 is not JSON at byte 11 "),
-        (b'{"data":\n"caf\xe9"}', r"a\.json:2 is not UTF-8 \(byte 13\)"),
-        ("{}".encode("utf-16"), "is not UTF-8"),
+        (b'{"data": [\n\n1 2]}', r"a\.json:3 is not JSON \(Expecting ',' delimiter at character 3\); mend it"),
+        (b'\xef\xbb\xbf"\xc3\xa9" 2', r"a\.json:1 is not JSON \(Extra data at character 5\); mend it"),
+        (b"[" + b"1" * 5000 + b"]", "is not JSON of a SQuAD file .*digits"),
         (b"[" * 100_000, "nested too deeply"),
         (b"[]", "the file has no 'data'"),
         ({"data": []}, "no questions"),
@@ -141,7 +123,7 @@ GOOD = json.dumps(whole(qa("q", [at("1999")])), indent=1, ensure_ascii=False).en
         (whole(qa(answers=[(None, 3)])), r"answers\[0\]: text is 'None', not a text"),
         (whole({**qa(), "answers": {"text": ["x"], "answer_start": [1]}}), "answers is .* not a list"),
         (whole(qa(is_impossible="no")), "is_impossible is 'no', not true or false"),
-        (whole(qa("q", [at("1999")], is_impossible=True)), r"\(q\) is called impossible and has answers"),
+        (whole(qa("q", [at("1999")], is_impossible=True)), r"\('q'\) is called impossible and has answers"),
         (whole(qa("q", [at("1999")]), qa("r"), qa("q")), r"qas\[2\] has the id 'q' of data\[0\]\..*\.qas\[0\];"),
         (whole(qa("q")), "no question in .* has an answer to learn or score by"),
     ],

@@ -17,6 +17,8 @@ def serve() -> None:
     import torch._dynamo  # what the first optimizer of a process would import
 
     import litebert.commands.models
+    import litebert.commands.tasks
+    import litebert.tasks.seeds
     import litebert.train.pretrain  # noqa: F401
     from litebert.cli import main
 

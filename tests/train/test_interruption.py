@@ -214,6 +214,64 @@ def kill_and_compare(name: str, kills: int, steps: int, commands: Commands, tiny
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == left
 
 
+TASK = """
+[encoder]
+embedding_size = 8
+hidden_size = 16
+layers = 2
+heads = 2
+intermediate_size = 32
+max_positions = 64
+hidden_dropout = 0.1
+attention_dropout = 0.1
+
+[sequences]
+length = 64
+"""
+
+
+def test_kills_change_nothing_for_a_fine_tuning(commands: Commands, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """At random instants: in reading, training, evaluation, checkpoints, and the writing of what is left at the end."""
+    (tmp_path / "small.toml").write_text(TASK)
+    draw = random.Random("fine-tuning")
+    for part, rows in (("train", 240), ("dev", 60)):
+        texts = (" ".join(draw.choices(("bado", "kumi", "feti", "lalo"), k=draw.randint(1, 12))) for _ in range(rows))
+        rows_of = (f"{text},{'yes' if 'bado' in text else 'no'}\n" for text in texts)
+        (tmp_path / f"{part}.csv").write_text("text,label\n" + "".join(rows_of))
+
+    def words(out: str) -> list[str]:
+        return ["finetune", str(tmp_path / "small.toml"), "--task", "table", "--data", str(tmp_path / "train.csv"),
+                "--dev", str(tmp_path / "dev.csv"), "--tokenizer", str(tiny_tokenizer), "--out", str(tmp_path / out),
+                "--seeds", "2", "--epochs", "4", "--length", "32", "--train.precision", "float32", "--train.batch",
+                "8 sequences", "--train.save-every", "4 steps", "--train.optimizer.learning-rate", "3e-3",
+                "--train.evaluate-every", "5%"]  # fmt: skip
+
+    began = time.monotonic()
+    status, output = commands.run(*words("whole"))
+    took = time.monotonic() - began
+    assert status == 0, output
+
+    killed = 0
+    for _ in range(40):
+        process = commands.start(*words("killed"))
+        time.sleep(draw.uniform(0.0, took / 4))
+        os.kill(process, signal.SIGKILL)
+        status, output = commands.end()
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL, output
+        killed += 1
+    assert killed >= 5
+    status, output = commands.run(*words("killed"))
+    assert status == 0, output
+    whole = {path.relative_to(tmp_path / "whole"): path for path in (tmp_path / "whole").rglob("*") if path.is_file()}
+    there = {path.relative_to(tmp_path / "killed") for path in (tmp_path / "killed").rglob("*") if path.is_file()}
+    assert there == set(whole)
+    for name, path in whole.items():
+        if name.name not in ("state.json", "index.json", ".lock"):  # the seconds it took, and whose it was
+            assert (tmp_path / "killed" / name).read_bytes() == path.read_bytes(), name
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_leaves_with_its_status_and_says_how_to_continue(
     number: signal.Signals, commands: Commands, tiny_data: Path, tmp_path: Path

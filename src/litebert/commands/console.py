@@ -44,12 +44,21 @@ def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
     return parsed
 
 
+def first(words: Sequence[str], wanted: Callable[[str], bool] = lambda word: not word.startswith("-")) -> list[str]:
+    """The words with the first wanted one in front, for options may come before a recipe or a model."""
+    # An option's value may look like one too, so a word right after an option that takes one is passed over.
+    values = {i + 1 for i, word in enumerate(words) if _takes_value(word)}
+    place = next((i for i, word in enumerate(words) if i not in values and wanted(word)), 0)
+    return [*words[place : place + 1], *words[:place], *words[place + 1 :]]
+
+
+def _takes_value(word: str) -> bool:
+    return word.startswith("--") and "=" not in word and word not in _SWITCHES and not word.startswith("--no-")
+
+
 def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, Config]:
     """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`."""
-    # An option's value may look like a recipe too, so a word right after an option that takes one is passed over.
-    values = {i + 1 for i, word in enumerate(words) if word.startswith("--") and word not in _SWITCHES}
-    place = next((i for i, word in enumerate(words) if i not in values and names_recipe(word)), 0)
-    words = [*words[place : place + 1], *words[:place], *words[place + 1 :]]  # options may come before it
+    words = first(words, names_recipe)
     if "-h" in words or "--help" in words:
         name = words[0] if names_recipe(words[0]) else "albert-tiny"
         with suppress(SystemExit):

@@ -119,10 +119,13 @@ def evaluate(words: list[str]) -> int:
 
 @dataclass
 class CompareArguments:
-    """Runs in one table: parameters, tokens, speed, and the last held-out scores of their own objectives."""
+    """Runs in one table: parameters, tokens, speed, and the last held-out scores of their own objectives.
+
+    Of fine-tuning runs: a row for each task, a column for each model.
+    """
 
     runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN")]
-    """Run folders."""
+    """Run folders, all of one kind."""
     markdown: bool = False
     """Print the table as GitHub's Markdown."""
     json: Json = False
@@ -132,9 +135,21 @@ def compare(words: list[str]) -> int:
     """litebert compare RUN..."""
     arguments = parse(CompareArguments, words, "compare")
     from litebert.analysis import compare as runs
+    from litebert.analysis import compare_tasks as tasks
 
     if not arguments.runs:
         raise RunError("name the folders of one run or more")
+    if tasks.is_finetuned(arguments.runs[0]):
+        judged = tasks.compare_tasks(arguments.runs)
+        shown = tasks.task_table(judged)
+        if arguments.json:
+            print_json([asdict(one) for one in judged])
+        elif arguments.markdown:
+            print_markdown(shown.columns, shown.rows, shown.note)
+        else:
+            table(shown.columns, shown.rows)
+            show(shown.note)
+        return 0
     rows = runs.compare(arguments.runs)
     shown = runs.table(rows)
     if arguments.json:

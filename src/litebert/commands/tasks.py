@@ -15,6 +15,7 @@ import tyro
 from litebert.commands.console import (
     Json,
     ModelPath,
+    first,
     parse,
     print_json,
     say,
@@ -75,7 +76,7 @@ def finetune(words: list[str]) -> int:
             parse(FinetuneArguments, ["--help"], "finetune")
         parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(), description="Fields of the recipe.")
     arguments, rest = tyro.cli(
-        FinetuneArguments, prog="litebert finetune", args=words, return_unknown_args=True,
+        FinetuneArguments, prog="litebert finetune", args=first(words), return_unknown_args=True,
         config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
     from litebert.finetuning import finetune_recipe
@@ -136,20 +137,16 @@ def predict(words: list[str]) -> int:
     """litebert predict MODEL --input F --output G"""
     arguments = parse(PredictArguments, words, "predict")
     from litebert.tasks.predict import load, predict_file
-    from litebert.tasks.rows import Found
 
     form = arguments.format
     if form is None:
         form = "jsonl" if Path(arguments.output).suffix in (".jsonl", ".ndjson") else "csv"
     model = load(arguments.model, device=arguments.device)
-    found = Found()
     with _output(arguments.output) as out:
         count = predict_file(
             model, arguments.input, out, form=form, source_form=arguments.input_format, text=arguments.text,
-            pair=arguments.pair, found=found,
+            pair=arguments.pair, say=say,
         )  # fmt: skip
-    for note in found.notes():
-        say(note)
     say(f"{count:,} answers")
     return 0
 

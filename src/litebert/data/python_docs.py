@@ -83,6 +83,15 @@ def python_docs() -> Iterator[tuple[str, str]]:
                 return
 
 
+def package_of(where: str) -> str:
+    """The package a document is from, by where it is from: `python` for the standard library and its reference."""
+    parts = Path(where).parts
+    for folder in ("site-packages", "dist-packages"):
+        if folder in parts:
+            return parts[parts.index(folder) + 1].removesuffix(".py")
+    return "python"
+
+
 def prose(text: str) -> Iterator[str]:
     """The paragraphs of a docstring that read as sentences, each on one line and without markup."""
     code_indent = -1  # what follows a paragraph ending in `::` and is indented deeper is code

@@ -1,4 +1,4 @@
-"""The main job in minutes: raw text to tokenizer, shards, a pretrained small ALBERT, held-out scores and a report.
+"""The main job in minutes: raw text to tokenizer, shards, a pretrained small ALBERT, scores, a classifier and a report.
 
 Every step is the same function the command line calls, and every step continues where an interrupted run stopped.
 """
@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -16,7 +17,6 @@ from litebert import cost
 from litebert.analysis import report
 from litebert.analysis.fill import Guess, examples
 from litebert.config import Config, EncoderConfig, replace
-from litebert.data.batches import Batch
 from litebert.data.corpus import documents
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
@@ -25,6 +25,7 @@ from litebert.errors import ConfigError
 from litebert.interop import load
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipe_files import recipe
+from litebert.studies import packages
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate
@@ -47,41 +48,56 @@ def quickstart(
     budget: str = "8m",
     say: Say,
     show: Show,
-    on_step: Callable[[Loop[Batch]], None] | None = None,
+    on_step: Callable[[Loop[Any]], None] | None = None,
 ) -> int:
     """Run it all in the folder `out`; the exit status."""
     folder, began = Path(out), time.monotonic()
     config = recipe(RECIPE)
 
-    say(f"1/5  tokenizer: {vocab_size} unigram pieces")
+    say(f"1/6  tokenizer: {vocab_size} unigram pieces")
     _tokenizer(folder, text, vocab_size)
 
-    say(f"2/5  {', '.join(text)} to token shards")
+    say(f"2/6  {', '.join(text)} to token shards")
     shards = prepare(text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05)
     say(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
 
-    say(f"3/5  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
+    say(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
     config = replace(config, train=replace(config.train, budget=budget))
     run = pretrain(config, folder / "data", folder / RECIPE, say=lambda line: say(f"     {line}"), on_step=on_step)
     if not run.outcome.finished:
         say(f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue")
         return 128 + (run.outcome.signal or 0)
 
-    say("4/5  held-out scores, and the same shape without sharing")
+    say("4/6  held-out scores, and the same shape without sharing")
     scores = evaluate(run.folder, folder / "data", sequences=4096)
     model = load(run.folder).model
     assert isinstance(model, Pretrainer)
     guesses = examples(model, shards.tokenizer, shards.heldout)
     comparison = compare([run.config, replace(recipe(TWIN), encoder=_sized(recipe(TWIN), shards.tokenizer))])
 
-    say("5/5  report")
-    path = folder / "report.html"
     tables = [_score_table(scores, shards), comparison, _guess_table(guesses)]
+    if tuple(text) == ("python-docs",):
+        say("5/6  a classifier: which package does a docstring come from, with this pretraining and without")
+        bought = packages.compare(
+            run.folder, RECIPE, folder / "tokenizer", folder, say=lambda line: say(f"     {line}"), on_step=on_step
+        )
+        if bought.signal is not None:
+            say("saved; run the same command to continue")
+            return 128 + bought.signal
+        tables.append(_classifier_table(bought))
+    else:
+        say("5/6  no classifier, for it is about the docstrings of python-docs; see litebert finetune --help")
+
+    say("6/6  report")
+    path = folder / "report.html"
     _write_report(path, run, shards, tables)
     for table in tables:
         show(table.columns, table.rows, title=table.title)
     say(f"{path} holds the curves. Done in {(time.monotonic() - began) / 60:.1f} minutes. Next:\n")
     say(f"  litebert plan {RECIPE} --measure")
+    if tuple(text) == ("python-docs",):
+        asked = f"--input {folder / 'packages' / 'dev.csv'} --text {packages.TEXT}"
+        say(f"  litebert predict {folder / 'classifier'} {asked}")
     say(f"  litebert prepare YOUR_FOLDER --tokenizer {folder / 'tokenizer'} --out your-data")
     say(f"  litebert pretrain {RECIPE} --data {folder / 'data'} --out longer --budget 1h")
     return 0
@@ -171,6 +187,17 @@ def _guess_table(guesses: Sequence[Guess]) -> report.Table:
             (g.sentence, g.answer, ", ".join(f"{word} {p:.0%}" for word, p in g.guesses)) for g in guesses
         ),
     )  # fmt: skip
+
+
+def _classifier_table(bought: packages.Comparison) -> report.Table:
+    kinds = (("pretrained", bought.pretrained), ("the same, untrained", bought.untrained))
+    return report.Table(
+        title="Which package does a docstring come from?",
+        columns=("network", "accuracy", "guessing"),
+        rows=tuple((name, f"{scores['accuracy']:.1%}", f"{1 / bought.classes:.1%}") for name, scores in kinds),
+        note=f"{bought.classes} packages, {packages.TRAIN} docstrings of each to learn from and {packages.DEV}, of "
+        "other modules, to score on; the best of the epochs.",
+    )
 
 
 def _write_report(path: Path, run: Run, shards: Shards, tables: Sequence[report.Table]) -> None:

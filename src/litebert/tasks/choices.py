@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.tasks.parts import Data, part_file, part_files, scored_parts, unscored_parts
-from litebert.tasks.rows import Found, records
+from litebert.tasks.rows import Form, Found, records, shown, text_of
 from litebert.tasks.task import Item, Kind, Problem, row_of
 
 Order = Literal["context", "question"]
@@ -168,30 +168,40 @@ class ChoiceTask:
         return part_files(data)
 
     def _examples(self, path: Path) -> Iterator[Choice]:
-        wanted = records(path, ("context", "choices"), self._found, optional=("question", "label", "id"))
-        for line, (context, choices, question, label, name) in wanted:
+        optional = ("question", "label", "id")
+        for line, (context, choices, question, label, name) in records(path, _WANTED, self._found, optional=optional):
             where = f"{path}:{line}"
-            question = text_of("" if question is None else question, "question", where)
-            texts = choices_of(choices, "choices", where)
-            right = None if label is None else _label_of(label, texts, where)
-            name = str(line if name is None else name)
-            yield Choice(text_of(context, "context", where), question, texts, right, name)
+            one = _choice(context, choices, question, str(line if name is None else name), where)
+            yield one if label is None else one._replace(label=_label_of(label, one.choices, where))
 
     def _written(self, choice: int) -> int | str:
         return choice
 
 
-def text_of(value: Any, field: str, where: str) -> str:
-    """A field that must be a text, or a DataError."""
-    if not isinstance(value, str):
-        raise DataError(f"{where}: {field} is {_shown(value)}, not a text; write it in quotes")
-    return value
+_WANTED = ("context", "choices")
+
+
+def stream(source: str | Path, *, form: Form | None = None, found: Found | None = None) -> Iterator[Choice]:
+    """The questions of a file or of standard input (`-`), row by row in constant memory, for prediction.
+
+    Raises:
+        DataError: a file that is missing or malformed; the message names the line.
+    """
+    found = Found() if found is None else found
+    for line, (context, choices, question) in records(source, _WANTED, found, optional=("question",), form=form):
+        yield _choice(context, choices, question, str(line), f"{source}:{line}")
+
+
+def _choice(context: Any, choices: Any, question: Any, name: str, where: str) -> Choice:
+    question = text_of("" if question is None else question, "question", where)
+    texts = choices_of(choices, "choices", where)
+    return Choice(text_of(context, "context", where), question, texts, None, name)
 
 
 def choices_of(value: Any, field: str, where: str) -> tuple[str, ...]:
     """A field that must be a list of two or more texts, or a DataError."""
     if not isinstance(value, list) or len(value) < 2:
-        raise DataError(f"{where}: {field} is {_shown(value)}; write a list of two or more texts")
+        raise DataError(f"{where}: {field} is {shown(value)}; write a list of two or more texts")
     return tuple(text_of(one, f"{field}[{i}]", where) for i, one in enumerate(value))
 
 
@@ -209,11 +219,5 @@ def _label_of(label: Any, choices: tuple[str, ...], where: str) -> int:
     if len(readings) == 1:
         return readings.pop()
     if readings:
-        raise DataError(f"{where}: label {_shown(label)} could be several choices; write the place, a number from 0")
-    raise DataError(f"{where}: label is {_shown(label)}; write the place of a choice from 0, its letter or its text")
-
-
-def _shown(value: Any) -> str:
-    """A value in a message, cut short."""
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+        raise DataError(f"{where}: label {shown(label)} could be several choices; write the place, a number from 0")
+    raise DataError(f"{where}: label is {shown(label)}; write the place of a choice from 0, its letter or its text")

@@ -79,6 +79,8 @@ class FinetuningWork:
         self.scale, self.device, self.best, self.layer_decay = scale, device, best, layer_decay
         self.layers = model.encoder.config.layers
         self.memory: dict[str, Any] = {}
+        self.kept: dict[str, Logits] = {}
+        """What the best weights say of each development part, where this very process saw them."""
 
     def batch(self, step: int, rows: slice) -> TaskBatch:
         """Rows of the batch of a step."""
@@ -107,10 +109,14 @@ class FinetuningWork:
 
     def evaluate(self) -> dict[str, float]:
         """Scores on the development parts; the best weights by the first part's metric are kept aside."""
-        scores = score_parts(self.task, self.dev, {part.name: self.logits(part) for part in self.dev})
+        logits = {part.name: self.logits(part) for part in self.dev}
+        scores = score_parts(self.task, self.dev, logits)
         decisive = scores[metric_name(self.task)]
-        if decisive > self.memory.get("best", -math.inf):
-            self.memory["best"] = decisive
+        if math.isnan(decisive):  # a correlation with answers that are all alike, say
+            decisive = -math.inf
+        if "best" not in self.memory or decisive > self.memory["best"]:
+            self.memory["best"], self.kept = decisive, logits
+            self.memory["one_answer"] = one_answer(self.task, self.dev[0], logits[self.dev[0].name])
             aside = self.best.with_name(f".{self.best.name}.tmp")
             write_tensors(aside, self.module.state_dict())
             with open(aside, "rb") as file:
@@ -245,14 +251,18 @@ def _run(
         outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
-    model.load_state_dict(read_tensors(best))
-    logits = {part.name: work.logits(part) for part in (*data.dev, *data.tests)}
-    scores = score_parts(task, data.dev, logits)
-    _write_predictions(folder / "predictions", task, data, logits)
-    _write_model(folder / "model", model, start, task, config, scale)
-    with written_whole(folder / "scores.json") as file:
-        file.write((json.dumps(scores, indent=2) + "\n").encode())
-    return Finetuned(folder, steps, outcome, scores, one_answer(task, data.dev[0], logits[data.dev[0].name]))
+    file = folder / "scores.json"  # the last to be written
+    if not file.exists():
+        model.load_state_dict(read_tensors(best))
+        logits = work.kept | {
+            part.name: work.logits(part) for part in (*data.dev, *data.tests) if part.name not in work.kept
+        }
+        scores = score_parts(task, data.dev, logits)
+        _write_predictions(folder / "predictions", task, data, logits)
+        _write_model(folder / "model", model, start, task, config, scale, scores)
+        with written_whole(file) as handle:
+            handle.write((json.dumps(scores, indent=2) + "\n").encode())
+    return Finetuned(folder, steps, outcome, read_json(file), work.memory["one_answer"])
 
 
 def _write_predictions(folder: Path, task: Task[Any], data: Data, logits: Mapping[str, Logits]) -> None:
@@ -263,8 +273,9 @@ def _write_predictions(folder: Path, task: Task[Any], data: Data, logits: Mappin
 
 
 def _write_model(
-    folder: Path, model: TaskModel, start: Start, task: Task[Any], config: FinetuneConfig, scale: tuple[float, float]
-) -> None:
+    folder: Path, model: TaskModel, start: Start, task: Task[Any], config: FinetuneConfig, scale: tuple[float, float],
+    scores: Mapping[str, float],
+) -> None:  # fmt: skip
     with torch.no_grad():  # the saved model gives numbers as they are
         if task.problem == "number":
             model.head.classifier.weight.mul_(scale[1])
@@ -272,11 +283,11 @@ def _write_model(
     shutil.rmtree(folder, ignore_errors=True)
     shape = model.encoder.config
     whole = Config(name=task.name, encoder=shape, sequences=SequenceConfig(length=config.length), objectives=("mlm",))
-    save_litebert(
-        model, start.tokenizer, folder, config=whole, labels=task.labels,
-        task={"task": task.name, "problem": task.problem, "length": config.length,
-              "version": getattr(task, "version", 1)},
-    )  # fmt: skip
+    about: dict[str, Any] = {"task": task.name, "problem": task.problem, "length": config.length,
+                             "version": getattr(task, "version", 1)}  # fmt: skip
+    if "threshold" in scores:  # of SQuAD 2.0, for `predict`
+        about["threshold"] = scores["threshold"]
+    save_litebert(model, start.tokenizer, folder, config=whole, labels=task.labels, task=about)
 
 
 def _open_folder(
@@ -287,7 +298,7 @@ def _open_folder(
     run: dict[str, Any] = {
         "format": 1,
         "task": task.name,
-        "metric": task.metric,
+        "metric": metric_name(task),
         "model": str(source),
         "steps": steps,
         "config": to_dict(config),

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from litebert.errors import ConfigError, DataError, MissingExtraError, nearest
-from litebert.tasks.rows import Found, lines, without_nul
+from litebert.tasks.rows import Found, clean, lines, shown
 from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
 
 _BINARY = ("0", "1")
@@ -250,14 +250,15 @@ def _is_example(spec: Spec, row: Sequence[str], test: bool) -> bool:
 def _label(spec: Spec, said: str, place: str) -> Label:
     if spec.labels:
         if said not in spec.labels:
-            raise DataError(f"{place} has the label '{said}', which is none of {', '.join(spec.labels)}; mend the row")
+            known = ", ".join(spec.labels)
+            raise DataError(f"{place} has the label {shown(said)}, which is none of {known}; mend the row")
         return spec.labels.index(said)
     try:
         number = float(said)
     except ValueError:
         number = math.nan
     if not 0 <= number <= 5:
-        raise DataError(f"{place} has the score '{said}', which is no number from 0 to 5; mend the row")
+        raise DataError(f"{place} has the score {shown(said)}, which is no number from 0 to 5; mend the row")
     return number
 
 
@@ -277,7 +278,7 @@ def _from_datasets(spec: Spec, name: str, task: str, part: str, found: Found) ->
         raise DataError(f"hf:{name} has no column 'label'; give a copy of {HUB} with its columns")
     for batch in data.select_columns(wanted).iter(batch_size=1000):
         for row in zip(*(batch[column] for column in wanted), strict=True):
-            texts = [without_nul(text, found) for text in row[: len(spec.columns)]]
+            texts = clean(list(row[: len(spec.columns)]), found)
             label = None if test else _hub_label(spec, row[-1], names, f"hf:{name} {part} row {index + 1}")
             yield Example(texts[0], texts[1] if len(texts) > 1 else None, label, str(index))
             index += 1

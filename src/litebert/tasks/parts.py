@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.data.draws import derive, permute
 from litebert.errors import DataError
 
 _NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}
@@ -55,3 +59,12 @@ def scored_parts(files: Mapping[str, Path]) -> tuple[str, ...]:
 def unscored_parts(files: Mapping[str, Path]) -> tuple[str, ...]:
     """The parts to be answered only."""
     return ("test",) if "test" in files else ()
+
+
+_HELD_OUT = 43  # what a key is for
+
+
+def held_out(size: int, share: float, seed: int = 0) -> NDArray[np.bool_]:
+    """(size,): which of some things take the place of a dev part: a share of them, but at least one and never all."""
+    held = min(max(1, round(share * size)), size - 1)
+    return permute(np.arange(size, dtype=np.int64), size, np.repeat(derive(seed, _HELD_OUT), size)) < held

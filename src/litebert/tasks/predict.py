@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,10 +20,10 @@ from litebert.interop import LoadedModel
 from litebert.interop import load as load_model
 from litebert.interop.names import HeadName
 from litebert.model.heads import TaskModel
-from litebert.tasks import table, tagging
+from litebert.tasks import choices, squad_files, table, tagging
 from litebert.tasks.choices import Choice, ChoiceTask
 from litebert.tasks.judging import logits_of
-from litebert.tasks.rows import Form, Found, form_of, records
+from litebert.tasks.rows import Form, Found
 from litebert.tasks.squad import Squad
 from litebert.tasks.squad_files import Question
 from litebert.tasks.task import Task
@@ -60,7 +60,11 @@ class Model(LoadedModel):
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """The same one by one, for inputs of any number."""
-        network, tokenizer, task = self._parts()
+        return self._answers(inputs, *self._parts())
+
+    def _answers(
+        self, inputs: Iterable[Any], network: TaskModel, tokenizer: Tokenizer, task: Task[Any]
+    ) -> Iterator[dict[str, Any]]:
         length = int(self.task.get("length", self.config.sequences.length))
         machine = devices.choose("float32", self.device)  # so that other programs give the same answers
         network.to(machine.device)
@@ -106,7 +110,7 @@ def task_for(loaded: LoadedModel) -> Task[Any]:
     if kind == "choice":
         return ChoiceTask({})
     if kind == "span":
-        return Squad(version=loaded.task.get("version", 1))
+        return Squad(version=loaded.task.get("version", 1), threshold=float(loaded.task.get("threshold", 0.0)))
     problem = loaded.task.get("problem", "classes" if classes > 1 else "number")
     task: Any = TextTask(problem, () if problem == "number" else labels, ("accuracy",), "accuracy")
     return task  # type: ignore[no-any-return]
@@ -126,9 +130,14 @@ def _example(task: Task[Any], value: Any, number: int) -> Any:
             return tagging.Sentence(words, None, words, tuple(range(len(words))))
         if task.kind == "span":
             question, context = value
+            if not (isinstance(question, str) and isinstance(context, str)):
+                raise TypeError
             return Question(str(number), question, context, (), False)
-        context, question, choices = value
-        return Choice(context, question, tuple(choices), None, str(number))
+        context, question, said = value
+        options = () if isinstance(said, str) else tuple(said)
+        if len(options) < 2 or not all(isinstance(text, str) for text in (context, question, *options)):
+            raise TypeError
+        return Choice(context, question, options, None, str(number))
     except (TypeError, ValueError, AttributeError):
         raise DataError(f"{place} is {str(value)[:40]!r}; {_WANTED[task.kind]}") from None
 
@@ -137,7 +146,7 @@ _WANTED = {
     "sequence": "give a text or a pair of texts",
     "tokens": "give a text or a list of words",
     "span": "give (question, context)",
-    "choice": "give (context, question, choices)",
+    "choice": "give (context, question, choices), of choices two or more",
 }
 
 
@@ -145,7 +154,8 @@ def _record(task: Task[Any], example: Any, answer: Any) -> dict[str, Any]:
     """What is told of an answer."""
     if task.kind == "span":
         best = answer.candidates[0] if answer.candidates else None
-        text = "" if isinstance(task, Squad) and task.version == 2 and answer.odds > 0 else answer.value
+        assert isinstance(task, Squad)
+        text = task.texts([answer], float(task.threshold))[0]
         return {"prediction": text, "score": None if best is None else best.score, "no_answer_odds": answer.odds}
     likely = [round(p, 6) for p in answer.probabilities.tolist()]
     if task.kind == "tokens":
@@ -171,20 +181,22 @@ def predict_file(
     source_form: Form | None = None,
     text: str = "text",
     pair: str | None = None,
-    found: Found | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> int:
     """Answer every row of a file or of standard input (`-`), in order; how many there were.
 
     Columns: `text` and `pair` of texts to classify or tag; question and context; context, question and choices (JSONL).
-    In CSV, probabilities have a column each; tags are joined by spaces, several labels by semicolons.
+    In CSV, probabilities have a column each; tags are joined by spaces, several labels by semicolons. `say` is told at
+    the end what was mended, passed over or cut.
 
     Raises:
         DataError: the file is missing or malformed; the message names the line.
     """
-    _, _, task = model._parts()
-    count = 0
+    network, tokenizer, task = model._parts()
+    count, found = 0, Found()
     rows = csv.writer(out, lineterminator="\n")
-    for record in model.stream(_inputs(task, source, source_form, text, pair, Found() if found is None else found)):
+    inputs = _inputs(task, source, source_form, text, pair, found)
+    for record in model._answers(inputs, network, tokenizer, task):
         if form == "jsonl":
             out.write(json.dumps(record, ensure_ascii=False) + "\n")
         else:
@@ -193,6 +205,9 @@ def predict_file(
                 rows.writerow(flat)
             rows.writerow(flat.values())
         count += 1
+    if say is not None:
+        for note in (*found.notes(), *task.notes):
+            say(note)
     return count
 
 
@@ -202,10 +217,12 @@ def _inputs(
     if task.kind in ("sequence", "tokens"):
         for example in table.stream(source, text=text, pair=pair, form=form, found=found):
             yield example.text if example.pair is None else (example.text, example.pair)
-        return
-    columns: Sequence[str] = ("question", "context") if task.kind == "span" else ("context", "question", "choices")
-    for row in records(source, columns, found, form=form or form_of(source)):
-        yield row.values
+    elif task.kind == "span":
+        for question in squad_files.stream(source, form=form, found=found):
+            yield question.text, question.context
+    else:
+        for choice in choices.stream(source, form=form, found=found):
+            yield choice.context, choice.question, choice.choices
 
 
 def _flat(record: dict[str, Any]) -> dict[str, Any]:

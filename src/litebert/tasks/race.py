@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from litebert.errors import DataError
-from litebert.tasks.choices import Choice, ChoiceTask, Order, choices_of, letter_of, text_of
+from litebert.tasks.choices import Choice, ChoiceTask, Order, choices_of, letter_of
 from litebert.tasks.parts import Data
-from litebert.tasks.rows import records
+from litebert.tasks.rows import records, shown, text_of
 
 PARTS = ("train", "dev", "test")
 LEVELS = ("middle", "high")
@@ -78,5 +78,5 @@ class RaceTask(ChoiceTask):
 def _place(answer: object, choices: int, what: str) -> int:
     letters = [letter_of(i) for i in range(choices)]
     if answer not in letters:
-        raise DataError(f"{what} is {answer!r}; write one of {', '.join(letters)}")
+        raise DataError(f"{what} is {shown(answer)}; write one of {', '.join(letters)}")
     return letters.index(str(answer))

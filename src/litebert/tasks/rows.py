@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -29,6 +31,11 @@ _FORMS: dict[str, Form] = {
     ".parquet": "parquet",
     ".txt": "text",
 }
+
+
+MARK = "\ufeff"
+MARKS = "byte-order marks inside the text were left out"
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 class Found(Counter[str]):
@@ -67,8 +74,8 @@ def form_of(source: str | Path) -> Form:
 def lines(source: str | Path, found: Found) -> Iterator[tuple[int, str]]:
     """(number, text) of every line of a UTF-8 file or of standard input, in constant memory.
 
-    Lines end in a line feed, with a carriage return before it or not. A byte-order mark before a line is left out, a
-    NUL character becomes a space.
+    Lines end in a line feed, with a carriage return before it or not. A byte-order mark before a line is left out (and
+    counted, but at the start of the file, where many programs put it), a NUL character becomes a space.
 
     Raises:
         DataError: there is no such file, or it is not UTF-8; the message names the line.
@@ -78,7 +85,7 @@ def lines(source: str | Path, found: Found) -> Iterator[tuple[int, str]]:
     else:
         _check_file(Path(source))
         blocks = formats.blocks(Path(source), formats.Meter())
-    for number, raw in enumerate(_split(blocks), 1):
+    for number, raw in enumerate(_split(_narrow(blocks, source)), 1):
         try:
             text = raw.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -86,15 +93,60 @@ def lines(source: str | Path, found: Found) -> Iterator[tuple[int, str]]:
                 f"{source}:{number} is not UTF-8 (byte 0x{raw[error.start]:02x} after {error.start:,} others); save "
                 "the whole file as UTF-8"
             ) from error
-        yield number, without_nul(text.removesuffix("\r").removeprefix("\ufeff"), found)
+        if text[:1] == MARK:
+            text = text[1:]
+            if number > 1:
+                found[MARKS] += 1
+        yield number, clean(text.removesuffix("\r"), found)
 
 
-def without_nul(text: str, found: Found) -> str:
-    """The text with a space for each NUL character."""
-    if "\0" in text:
-        found["NUL characters were read as spaces"] += text.count("\0")
-        text = text.replace("\0", " ")
-    return text
+def _narrow(blocks: Iterator[bytes], source: str | Path) -> Iterator[bytes]:
+    """The same blocks; refuses UTF-16 without its mark, which is UTF-8 too, with a NUL beside every letter."""
+    first = next(blocks, b"")
+    head = first[:64]
+    if len(head) > 3 and not (any(head[::2]) and any(head[1::2])):
+        raise DataError(
+            f"{source}:1 is not UTF-8 (every second byte is zero, as in UTF-16); save the whole file as UTF-8"
+        )
+    return chain([first], blocks)
+
+
+def clean(value: Any, found: Found) -> Any:
+    """A value whose texts hold only what a tokenizer takes and a file holds, each as long as before.
+
+    A NUL character becomes a space, half of a character (which JSON can spell) the replacement character.
+    """
+    if isinstance(value, list):
+        return [clean(one, found) for one in value]
+    if not isinstance(value, str):
+        return value
+    if "\0" in value:
+        found["NUL characters were read as spaces"] += value.count("\0")
+        value = value.replace("\0", " ")
+    if not value.isascii() and _HALVES.search(value):
+        value, count = _HALVES.subn("\ufffd", value)
+        found["halves of characters were read as the replacement character"] += count
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value in a message: on one line, and not long."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def json_fault(error: ValueError | RecursionError) -> str:
+    """What is wrong with a text that is not JSON, with the place in its line."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg.removesuffix(' at').removesuffix(':')} at character {error.colno:,}"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def text_of(value: Any, field: str, where: str) -> str:
+    """A field that must be a text, or a DataError."""
+    if not isinstance(value, str):
+        raise DataError(f"{where}: {field} is {shown(value)}, not a text; write it in quotes")
+    return value
 
 
 def _check_file(path: Path) -> None:
@@ -129,7 +181,7 @@ def records(
     if form not in get_args(Form):
         raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(Form))}")
     if form == "parquet":
-        rows = _parquet(Path(source), columns, optional)
+        rows = _parquet(Path(source), columns, optional, found)
     elif form == "jsonl":
         rows = _jsonl(source, columns, optional, found)
     elif form == "text":
@@ -151,11 +203,14 @@ def _table(
     source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Found, quoted: bool
 ) -> Iterator[Cells]:
     rows = _quoted(source, found) if quoted else ((number, line.split("\t")) for number, line in lines(source, found))
-    _, header = next(rows, (0, []))
-    places = _places(header, columns, optional, f"the first line of {source}")
+    header: list[str] = []
     for number, row in rows:
         if row in ([], [""]):
             found["blank lines were passed over"] += 1
+            continue
+        if not header:
+            header = row
+            places = _places(header, columns, optional, f"the first line of {source}")
             continue
         if len(row) != len(header):
             raise DataError(
@@ -175,7 +230,7 @@ def _quoted(source: str | Path, found: Found) -> Iterator[tuple[int, list[str]]]
             yield start, row
             start = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{source}:{start} is not a well-formed row ({error}); mend its quotes") from error
+        raise DataError(f"{source}:{start} is not a well-formed row ({error}); mend its quotes or line ends") from error
 
 
 def _jsonl(source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Found) -> Iterator[Cells]:
@@ -186,35 +241,55 @@ def _jsonl(source: str | Path, columns: Sequence[str], optional: Sequence[str], 
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(f"{source}:{number} is not JSON ({error}); write one whole object per line") from error
+            raise DataError(
+                f"{source}:{number} is not JSON ({json_fault(error)}); write one whole object per line"
+            ) from error
         if not isinstance(row, dict):
             raise DataError(f'{source}:{number} is not a JSON object; write lines like {{"{columns[0]}": ...}}')
         _places(list(row), columns, optional, f"{source}:{number}")
-        yield Cells(number, tuple(row.get(name) for name in (*columns, *optional)))
+        yield Cells(number, tuple(clean(row.get(name), found) for name in (*columns, *optional)))
 
 
-def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Iterator[Cells]:
+def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str], found: Found) -> Iterator[Cells]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     _check_file(path)
+    number = 0
     try:
         with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
             names = file.schema_arrow.names
             places = _places(names, columns, optional, str(path))
             wanted = [name for name, place in zip((*columns, *optional), places, strict=True) if place is not None]
-            number = 0
             for batch in file.iter_batches(batch_size=1024, columns=wanted):
-                for row in batch.to_pylist():
+                for row in _dicts(batch):
                     number += 1
-                    yield Cells(number, tuple(row.get(name) for name in (*columns, *optional)))
+                    yield Cells(number, tuple(clean(row.get(name), found) for name in (*columns, *optional)))
     except (pa.ArrowException, OSError) as error:
         reason = str(error).split("\n")[0]
         raise DataError(f"{path} is not a whole Parquet file ({reason}); make or fetch the file again") from error
+    except UnicodeDecodeError as error:  # the format does not look into its texts
+        raise DataError(
+            f"{path}:{number + 1} is not UTF-8 (byte 0x{error.object[error.start]:02x}); write the file again from "
+            "text in UTF-8"
+        ) from error
+
+
+def _dicts(batch: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a batch, up to one whose text is not UTF-8."""
+    try:
+        yield from batch.to_pylist()
+    except UnicodeDecodeError:
+        for place in range(batch.num_rows):
+            yield from batch.slice(place, 1).to_pylist()
 
 
 def _places(names: Sequence[str], columns: Sequence[str], optional: Sequence[str], where: str) -> list[int | None]:
     for name in columns:
         if name not in names:
-            raise DataError(f"{where} has no column '{name}'; {nearest(name, names)}")
+            there = [" ".join(other.split())[:40] for other in names]
+            raise DataError(f"{where} has no column '{name}'; {nearest(name, there) if there else 'write it'}")
+    for name in (*columns, *optional):
+        if names.count(name) > 1:
+            raise DataError(f"{where} has more than one column '{name}'; give the others another name")
     return [names.index(name) if name in names else None for name in (*columns, *optional)]

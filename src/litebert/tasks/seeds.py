@@ -14,6 +14,7 @@ from litebert.data.shards import written_whole
 from litebert.finetuning import FinetuneConfig
 from litebert.tasks.batches import TaskBatch
 from litebert.tasks.finetune import finetune
+from litebert.tasks.judging import metric_name
 from litebert.tasks.task import Task
 from litebert.train.loop import Loop, Say
 
@@ -62,7 +63,7 @@ def finetune_seeds(
     if seeds > 1:
         with written_whole(Path(out) / "seeds.json") as file:
             file.write((json.dumps({"scores": scores, "summary": summary}, indent=2) + "\n").encode())
-    return Seeds(scores, summary, noise_of(summary, task.metric, seeds))
+    return Seeds(scores, summary, noise_of(summary, metric_name(task), seeds))
 
 
 def summarise(scores: list[dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -85,11 +86,11 @@ def noise_of(summary: dict[str, dict[str, float]], metric: str, seeds: int) -> s
 
     Twice the standard error of a difference of two means, deviation * sqrt(2 / seeds).
     """
-    name = metric if metric in summary else next((key for key in summary if key.endswith(f"_{metric}")), "")
-    if seeds < 2 or not name:
+    if seeds < 2:
         return ""
-    least = 2 * summary[name]["deviation"] * (2 / seeds) ** 0.5
+    deviation = summary[metric]["deviation"]
+    least = 2 * deviation * (2 / seeds) ** 0.5
     return (
-        f"{name} differs from seed to seed by {summary[name]['deviation']:.3g}: between two means of {seeds} seeds, a "
+        f"{metric} differs from seed to seed by {deviation:.3g}: between two means of {seeds} seeds, a "
         f"difference below {least:.3g} is inside the noise"
     )

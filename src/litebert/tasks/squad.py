@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from litebert.data.shards import written_whole
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError
-from litebert.tasks.parts import part_file, scored_parts, unscored_parts
+from litebert.tasks.parts import held_out, part_file, scored_parts, unscored_parts
 from litebert.tasks.rows import Found
 from litebert.tasks.squad_files import Gold, Question, may_be_unanswerable, read_questions
 from litebert.tasks.squad_scores import Judged, best_threshold, halves, judge, scores_1, scores_2, tune
@@ -85,6 +85,8 @@ class Answer(NamedTuple):
 class Squad:
     """SQuAD from the files of its parts.
 
+    Without `dev`, a share `heldout` of the articles of `train` takes its place: whole articles, for questions about one
+    text help to answer one another.
     `version` is 1 or 2; None looks into the files: 2 where one says so, or says of questions whether they can be
     answered. The scores are those of the official script of the version, as percentages.
     """
@@ -105,6 +107,7 @@ class Squad:
         threshold: Threshold = "half",
         stride: int = STRIDE,
         answer_tokens: int = ANSWER_TOKENS,
+        heldout: float = 0.1,
     ) -> None:
         if version not in (None, 1, 2):
             raise ConfigError(f"version is {version!r}; give 1 for SQuAD 1.1, 2 for SQuAD 2.0, or leave it out")
@@ -115,9 +118,14 @@ class Squad:
                 f"stride is {stride} and answer_tokens {answer_tokens}; give numbers of tokens, such as {STRIDE} and "
                 f"{ANSWER_TOKENS}"
             )
+        if not 0 < heldout < 1:
+            raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
         paths = {"train": train, "dev": dev, "test": test}
         self._files = {part: Path(path) for part, path in paths.items() if path is not None}
-        self.dev, self.tests = scored_parts(self._files), unscored_parts(self._files)
+        self._split = train is not None and dev is None
+        self._heldout = heldout
+        self.dev = ("dev",) if self._split else scored_parts(self._files)
+        self.tests = unscored_parts(self._files)
         self.threshold, self.stride, self.answer_tokens = threshold, stride, answer_tokens
         self._version = version
         self._found = Found()
@@ -142,11 +150,13 @@ class Squad:
         """The questions of a part, in order. Of `train`, those without an answer that can be learnt are left out.
 
         Raises:
-            DataError: a file is missing or malformed; the message names the line and byte, or the place.
+            DataError: a file is missing or malformed; the message names the line, or the place.
         """
-        path = part_file(self._files, part, self.name)
+        path = part_file(self._files, "train" if self._split and part == "dev" else part, self.name)
         self._found = Found()
         questions = read_questions(path, self._found)
+        if self._split and part != "test":
+            questions = self._held_out(questions, path, part)
         if part == "train":
             usable = [question for question in questions if question.impossible or question.placed]
             if len(usable) < len(questions):
@@ -155,6 +165,17 @@ class Squad:
         if part != "test" and not any(question.known for question in questions):
             raise DataError(f"no question in {path} has an answer to learn or score by; give a labelled {part} file")
         return questions
+
+    def _held_out(self, questions: list[Question], path: Path, part: str) -> list[Question]:
+        """The questions about the articles of train or of dev."""
+        articles = list(dict.fromkeys(question.article for question in questions))
+        size = len(articles)
+        if size < 2:
+            raise DataError(f"{path} has questions about one article, too few to hold some out; give a dev file")
+        apart = {article for article, held in zip(articles, held_out(size, self._heldout), strict=True) if held}
+        if part == "train":
+            self._found[f"of {size} articles of {path} are held out for dev"] = len(apart)
+        return [question for question in questions if (question.article in apart) == (part == "dev")]
 
     # ------------------------------------------------------------------------------------------------------ encoding
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from litebert.errors import DataError
-from litebert.tasks.rows import Found, without_nul
+from litebert.tasks.rows import Form, Found, clean, json_fault, lines, records, shown, text_of
 
 
 class Gold(NamedTuple):
@@ -33,6 +33,8 @@ class Question(NamedTuple):
     answers: tuple[Gold, ...]
     impossible: bool
     """The context holds no answer. With neither answers nor this, what is right is not known."""
+    article: int = 0
+    """Which article of its file the context is from."""
 
     @property
     def known(self) -> bool:
@@ -55,23 +57,23 @@ def read_questions(path: Path, found: Found) -> list[Question]:
 
     Raises:
         DataError: the file is missing, empty, not UTF-8, not JSON, of another form, or has an id twice; the message
-            names the line and byte, or the place.
+            names the line, or the place.
     """
-    whole = _load(path)
+    whole = _load(path, found)
     version = whole.get("version") if isinstance(whole, dict) else None
     second = isinstance(version, str) and version.lower().removeprefix("v").startswith("2")
     places: dict[str, str] = {}
     questions = []
-    for where, context, entry in _entries(whole, str(path)):
-        name = _field(entry, "id", str, where)
+    for where, article, context, entry in _entries(whole, str(path)):
+        name = clean(_field(entry, "id", str, where), found)
         if name in places:
-            raise DataError(f"{where} has the id {name!r} of {places[name]}; give each question an id of its own")
+            raise DataError(f"{where} has the id {shown(name)} of {places[name]}; give each question an id of its own")
         places[name] = where.removeprefix(f"{path}: ")
-        question = _question(entry, name, _clean(context, found), second, where, found)
+        question = _question(entry, name, clean(context, found), second, where, found)
         wrong = sum(not stands(gold, question.context) for gold in question.answers)
         if wrong:
             found["answers do not stand at their answer_start"] += wrong
-        questions.append(question)
+        questions.append(question._replace(article=article))
     if not questions:
         raise DataError(f"{path} holds no questions; give a file with some")
     return questions
@@ -83,35 +85,48 @@ def may_be_unanswerable(path: Path) -> bool:
     Raises:
         DataError: it cannot be read.
     """
-    return re.search(rb'"is_impossible"\s*:|"version"\s*:\s*"v?2', _bytes(path)) is not None
+    return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Found())) is not None
+
+
+def stream(source: str | Path, *, form: Form | None = None, found: Found | None = None) -> Iterator[Question]:
+    """The questions of a file with the columns `question` and `context`, or of standard input (`-`), row by row in
+    constant memory, for prediction.
+
+    Raises:
+        DataError: a file that is missing or malformed; the message names the line.
+    """
+    found = Found() if found is None else found
+    for line, (text, context) in records(source, ("question", "context"), found, form=form):
+        where = f"{source}:{line}"
+        yield Question(str(line), text_of(text, "question", where), text_of(context, "context", where), (), False)
 
 
 def _question(entry: Any, name: str, context: str, second: bool, where: str, found: Found) -> Question:
-    text = _clean(_field(entry, "question", str, where), found)
+    text = clean(_field(entry, "question", str, where), found)
     answers = []
     if entry.get("answers") is not None:
         for i, answer in enumerate(_field(entry, "answers", list, where)):
             place = f"{where}.answers[{i}]"
-            words = _clean(_field(answer, "text", str, place), found)
+            words = clean(_field(answer, "text", str, place), found)
             answers.append(Gold(words, _field(answer, "answer_start", int, place)))
     if entry.get("is_impossible") is None:
         impossible = second and entry.get("answers") == []
     else:
         impossible = _field(entry, "is_impossible", bool, where)
     if impossible and answers:
-        raise DataError(f"{where} ({name}) is called impossible and has answers; mend one of the two")
+        raise DataError(f"{where} ({shown(name)}) is called impossible and has answers; mend one of the two")
     return Question(name, text, context, tuple(answers), impossible)
 
 
-def _entries(whole: Any, name: str) -> Iterator[tuple[str, str, Any]]:
-    """(place, context, question as the file has it)."""
+def _entries(whole: Any, name: str) -> Iterator[tuple[str, int, str, Any]]:
+    """(place, article, context, question as the file has it)."""
     for i, article in enumerate(_field(whole, "data", list, f"{name}: the file")):
         article_place = f"{name}: data[{i}]"
         for j, paragraph in enumerate(_field(article, "paragraphs", list, article_place)):
             place = f"{article_place}.paragraphs[{j}]"
             context = _field(paragraph, "context", str, place)
             for k, entry in enumerate(_field(paragraph, "qas", list, place)):
-                yield f"{place}.qas[{k}]", context, entry
+                yield f"{place}.qas[{k}]", i, context, entry
 
 
 _KINDS = {str: "a text", list: "a list", int: "a whole number", bool: "true or false"}
@@ -126,40 +141,21 @@ def _field(entry: Any, key: str, kind: type, where: str) -> Any:
     return value
 
 
-def _clean(text: str, found: Found) -> str:
-    """The text, as long as before, without what no tokenizer takes."""
-    if not text.isascii() and _HALVES.search(text):
-        text, count = _HALVES.subn("\ufffd", text)
-        found["halves of characters were read as the replacement character"] += count
-    return without_nul(text, found)
+def _text(path: Path, found: Found) -> str:
+    if not path.is_file():
+        raise DataError(f"{path} cannot be read; give the path of a SQuAD file")
+    return "\n".join(line for _, line in lines(path, found))
 
 
-_HALVES = re.compile("[\ud800-\udfff]")
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); give the path of a SQuAD file") from error
-
-
-def _load(path: Path) -> Any:
-    raw = _bytes(path)
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line} is not UTF-8 (byte {error.start:,}); save the whole file as UTF-8") from error
-    mark = text.startswith("\ufeff")
-    if not text[mark:].strip():
+def _load(path: Path, found: Found) -> Any:
+    text = _text(path, found)
+    if not text.strip():
         raise DataError(f"{path} is empty; give a file with questions")
     try:
-        return json.loads(text[mark:])
+        return json.loads(text)
     except json.JSONDecodeError as error:
-        before = len(text[: mark + error.pos].encode())
-        cut = error.pos >= len(text[mark:].rstrip()) or error.msg.startswith("Unterminated string")
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
         mend = "it is cut short, so fetch it again" if cut else "mend it, or fetch it again"
-        raise DataError(f"{path}:{error.lineno} is not JSON at byte {before:,} ({error.msg}); {mend}") from error
-    except RecursionError as error:
-        raise DataError(f"{path} is nested too deeply; give a file in the form of SQuAD") from error
+        raise DataError(f"{path}:{error.lineno} is not JSON ({json_fault(error)}); {mend}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON of a SQuAD file ({json_fault(error)}); fetch it again") from error

@@ -15,11 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TextIO, get_args
 
-import numpy as np
-
-from litebert.data.draws import derive, permute
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.tasks.rows import Cells, Form, Found, records, without_nul
+from litebert.tasks.parts import held_out
+from litebert.tasks.rows import Cells, Form, Found, records, shown
 from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
 
 Target = Literal["auto", "class", "labels", "number"]
@@ -32,7 +30,6 @@ _SCORES: dict[TextProblem, tuple[str, ...]] = {
 }
 """The first chooses checkpoints, unless another is asked for."""
 _LOWER_IS_BETTER = "rmse"
-_HELD_OUT = 43  # what a key is for
 _MANY = 20
 """Whole numbers with more different values than this may have been meant as amounts."""
 
@@ -162,7 +159,8 @@ class Table(TextTask):
             if target == "class" and numbers and len(names) > _MANY:
                 self._remarks["different whole numbers as classes; set target=number if they are amounts"] = len(names)
         if target == "class" and len(names) == 1:
-            raise DataError(f"{source} has the one label '{names.pop()}' on every row; give rows of other labels too")
+            only = shown(names.pop())
+            raise DataError(f"{source} has the one label {only} on every row; give rows of other labels too")
         whole = all(map(_is_int, names))
         return target, sorted(names, key=lambda name: (int(name) if whole else 0, name))
 
@@ -189,7 +187,8 @@ class Table(TextTask):
             parts = self._parts(value)
             if parts is None:
                 raise DataError(
-                    f"{place}: '{self._label}' is no list of labels ({value!r}); write a list, or name the separator"
+                    f"{place}: '{self._label}' is no list of labels ({shown(value)}); write a list, or name the "
+                    "separator"
                 )
             chosen = {self._class(part, place) for part in parts}
             return tuple(int(number in chosen) for number in range(len(self.labels)))
@@ -199,15 +198,15 @@ class Table(TextTask):
             return self._class(value, place)
         number = _number(value)
         if number is None:
-            raise DataError(f"{place}: '{self._label}' is {value!r}, no number; mend it, or set another target")
+            raise DataError(f"{place}: '{self._label}' is {shown(value)}, no number; mend it, or set another target")
         return number
 
     def _class(self, value: Any, place: str) -> int:
         name = _name(value, place, self._label)
         if name not in self._numbers:
             raise DataError(
-                f"{place} has the label '{name}', which the training file never has; mend the label, or add rows of it "
-                "to the training file"
+                f"{place} has the label {shown(name)}, which the training file never has; mend the label, or add rows "
+                "of it to the training file"
             )
         return self._numbers[name]
 
@@ -215,10 +214,9 @@ class Table(TextTask):
         size = len(examples)
         if size < 2:
             raise DataError(f"{source} has {size} row, too few to hold some out; give more, or a dev file")
-        held = min(max(1, round(self._heldout * size)), size - 1)
-        place = permute(np.arange(size, dtype=np.int64), size, np.repeat(derive(self._seed, _HELD_OUT), size))
-        self._found[f"rows of {source} are held out for dev"] = held
-        return [example for example, at in zip(examples, place.tolist(), strict=True) if (at < held) == (part == "dev")]
+        apart = held_out(size, self._heldout, self._seed)
+        self._found[f"rows of {source} are held out for dev"] = int(apart.sum())
+        return [example for example, held in zip(examples, apart, strict=True) if held == (part == "dev")]
 
 
 def _name(value: Any, place: str, column: str) -> str:
@@ -280,11 +278,7 @@ def _example(texts: Sequence[Any], names: Sequence[str], place: str, found: Foun
     for value, name in zip(texts, names, strict=True):
         if value is not None and not isinstance(value, str):
             raise DataError(f"{place}: '{name}' is {type(value).__name__}, not text; name another column")
-        try:
-            (value or "").encode()
-        except UnicodeEncodeError:
-            raise DataError(f"{place}: '{name}' holds half a character; write the file as UTF-8") from None
-        checked.append(without_nul(value or "", found))
+        checked.append(value or "")
         if not checked[-1].strip():
             found["texts are empty"] += 1
     return Example(checked[0], checked[1] if len(checked) > 1 else None)

@@ -21,14 +21,13 @@ from numpy.typing import NDArray
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError
 from litebert.tasks.parts import Data, part_file, part_files, scored_parts, unscored_parts
-from litebert.tasks.rows import Found, lines
+from litebert.tasks.rows import MARK, MARKS, Found, lines, shown
 from litebert.tasks.task import Item, Kind, Problem, row_of
 
 OUTSIDE = "O"
 DOCUMENT = "-DOCSTART-"
 NOT_JUDGED = -100
 _TAG = re.compile(r"O|[BI]-.+")
-_MARK = "\ufeff"
 
 
 class Sentence(NamedTuple):
@@ -134,7 +133,7 @@ class TaggingTask:
             pieces = [ids_of[word] for word in sentence.words]
             tokens = [token for piece in pieces for token in piece]
             starts = np.cumsum([0, *map(len, pieces)])[:-1]
-            told = np.array([bool(piece) for piece in pieces])
+            told = np.array([bool(piece) for piece in pieces], np.bool_)
             if not told.all():
                 self._found["words that give no token are answered O"] += int((~told).sum())
             room = length - 2
@@ -271,9 +270,9 @@ def _sentences(path: Path, found: Found, tagged: bool) -> Iterator[Sentence]:
         return Sentence(tuple(words), as_iob2(tags) if columns > 1 else None, tuple(kept), tuple(places))
 
     for number, line in lines(path, found):
-        if _MARK in line:
-            found["byte-order marks inside the text were left out"] += line.count(_MARK)
-            line = line.replace(_MARK, "")
+        if MARK in line:
+            found[MARKS] += line.count(MARK)
+            line = line.replace(MARK, "")
         cells = _cells(line)
         if not cells or cells[0] == DOCUMENT:
             kept.append(line)
@@ -316,4 +315,4 @@ def _check(cells: list[str], columns: int, first: int, tagged: bool, where: str)
     if not cells[0]:
         raise DataError(f"{where} has a tag and no word; write the word before it")
     if columns > 1 and not _TAG.fullmatch(cells[-1]):
-        raise DataError(f"{where} has the tag '{cells[-1]}'; write O, B-TYPE or I-TYPE")
+        raise DataError(f"{where} has the tag {shown(cells[-1])}; write O, B-TYPE or I-TYPE")

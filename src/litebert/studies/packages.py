@@ -1,0 +1,117 @@
+"""Which package does a docstring come from? A classifier on the built-in corpus, pretrained and not.
+
+The question is easy to ask and has a right answer, and there are few examples: what pretraining bought shows.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from litebert.config import replace
+from litebert.data.python_docs import package_of, python_docs
+from litebert.errors import DataError
+from litebert.finetuning import FinetuneConfig, finetune_recipe
+from litebert.tasks.finetune import finetune
+from litebert.tasks.parts import held_out
+from litebert.tasks.table import Table
+from litebert.train.loop import Loop, Say
+
+CLASSES, TRAIN, DEV = 8, 100, 50
+"""Packages, and docstrings of each to learn from and to score on."""
+_MODULES_APART = 0.35
+"""Share of a package's modules whose docstrings are scored on: those of one module resemble one another."""
+TEXT, LABEL = "docstring", "package"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Scores of the same network, pretrained and not; empty where the work was interrupted."""
+
+    pretrained: dict[str, float]
+    untrained: dict[str, float]
+    classes: int
+    signal: int | None = None
+    """What interrupted it."""
+
+
+def settings() -> FinetuneConfig:
+    """The hyper-parameters of both: best of the rates that were tried, for the pretrained one (docs/decisions.md)."""
+    base = finetune_recipe("small", "table")
+    optimizer = replace(base.train.optimizer, learning_rate=2e-3)
+    return replace(base, length=64, epochs=8, train=replace(base.train, save_every="1m", optimizer=optimizer))
+
+
+def compare(
+    pretrained: Path,
+    recipe: str,
+    tokenizer: Path,
+    folder: Path,
+    *,
+    say: Say,
+    on_step: Callable[[Loop[Any]], None] | None = None,
+) -> Comparison:
+    """Fine-tune a run, and its recipe untrained, in `folder`/classifier and `folder`/untrained-classifier.
+
+    The table goes to `folder`/packages. The same call again continues.
+    """
+    train, dev = write_table(folder / "packages")
+    scores: list[dict[str, float]] = []
+    classes = 0
+    for model, out in ((str(pretrained), "classifier"), (recipe, "untrained-classifier")):
+        task = Table(train, dev, text=TEXT, label=LABEL)
+        classes = len(task.labels)
+        done = finetune(model, task, folder / out, settings(), tokenizer=tokenizer, say=say, on_step=on_step)
+        if not done.outcome.finished:
+            return Comparison({}, {}, classes, done.outcome.signal or 0)
+        scores.append(done.scores)
+    return Comparison(scores[0], scores[1], classes)
+
+
+def write_table(folder: Path) -> tuple[Path, Path]:
+    """Write train.csv and dev.csv unless they are there; their paths.
+
+    Raises:
+        DataError: fewer than two packages have enough docstrings.
+    """
+    files = folder / "train.csv", folder / "dev.csv"
+    if all(file.exists() for file in files):
+        return files
+    parts = _parts()
+    chosen = sorted(parts, key=lambda name: (-min(len(part) for part in parts[name]), name))[:CLASSES]
+    if len(chosen) < 2:
+        raise DataError("python-docs holds too few docstrings to tell packages by; install litebert with its packages")
+    folder.mkdir(parents=True, exist_ok=True)
+    for file, which, count in zip(files, (0, 1), (TRAIN, DEV), strict=True):
+        aside = file.with_suffix(".tmp")
+        with open(aside, "w", encoding="utf-8", newline="") as handle:
+            rows = csv.writer(handle)
+            rows.writerow([TEXT, LABEL])
+            for name in sorted(chosen):
+                rows.writerows([text, name] for text in parts[name][which][:count])
+        os.replace(aside, file)
+    return files
+
+
+def _parts() -> dict[str, tuple[list[str], list[str]]]:
+    """Docstrings to learn from and to score on, of each package with enough of both."""
+    modules: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for text, where in python_docs():
+        modules[package_of(where)][where].append(" ".join(text.split("\n")))
+    parts = {}
+    for name, texts in sorted(modules.items()):
+        apart = held_out(len(texts), _MODULES_APART) if len(texts) > 1 else [False]
+        part: tuple[list[str], list[str]] = [], []
+        for of_module, held in zip(texts.values(), apart, strict=True):
+            part[bool(held)].extend(of_module)
+        for chosen in part:
+            random.Random(0).shuffle(chosen)
+        if len(part[0]) >= TRAIN and len(part[1]) >= DEV:
+            parts[name] = part
+    return parts

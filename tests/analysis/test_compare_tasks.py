@@ -1,0 +1,90 @@
+"""Fine-tuned models side by side, from folders written by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from litebert.analysis.compare_tasks import TaskRow, compare_tasks, task_table
+from litebert.errors import RunError
+
+
+def folder(path: Path, task: str, model: str, *scores: float, metric: str = "accuracy") -> Path:
+    """A fine-tuning of one seed or several."""
+    seeds = [path] if len(scores) == 1 else [path / f"seed-{i}" for i in range(len(scores))]
+    for place, score in zip(seeds, scores, strict=True):
+        place.mkdir(parents=True)
+        about = {"format": 1, "task": task, "model": model, "metric": metric}
+        (place / "finetune.json").write_text(json.dumps(about))
+        (place / "scores.json").write_text(json.dumps({"other": 0.125, metric: score}))
+    return path
+
+
+def test_a_row_for_each_task_and_a_column_for_each_model(tmp_path: Path) -> None:
+    paths = [
+        folder(tmp_path / "a", "rte", "runs/small", 0.5, 0.52, 0.54),
+        folder(tmp_path / "b", "rte", "albert-tiny", 0.5, 0.51, 0.53),
+        folder(tmp_path / "c", "rte", "runs/large", 0.70, 0.72, 0.71),
+        folder(tmp_path / "d", "squad", "runs/large", 40.0, 42.0, 41.5, metric="f1"),
+    ]
+    rows = compare_tasks(paths)
+    assert rows[0] == TaskRow(str(paths[0]), "rte", "runs/small", "accuracy", (50.0, 52.0, 54.0))
+    shown = task_table(rows)
+    assert shown.columns == ("task", "score", "small", "albert-tiny, untrained", "large")
+    assert shown.rows == (
+        ("rte", "accuracy", "52.0 (50.0 to 54.0)", "51.0 (50.0 to 53.0)", "71.0 (70.0 to 72.0) *"),
+        ("squad", "f1", "-", "-", "41.5 (40.0 to 42.0)"),
+    )
+    assert "median of 3 seeds" in shown.note
+    nearly = task_table(compare_tasks(paths[:2])).rows[0]
+    assert nearly[2:] == ("52.0 (50.0 to 54.0) *", "51.0 (50.0 to 53.0) *")
+
+
+def test_one_seed_has_no_spread(tmp_path: Path) -> None:
+    paths = [folder(tmp_path / name, "rte", name, score) for name, score in (("a", 0.5), ("b", 0.75))]
+    shown = task_table(compare_tasks(paths))
+    assert shown.rows == (("rte", "accuracy", "50.0", "75.0"),)
+    assert shown.note == "Scores times 100."
+
+
+def test_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    paths = [folder(tmp_path / str(i), "rte", f"{i}/run", 0.5) for i in range(2)]
+    assert task_table(compare_tasks(paths)).columns[2:] == ("0/run", "1/run")
+
+
+def test_what_is_refused(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+    good = folder(tmp_path / "good", "rte", "m", 0.5)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(RunError, match="empty is no fine-tuning run"):
+        compare_tasks([good, tmp_path / "empty"])
+    half = folder(tmp_path / "half", "rte", "m", 0.5, 0.6)
+    (half / "seed-1" / "scores.json").unlink()
+    with pytest.raises(RunError, match="seed-1 is not finished; give its command again"):
+        compare_tasks([half])
+    mixed = folder(tmp_path / "mixed", "rte", "m", 0.5, 0.6)
+    folder(tmp_path / "mixed" / "seed-7", "cola", "m", 0.5)
+    with pytest.raises(RunError, match="different tasks or models"):
+        compare_tasks([mixed])
+    changed = folder(tmp_path / "changed", "rte", "m", 0.5)
+    (changed / "scores.json").write_text("{}")
+    with pytest.raises(RunError, match="was changed"):
+        compare_tasks([changed])
+    twice = compare_tasks([good, folder(tmp_path / "again", "rte", "m", 0.5)])
+    with pytest.raises(RunError, match="hold the same task for m"):
+        task_table(twice)
+    status, out, err = run("compare", good, tmp_path / "empty")
+    assert (status, out) == (2, "")
+    assert len(err.splitlines()) == 1
+
+
+def test_the_command(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+    paths = [folder(tmp_path / name, "rte", name, 0.5, 0.75) for name in ("a", "b")]
+    status, out, _ = run("compare", *paths, "--markdown")
+    assert status == 0
+    assert out.splitlines()[2] == "| rte | accuracy | 62.5 (50.0 to 75.0) * | 62.5 (50.0 to 75.0) * |"
+    status, out, _ = run("compare", *paths, "--json")
+    assert [row["scores"] for row in json.loads(out)] == [[50.0, 75.0]] * 2
+    assert run("compare", paths[0])[0] == 0

@@ -1,0 +1,87 @@
+"""The classifier of the quickstart, on made-up docstrings: a fair split, the same table again, two networks."""
+
+from __future__ import annotations
+
+import csv
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from _pytest.monkeypatch import MonkeyPatch
+
+from litebert.config import replace
+from litebert.data.python_docs import package_of
+from litebert.errors import DataError
+from litebert.studies import packages
+
+
+def docs() -> Iterator[tuple[str, str]]:
+    """Three packages of five modules with twenty docstrings each, and one too small."""
+    draw = random.Random(0)
+    for package, sign in (("one", "bado"), ("two", "kumi"), ("three", "feti"), ("small", "lalo")):
+        for module in range(5 if package != "small" else 1):
+            for i in range(20):
+                rest = " ".join(draw.choices(("toto", "mimi", "rere", "sasa"), k=6))
+                yield f"{sign} {rest}\n{module} {i}", f"/usr/lib/python3/site-packages/{package}/m{module}.py"
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: MonkeyPatch) -> None:
+    monkeypatch.setattr(packages, "python_docs", docs)
+    monkeypatch.setattr(packages, "TRAIN", 40)
+    monkeypatch.setattr(packages, "DEV", 20)
+
+
+def rows_of(file: Path) -> list[dict[str, str]]:
+    with open(file, encoding="utf-8", newline="") as handle:
+        return list(csv.DictReader(handle))
+
+
+def test_the_package_of_a_place() -> None:
+    assert package_of("/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py") == "torch"
+    assert package_of("/usr/lib/python3/dist-packages/six.py") == "six"
+    assert package_of("/usr/lib/python3.12/json/__init__.py") == package_of("pydoc_data.topics['if']") == "python"
+
+
+def test_modules_are_either_learned_from_or_scored_on(tmp_path: Path) -> None:
+    train, dev = (rows_of(file) for file in packages.write_table(tmp_path / "packages"))
+    for rows, count in ((train, 40), (dev, 20)):
+        labels = [row["package"] for row in rows]
+        assert {name: labels.count(name) for name in labels} == dict.fromkeys(("one", "two", "three"), count)
+    places = [{(row["package"], row["docstring"].split()[-2]) for row in rows} for rows in (train, dev)]
+    assert not places[0] & places[1]
+    assert "\n" not in train[0]["docstring"]
+
+
+def test_the_table_is_written_once(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+    files = packages.write_table(tmp_path / "packages")
+    first = [file.read_bytes() for file in files]
+    monkeypatch.setattr(packages, "python_docs", lambda: iter(()))
+    assert packages.write_table(tmp_path / "packages") == files
+    assert [file.read_bytes() for file in files] == first
+    with pytest.raises(DataError, match="too few docstrings"):
+        packages.write_table(tmp_path / "other")
+
+
+def test_the_same_network_pretrained_and_not(
+    tiny_data: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
+    from litebert.recipe_files import recipe
+    from litebert.train.pretrain import pretrain
+
+    base = packages.settings()
+    optimizer = replace(base.train.optimizer, learning_rate=2e-3)
+    fast = replace(base, train=replace(base.train, precision="float32", batch="8 sequences", optimizer=optimizer))
+    monkeypatch.setattr(packages, "settings", lambda: fast)
+    config = recipe("albert-tiny")
+    config = replace(config, train=replace(config.train, budget="2 steps", batch="4 sequences", precision="float32"))
+    pretrain(config, tiny_data, tmp_path / "run")
+    said: list[str] = []
+    found = packages.compare(tmp_path / "run", "albert-tiny", tiny_tokenizer, tmp_path, say=said.append)
+    assert found.classes == 3
+    assert found.signal is None
+    assert 0 <= found.untrained["accuracy"] <= 1
+    assert found.pretrained["accuracy"] > 0.5  # a third would be guessing, and the first word tells
+    assert (tmp_path / "classifier" / "model").is_dir()
+    assert (tmp_path / "untrained-classifier" / "scores.json").exists()

@@ -1,0 +1,403 @@
+"""Every reader against every defect: what cannot be read is one sentence with the line, what is mended is counted, and
+all else of the file is there, unchanged.
+
+The matrix is the readers of toy_readers.py by the defects below. Cells that make no sense are left out: GLUE and RACE
+have files of fixed names, so none is compressed; SQuAD and RACE have no columns (missing fields are in their own
+tests); SQuAD, the diagnostic set of GLUE and texts to be answered have no labels to be unseen; of a plain text cut
+short, or of a table cut in the last cell of a row, nothing tells. Parquet has tests of its own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from toy_finetune import recipe_file
+from toy_readers import (
+    CHOICES,
+    CUT_CONTEXT,
+    CUT_TAGS,
+    LENGTH,
+    RACE,
+    READERS,
+    TAGGED,
+    TAGS,
+    TEXTS,
+    Reader,
+    lines,
+    one_line,
+    place_of,
+)
+
+from litebert.config import EncoderConfig
+from litebert.data.tokenizer import Tokenizer
+from litebert.errors import DataError
+from litebert.interop import save_litebert
+from litebert.model.heads import TaskModel
+from litebert.tasks.glue import GLUE
+from litebert.tasks.predict import load
+from litebert.tasks.table import Table
+
+Run = Callable[..., tuple[int, str, str]]
+JSON = [name for name, reader in READERS.items() if reader.content[:1] == b"{"]
+SCORED = [name for name in READERS if name.partition(".")[0] != "predict"]
+SHORT = "rows with a wrong number of columns were passed over (1)"
+
+
+def every(names: Any) -> Any:
+    return pytest.mark.parametrize("reader", [pytest.param(READERS[name], id=name) for name in names])
+
+
+# ---- what cannot be read -------------------------------------------------------------------------------------------
+
+
+@every(READERS)
+@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf", b"\r\n"], ids=["nothing", "a mark", "a line end"])
+def test_empty(reader: Reader, content: bytes, tmp_path: Path) -> None:
+    if content and reader.file.endswith(".txt") and not reader.cut:  # plain text has a row for every line
+        assert reader.read(tmp_path, content)[1] == ["texts are empty (1)"]
+    else:
+        assert reader.fails(tmp_path, content) == reader.empty
+
+
+@every(name for name, reader in READERS.items() if reader.cut)
+def test_cut_short(reader: Reader, tmp_path: Path) -> None:
+    content = reader.content[: reader.content.index(b"shut") + 2]
+    if reader.file == "QQP/dev.tsv":  # the published files have such rows
+        examples, notes, _ = reader.read(tmp_path, content)
+        assert examples == reader.read(tmp_path, reader.content)[0][:2]
+        assert notes == [SHORT]
+    else:
+        assert reader.fails(tmp_path, content) == reader.cut
+
+
+@every(name for name, reader in READERS.items() if reader.packs)
+def test_a_compressed_file(reader: Reader, tmp_path: Path) -> None:
+    wanted = reader.read(tmp_path, reader.content)[:2]
+    packed = Reader(f"{reader.file}.gz", reader.content, reader.task)
+    whole = gzip.compress(reader.content)
+    assert packed.read(tmp_path, whole)[:2] == wanted
+    for content in (whole[:-12], whole[:5]):
+        assert packed.fails(tmp_path, content) == (
+            "FILE is cut short or damaged (Compressed file ended before the end-of-stream marker was reached); make or "
+            "fetch the file again"
+        )
+
+
+@every(READERS)
+def test_encodings(reader: Reader, tmp_path: Path) -> None:
+    text = reader.content.decode()
+    mend = "save the whole file as UTF-8"
+    mixed = reader.content.replace("café".encode(), "café".encode("latin-1"))
+    line, before = place_of(mixed, b"\xe9")
+    assert reader.fails(tmp_path, mixed) == f"FILE:{line} is not UTF-8 (byte 0xe9 after {before} others); {mend}"
+    assert reader.fails(tmp_path, b"\xff\xfe" + text.encode("utf-16-le")) == (
+        f"FILE:1 is not UTF-8 (byte 0xff after 0 others); {mend}"
+    )
+    for unmarked in ("utf-16-le", "utf-16-be"):  # which is UTF-8 too, with a NUL beside every letter
+        assert reader.fails(tmp_path, text.replace("café", "cafe").encode(unmarked)) == (
+            f"FILE:1 is not UTF-8 (every second byte is zero, as in UTF-16); {mend}"
+        )
+
+
+@every(name for name in READERS if name in GLUE or name.endswith(("csv", "tsv")))
+def test_a_wrong_number_of_columns(reader: Reader, tmp_path: Path) -> None:
+    comma = reader.file.endswith("csv")
+    separator = b"," if comma else b"\t"
+    rows = reader.content.splitlines(keepends=True)
+    width = rows[0].count(separator) + 1
+    for wrong, columns in (
+        (rows[-2].replace(b"\n", separator + b"x\n"), width + 1),
+        (rows[-2].split(separator, 1)[1], width - 1),
+    ):
+        content = b"".join([*rows[:-2], wrong, rows[-1]])
+        if reader.file == "QQP/dev.tsv":
+            examples, notes, _ = reader.read(tmp_path, content)
+            assert [one.text for one in examples] == ["one two", "shut"]
+            assert notes == [SHORT]
+            continue
+        assert reader.fails(tmp_path, content) == (
+            f"FILE:{len(rows) - 1} has {columns} columns where the first line has {width}; mend the row"
+            + (", or its quotes" if comma else "")
+        )
+
+
+@pytest.mark.parametrize("wrong", [b"four five NN\tB-loc\tx\nx\tO\n", b"fourfive\nx\n", b"four\0five B-loc\n"])
+def test_a_wrong_number_of_columns_of_tags(wrong: bytes, tmp_path: Path) -> None:
+    """A NUL is a space, and between spaces that is one column more."""
+    content = b"one B-per\n\n" + wrong if b"\0" in wrong else TAGGED.replace(b"four five\tB-loc\nx\tO\n", wrong)
+    columns = 3 if b"\0" in wrong else wrong.split(b"\n")[0].count(b"\t") + 1
+    assert READERS["tagging"].fails(tmp_path, content) == f"FILE:3 has {columns} {CUT_TAGS}"
+
+
+# ---- labels never seen in training ---------------------------------------------------------------------------------
+
+
+@every(name for name in READERS if name in GLUE and name != "ax")
+def test_labels_that_a_benchmark_has_not(reader: Reader, tmp_path: Path) -> None:
+    *rows, last = reader.content.splitlines(keepends=True)
+    spec = next(spec for spec in GLUE.values() if spec.folder == Path(reader.file).parent.name)
+    cells = last.removesuffix(b"\n").split(b"\t")
+    for said in ("maybe", "", "-", "nan"):
+        cells[spec.label] = said.encode()
+        wrong = b"\t".join(cells) + b"\n"
+        known = f"which is none of {', '.join(spec.labels)}" if spec.labels else "which is no number from 0 to 5"
+        assert reader.fails(tmp_path, b"".join([*rows, wrong])) == (
+            f"FILE:{len(rows) + 1} has the {'label' if spec.labels else 'score'} '{said}', {known}; mend the row"
+        )
+
+
+@every(["table.csv", "table.tsv", "table.jsonl"])
+@pytest.mark.parametrize("part", ["dev", "test"])
+def test_labels_that_a_table_has_not(reader: Reader, part: str, tmp_path: Path) -> None:
+    *head, tail = reader.content.rsplit(b"no", 1)
+    options: Any = {"labels": ("no", "yes")}
+    other = Reader(reader.file, b"", lambda path: Table(**{part: path}, **options), part=part)
+    line = place_of(reader.content, b"shut")[0]
+    for said, spelt in (("maybe", "'maybe'"), ("a long label " * 20, f"'{('a long label ' * 3)[:36]}...")):
+        assert other.fails(tmp_path, head[0] + said.encode() + tail) == (
+            f"FILE:{line} has the label {spelt}, which the training file never has; mend the label, or add rows of it "
+            "to the training file"
+        )
+
+
+@pytest.mark.parametrize("part", ["dev", "test"])
+def test_one_of_several_labels_that_a_table_has_not(part: str, tmp_path: Path) -> None:
+    content = lines({"text": "a", "label": ["no"]}, {"text": "b", "label": ["no", "sun\nday"]})
+    options: Any = {"target": "labels", "labels": ("no", "yes")}
+    reader = Reader("a.jsonl", b"", lambda path: Table(**{part: path}, **options), part=part)
+    assert reader.fails(tmp_path, content).startswith(r"FILE:2 has the label 'sun\nday', which the training file never")
+
+
+def test_answers_that_no_choice_has(tmp_path: Path) -> None:
+    wrong = CHOICES[:-4] + CHOICES[-4:].replace(b"B", b"E")
+    assert READERS["choices"].fails(tmp_path, wrong) == (
+        "FILE:3: label is 'E'; write the place of a choice from 0, its letter or its text"
+    )
+    wrong = RACE[:-6] + RACE[-6:].replace(b"B", b"E")
+    assert READERS["race"].fails(tmp_path, wrong) == "FILE:3: answers[0] is 'E'; write one of A, B"
+
+
+def test_tags_never_seen_count_as_missed(tmp_path: Path) -> None:
+    reader = READERS["tagging"]
+    examples, notes, _ = reader.read(tmp_path, TAGGED.replace(b"B-loc", b"B-god"))
+    whole = reader.read(tmp_path, TAGGED)[0]
+    assert notes == ["entities of type god, unknown to the model, count as missed (1)"]
+    assert [one.words for one in examples] == [one.words for one in whole]
+    assert [one.tags for one in examples] == [("B-per",), ("B-god", "O"), ("O", "B-per")]
+
+
+# ---- what is mended ------------------------------------------------------------------------------------------------
+
+
+@every(READERS)
+def test_nul_bytes(reader: Reader, tmp_path: Path) -> None:
+    note = "NUL characters were read as spaces (1)"
+    reader.mends(tmp_path, reader.content.replace(b"four five", b"four\0five"), note)
+
+
+@every(JSON)
+def test_nul_and_half_characters_that_are_spelt(reader: Reader, tmp_path: Path) -> None:
+    note = "NUL characters were read as spaces (1)"
+    reader.mends(tmp_path, reader.content.replace(b"four five", rb"four\u0000five"), note)
+    note = "halves of characters were read as the replacement character (1)"
+    reader.mends(tmp_path, reader.content.replace(b"four five", rb"four\ud83dfive"), note, text="four\ufffdfive")
+
+
+@every(READERS)
+def test_byte_order_marks(reader: Reader, tmp_path: Path) -> None:
+    """One at the start is how some programs begin a text; others come from files that were joined."""
+    mark, head = b"\xef\xbb\xbf", reader.content.index(b"four")
+    start = reader.content.rfind(b"\n", 0, head) + 1
+    reader.mends(tmp_path, mark + reader.content)
+    joined = reader.content[:start] + mark + reader.content[start:]
+    reader.mends(tmp_path, joined, "byte-order marks inside the text were left out (1)")
+
+
+@every(SCORED)
+def test_texts_longer_than_the_maximum(reader: Reader, tmp_path: Path, tiny_tokenizer: Path) -> None:
+    tokenizer = Tokenizer.load(tiny_tokenizer)
+    whole, usual, task = reader.read(tmp_path, reader.content)
+    wanted = task.encode(whole, tokenizer, LENGTH)
+    assert list(task.notes) == usual
+    assert {item.example for item in wanted} == {0, 1, 2}
+    examples, _, task = reader.read(tmp_path, reader.content.replace(b"four five", b"four five" + reader.longer))
+    assert [examples[0], examples[2]] == [whole[0], whole[2]]
+    items = task.encode(examples, tokenizer, LENGTH)
+    assert list(task.notes) == usual + [reader.long] * bool(reader.long)  # SQuAD reads all of it in windows
+    assert max(len(row.ids) for item in items for row in item.rows) == LENGTH
+    for before, after in zip(
+        [item for item in wanted if item.example != 1], [item for item in items if item.example != 1], strict=True
+    ):
+        assert [row.ids.tolist() for row in before.rows] == [row.ids.tolist() for row in after.rows]
+        assert np.array_equal(before.target, after.target)
+
+
+# ---- Parquet: no lines, so rows are named ---------------------------------------------------------------------------
+
+
+def parquet(texts: Any) -> bytes:
+    held = io.BytesIO()
+    pq.write_table(pa.table({"text": texts, "label": ["no", "yes", "no"][: len(texts)]}), held)
+    return held.getvalue()
+
+
+@pytest.mark.parametrize("task", [READERS["table.csv"].task, READERS["predict.csv"].task], ids=["table", "predict"])
+def test_parquet(task: Callable[[Path], Any], tmp_path: Path) -> None:
+    reader = Reader("a.parquet", b"", task)
+    wanted = [one.text for one in reader.read(tmp_path, parquet(TEXTS))[0]]
+    assert wanted == list(TEXTS)
+    examples, notes, _ = reader.read(tmp_path, parquet([TEXTS[0], "four\0five", TEXTS[2]]))
+    assert [one.text for one in examples] == wanted
+    assert notes == ["NUL characters were read as spaces (1)"]
+    assert reader.fails(tmp_path, parquet(pa.array([], pa.string()))) == reader.empty
+    for content in (b"", parquet(TEXTS)[:-9], parquet(TEXTS)[:9]):
+        message = reader.fails(tmp_path, content)
+        assert message.startswith("FILE is not a whole Parquet file (")
+        assert message.endswith("); make or fetch the file again")
+    raw = [text.encode() for text in TEXTS[:2]] + [TEXTS[2].encode("latin-1")]
+    ends = np.cumsum([0, *map(len, raw)], dtype=np.int32)
+    mixed = pa.StringArray.from_buffers(3, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(raw)))
+    assert reader.fails(tmp_path, parquet(mixed)) == (
+        "FILE:3 is not UTF-8 (byte 0xe9); write the file again from text in UTF-8"
+    )
+
+
+# ---- first lines ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('"a text of\ntwo lines, and long",b\nx,no\n',
+         "the first line of FILE has no column 'text'; choose one of: a text of two lines, and long, b"),
+        ("text,text,label\n", "the first line of FILE has more than one column 'text'; give the others another name"),
+    ],
+)  # fmt: skip
+def test_headers(content: str, message: str, tmp_path: Path) -> None:
+    reader = READERS["table.csv"]
+    assert reader.fails(tmp_path, content.encode()) == message
+    reader.mends(tmp_path, b"\n\n" + reader.content, "blank lines were passed over (2)")
+
+
+# ---- the command line -----------------------------------------------------------------------------------------------
+
+KINDS = {"table": "table.csv", "sst2": "sst2", "stsb": "stsb", "squad": "squad1", "race": "race", "choices": "choices",
+         "tagging": "tagging"}  # fmt: skip
+
+
+@pytest.mark.parametrize("part", ["train", "dev"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_finetune_says_one_line_and_leaves_no_folder(
+    kind: str, part: str, tmp_path: Path, tiny_tokenizer: Path, run: Run
+) -> None:
+    reader, data, paths = READERS[KINDS[kind]], tmp_path / "data", {}
+    for name in ("train", "dev"):
+        paths[name] = data / reader.file.replace("dev", name)
+        paths[name].parent.mkdir(parents=True, exist_ok=True)
+        paths[name].write_bytes(reader.content)
+    paths[part].write_bytes(reader.content[: reader.content.index(b"shut") + 2])
+    files = ("--data", data) if kind in (*GLUE, "race") else ("--data", paths["train"], "--dev", paths["dev"])
+    status, out, err = run("finetune", recipe_file(tmp_path), "--task", kind, *files, "--tokenizer", tiny_tokenizer,
+                           "--out", tmp_path / "out", "--length", 48)  # fmt: skip
+    assert (status, out) == (2, "")
+    *remarks, last = err.splitlines()
+    assert last.replace(str(paths[part]), "FILE") == f"litebert finetune: {reader.cut}"
+    usual = {"table": f"{paths['train']}: different labels, taken for target=class (2)",
+             "race": f"level only, middle, in {data / 'train'} (1)"}  # fmt: skip
+    assert remarks == ([usual[kind]] if part == "dev" and kind in usual else [])  # about the training file
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "small.toml"]
+
+
+@pytest.fixture(scope="module")
+def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Model folders with random weights, by what they answer."""
+    folder = tmp_path_factory.mktemp("models")
+    words = Tokenizer.load(tiny_tokenizer)
+    wanted = {"sequence": (2, ("no", "yes")), "tokens": (5, TAGS), "span": (2, ()), "choice": (1, ())}
+    for kind, (classes, labels) in wanted.items():
+        shape = EncoderConfig(
+            vocab_size=words.vocab_size, embedding_size=8, hidden_size=16, layers=1, heads=2, intermediate_size=16,
+            max_positions=LENGTH, pooler=kind in TaskModel.READS_CLS,
+        )  # fmt: skip
+        save_litebert(TaskModel(shape, kind, classes), words, folder / kind, labels=labels, task={"length": LENGTH})
+    return {kind: folder / kind for kind in wanted}
+
+
+PREDICTED = {"csv": "sequence", "tsv": "sequence", "jsonl": "tokens", "choices": "choice", "questions": "span"}
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+def test_predict_says_one_line_and_leaves_no_answers(
+    name: str, tmp_path: Path, models: dict[str, Path], run: Run
+) -> None:
+    reader = READERS[f"predict.{name}"]
+    path = tmp_path / reader.file
+    path.write_bytes(reader.content[: reader.content.index(b"shut") + 2])
+    status, out, err = run("predict", models[PREDICTED[name]], "--input", path, "--output", tmp_path / "answers.csv")
+    assert (status, out) == (2, "")
+    assert one_line(err, path) == f"litebert predict: {reader.cut}\n"
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "message"),
+    [
+        ("span", {"question": 7, "context": "a"}, "question is 7, not a text; write it in quotes"),
+        ("span", {"question": "a", "context": None}, "context is None, not a text; write it in quotes"),
+        ("choice", {"context": "a", "choices": "ab"}, "choices is 'ab'; write a list of two or more texts"),
+        ("choice", {"context": "a", "choices": ["a"]}, "choices is ['a']; write a list of two or more texts"),
+        ("choice", {"context": "a", "choices": ["a", 1]}, "choices[1] is 1, not a text; write it in quotes"),
+    ],
+)
+def test_predict_names_the_line_of_what_it_cannot_ask(
+    kind: str, row: Any, message: str, models: dict[str, Path], run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "new.jsonl"
+    path.write_bytes(lines({"question": "a", "context": "b", "choices": ["c", "d"]}, row))
+    status, out, err = run("predict", models[kind], "--input", path)
+    assert (status, out) == (2, "")
+    assert one_line(err, path) == f"litebert predict: FILE:2: {message}\n"
+    with pytest.raises(DataError, match=r"input 1 is .*; give \("):
+        load(models[kind]).predict([tuple(row.values()) if kind == "span" else (row["context"], "", row["choices"])])
+
+
+LONG = " ".join(["bado"] * 300)
+
+
+@pytest.mark.parametrize(
+    ("kind", "row", "note"),
+    [
+        ("sequence", {"text": LONG}, f"texts longer than {LENGTH} tokens were cut (1)"),
+        ("tokens", {"text": LONG}, f"sentences longer than {LENGTH} tokens were read in windows (1)"),
+        ("span", {"question": LONG, "context": "a"}, "questions were cut to 14 tokens (1)"),
+        ("choice", {"context": LONG, "choices": ["a", "b"]}, CUT_CONTEXT),
+    ],
+)
+def test_predict_says_what_is_too_long(
+    kind: str, row: Any, note: str, models: dict[str, Path], run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "new.jsonl"
+    path.write_bytes(lines(row))
+    status, _, err = run("predict", models[kind], "--input", path, "--output", tmp_path / "answers.jsonl")
+    assert (status, err.splitlines()) == (0, [note, "1 answers"])
+
+
+@pytest.mark.parametrize("kind", ["sequence", "tokens"])
+def test_predict_says_what_it_mends(
+    kind: str, models: dict[str, Path], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A text of nothing has an answer too, so that answers stand beside the lines."""
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"one\0two\n\nfour\n")))
+    status, out, err = run("predict", models[kind])
+    assert (status, len(out.splitlines())) == (0, 4)
+    assert err.splitlines() == ["NUL characters were read as spaces (1)", "texts are empty (1)", "3 answers"]
