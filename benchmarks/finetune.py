@@ -36,6 +36,7 @@ from litebert.interop import convert, save_litebert
 from litebert.model.pretrainer import Pretrainer
 from litebert.tasks.finetune import finetune
 from litebert.tasks.glue import Glue
+from litebert.tasks.noise import margin
 
 EPOCHS, BATCH, LENGTH = 2, 32, 128
 
@@ -162,6 +163,10 @@ def main() -> int:
                       f"ratio {result[name]['ratio']:.2f}")  # fmt: skip
                 for who, values in scores.items():
                     print(f"  {who:<9} {task.metric} {', '.join(f'{value:.3f}' for value in values)}")
+                if arguments.repeats > 1:
+                    means = [statistics.fmean(values) for values in scores.values()]
+                    noise = margin(scores["litebert"], scores["Trainer"])
+                    print(f"  means differ by {abs(means[0] - means[1]):.3f}, where seeds explain {noise:.3f}")
     if arguments.json:
         print(json.dumps(result, indent=2))
     return 0

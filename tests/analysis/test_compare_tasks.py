@@ -12,12 +12,12 @@ from litebert.analysis.compare_tasks import TaskRow, compare_tasks, task_table
 from litebert.errors import RunError
 
 
-def folder(path: Path, task: str, model: str, *scores: float, metric: str = "accuracy") -> Path:
+def folder(path: Path, task: str, model: str, *scores: float, metric: str = "accuracy", data: str = "d") -> Path:
     """A fine-tuning of one seed or several."""
     seeds = [path] if len(scores) == 1 else [path / f"seed-{i}" for i in range(len(scores))]
     for place, score in zip(seeds, scores, strict=True):
         place.mkdir(parents=True)
-        about = {"format": 1, "task": task, "model": model, "metric": metric}
+        about = {"format": 1, "task": task, "model": model, "metric": metric, "dev_fingerprint": data}
         (place / "finetune.json").write_text(json.dumps(about))
         (place / "scores.json").write_text(json.dumps({"other": 0.125, metric: score}))
     return path
@@ -28,15 +28,15 @@ def test_a_row_for_each_task_and_a_column_for_each_model(tmp_path: Path) -> None
         folder(tmp_path / "a", "rte", "runs/small", 0.5, 0.52, 0.54),
         folder(tmp_path / "b", "rte", "albert-tiny", 0.5, 0.51, 0.53),
         folder(tmp_path / "c", "rte", "runs/large", 0.70, 0.72, 0.71),
-        folder(tmp_path / "d", "squad", "runs/large", 40.0, 42.0, 41.5, metric="f1"),
+        folder(tmp_path / "d", "squad1", "runs/large", 40.0, 42.0, 41.5, metric="f1"),
     ]
     rows = compare_tasks(paths)
-    assert rows[0] == TaskRow(str(paths[0]), "rte", "runs/small", "accuracy", (50.0, 52.0, 54.0))
+    assert rows[0] == TaskRow(str(paths[0]), "rte", "runs/small", "accuracy", (50.0, 52.0, 54.0), "d")
     shown = task_table(rows)
     assert shown.columns == ("task", "score", "small", "albert-tiny, untrained", "large")
     assert shown.rows == (
         ("rte", "accuracy", "52.0 (50.0 to 54.0)", "51.0 (50.0 to 53.0)", "71.0 (70.0 to 72.0) *"),
-        ("squad", "f1", "-", "-", "41.5 (40.0 to 42.0)"),
+        ("squad1", "f1", "-", "-", "41.5 (40.0 to 42.0)"),
     )
     assert "median of 3 seeds" in shown.note
     nearly = task_table(compare_tasks(paths[:2])).rows[0]
@@ -48,6 +48,20 @@ def test_one_seed_has_no_spread(tmp_path: Path) -> None:
     shown = task_table(compare_tasks(paths))
     assert shown.rows == (("rte", "accuracy", "50.0", "75.0"),)
     assert shown.note == "Scores times 100."
+
+
+def test_other_questions_are_another_row(tmp_path: Path) -> None:
+    paths = [folder(tmp_path / name, "table", name, 0.5, data=name) for name in ("a", "b")]
+    assert task_table(compare_tasks(paths)).rows == (
+        ("table", "accuracy", "50.0", "-"),
+        ("table", "accuracy", "-", "50.0"),
+    )
+
+
+def test_restarts_are_told(tmp_path: Path) -> None:
+    path = folder(tmp_path / "a", "rte", "m", 0.5, 0.6)
+    (path / "seed-1" / "collapsed").mkdir()
+    assert "1 of the runs gave one answer to everything" in task_table(compare_tasks([path])).note
 
 
 def test_models_of_one_name_are_told_apart(tmp_path: Path) -> None:

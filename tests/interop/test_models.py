@@ -117,6 +117,37 @@ def test_run_converted_both_ways(tmp_path: Path) -> None:
     assert tokenizer.pad_token_id == transformers.AutoConfig.from_pretrained(tmp_path / "hf").pad_token_id
 
 
+@pytest.mark.parametrize("offset", [0, 2])
+def test_transformers_is_told_how_long_a_text_may_be(offset: int, tmp_path: Path) -> None:
+    shape: dict[str, Any] = {"position_offset": offset, "sharing": "none", "embedding_size": 8, "pooler": False,
+                             "activation": "gelu"}  # fmt: skip
+    pretrained, tokenizer = tiny(("mlm",), **shape), small_tokenizer()
+    tagger = TaskModel(pretrained.encoder.config, "tokens", 3)
+    save_hf(pretrained, tokenizer, tmp_path / "pretrained")
+    save_hf(tagger, tokenizer, tmp_path / "short", task={"length": 9})
+    save_hf(tagger, tokenizer, tmp_path / "long", task={"length": 90})
+    text = "a model folder with some words " * 9
+    for name, longest in (("pretrained", 16), ("short", 9), ("long", 16)):
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
+        assert theirs.model_max_length == longest
+        ids = theirs(text, truncation=True)["input_ids"]
+        assert len(ids) == longest
+        transformers.AutoModel.from_pretrained(tmp_path / name)(torch.tensor([ids]))
+        ours = load(tmp_path / name).tokenizer  # which cuts nothing
+        assert ours is not None
+        assert ours.fingerprint == tokenizer.fingerprint
+        assert ours.encode([text]) == tokenizer.encode([text])
+
+
+def test_a_strangers_classifier_says_what_its_outputs_are(tmp_path: Path) -> None:
+    save_hf(TaskModel(tiny().encoder.config, "sequence", 3), None, tmp_path / "hf")
+    assert load(tmp_path / "hf").task == {}
+    settings = json.loads((tmp_path / "hf" / "config.json").read_text())
+    settings["problem_type"] = "multi_label_classification"
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(settings))
+    assert load(tmp_path / "hf").task == {"problem": "labels"}
+
+
 # ---- nothing made up in silence ------------------------------------------------------------------------------------
 
 
@@ -314,6 +345,9 @@ def test_weights_of_another_recipe(tmp_path: Path) -> None:
         ({"labels": ["one"]}, "must name all 2 classes in labels, or none"),
         ({"dense": "tan"}, "has dense 'tan'; did you mean 'tanh'"),
         ({"dense": []}, r"has dense \[\]; choose one of"),
+        ({"problem": "label"}, "has problem 'label'; did you mean 'labels'"),
+        ({"length": 0}, "has length 0; it must be a whole number above 0"),
+        ({"length": "64"}, "has length '64'; it must be a whole number above 0"),
     ],
 )
 def test_a_broken_task_file(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

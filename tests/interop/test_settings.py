@@ -12,7 +12,7 @@ from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA
 from litebert.interop.names import Layout
-from litebert.interop.settings import encoder_config, layout_for, layout_of, settings_of
+from litebert.interop.settings import encoder_config, layout_for, layout_of, problem_of, settings_of
 
 ALBERT_BASE: dict[str, Any] = {  # what the released file says, keys without meaning included
     "model_type": "albert", "attention_probs_dropout_prob": 0, "hidden_act": "gelu_new", "hidden_dropout_prob": 0,
@@ -36,6 +36,18 @@ ELECTRA_SMALL: dict[str, Any] = {
     "summary_last_dropout": 0.1, "summary_type": "first", "summary_use_proj": True,
 }  # fmt: skip
 RELEASED = {"albert": ALBERT_BASE, "bert": BERT_BASE, "roberta": ROBERTA_BASE, "electra": ELECTRA_SMALL}
+
+
+@pytest.mark.parametrize("problem", ["classes", "labels", "number"])
+def test_what_the_outputs_of_a_classifier_are(problem: str) -> None:
+    config = EncoderConfig(vocab_size=40)
+    written = settings_of(ALBERT, config, "sequence", 1, None, ("a", "b"), 0.1, problem)
+    assert problem_of(written, "x") == problem
+    transformers.AutoConfig.for_model(**written)  # which refuses what it does not know
+    assert problem_of(settings_of(ALBERT, config, "sequence", 1, None, ("a", "b"), 0.1), "x") is None
+    assert "problem_type" not in settings_of(ALBERT, config, "tokens", 1, None, ("a", "b"), 0.1, "tokens")
+    with pytest.raises(ModelError, match=r"^x has problem_type='regresion'; did you mean 'regression'"):
+        problem_of({"problem_type": "regresion"}, "x")
 
 
 def test_released_configs() -> None:

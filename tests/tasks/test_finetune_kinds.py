@@ -56,8 +56,10 @@ def test_tags(tiny_tokenizer: Path, tmp_path: Path) -> None:
     data.mkdir()
     conll(data / "train.conll", 150, 0)
     conll(data / "dev.conll", 30, 1)
+    conll(data / "test.conll", 30, 2)
     done = run("tagging", data, tmp_path / "run", tiny_tokenizer, epochs=8)
     assert done.scores["f1"] > 0.7  # without learning 0
+    assert done.scores["test_f1"] > 0.7  # of a test part whose tags are known
     said = [line.split(" ") for _, line in lines(tmp_path / "run" / "predictions" / "dev.conll", Found()) if line]
     there = [line.split(" ") for _, line in lines(data / "dev.conll", Found()) if line]
     assert [row[:2] for row in said] == there
@@ -122,7 +124,9 @@ def squad(path: Path, count: int, seed: int, version: int) -> None:
 def test_questions(version: int, least: float, tiny_tokenizer: Path, tmp_path: Path) -> None:
     squad(tmp_path / "train.json", 200, 0, version)
     squad(tmp_path / "dev.json", 40, 1, version)
-    done = run("squad", tmp_path / "train.json", tmp_path / "run", tiny_tokenizer, 8, dev=tmp_path / "dev.json")
+    squad(tmp_path / "test.json", 20, 2, version)
+    files = {part: tmp_path / f"{part}.json" for part in ("dev", "test")}
+    done = run("squad", tmp_path / "train.json", tmp_path / "run", tiny_tokenizer, 8, **files)
     assert done.scores["f1"] > least
     said = json.loads((tmp_path / "run" / "predictions" / "dev.json").read_text())
     assert list(said) == [f"q1-{i}" for i in range(40)]
@@ -134,6 +138,13 @@ def test_questions(version: int, least: float, tiny_tokenizer: Path, tmp_path: P
     alike = [answer["prediction"] == text for answer, text in zip(answers, said.values(), strict=True)]
     assert sum(alike) >= len(alike) - 1
     assert model.task.get("threshold") == done.scores.get("threshold")
+    assert model.task["stride"] == 128
+    if version == 2:  # the threshold of dev cuts the test part too
+        test, odds = (
+            json.loads((tmp_path / "run" / "predictions" / name).read_text())
+            for name in ("test.json", "null_odds_test.json")
+        )
+        assert [text == "" for text in test.values()] == [one > done.scores["threshold"] for one in odds.values()]
     assert ("null_odds_dev.json" in {path.name for path in (tmp_path / "run" / "predictions").iterdir()}) == (
         version == 2
     )

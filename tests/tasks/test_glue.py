@@ -110,6 +110,27 @@ def test_parts_whose_file_is_left_out_are_not_named(tmp_path: Path) -> None:
     assert task.file_name("test_mismatched") == "MNLI-mm.tsv"
 
 
+@pytest.mark.parametrize("given", ["", "MNLI"])
+def test_mnli_answers_ax_where_it_lies_beside(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "MNLI/test_matched.tsv", 10, "9|1|1n|g|p|p|p|p|C.|D.")
+    assert Glue("mnli", tmp_path / given).tests == ("test_matched",)
+    assert "mnli has no part 'ax'" in fails(lambda: Glue("mnli", tmp_path / given).read("ax"))
+    path = write(tmp_path / "diagnostic/diagnostic.tsv", 3, "5|A.|B.")
+    task = Glue("mnli", tmp_path / given)
+    assert task.tests == ("test_matched", "ax")
+    assert task.read("ax") == Glue("ax", tmp_path).read("test") == [Example("A.", "B.", None, "5")]
+    assert task.file_name("ax") == "AX.tsv"
+    task.write(task.read("ax"), [Answer("neutral", NO_ODDS)], tmp_path / "AX.tsv")
+    assert (tmp_path / "AX.tsv").read_bytes() == b"index\tprediction\n5\tneutral\n"
+    assert task.labels == Glue("ax").labels
+    monkeypatch.chdir(tmp_path / given)
+    assert "ax" in Glue("mnli", ".").tests
+    write(path, 3)
+    assert fails(lambda: task.read("ax")).startswith(f"{path} holds no examples")
+    write(tmp_path / "RTE/test.tsv", 3, "5|A.|B.")
+    assert Glue("rte", tmp_path).tests == ("test",)
+
+
 def test_quotes_are_letters(tmp_path: Path) -> None:
     write(tmp_path / "SST-2/dev.tsv", 2, '" open|1', 'shut " and ""|0')
     assert [example.text for example in Glue("sst2", tmp_path).read("dev")] == ['" open', 'shut " and ""']
@@ -375,6 +396,32 @@ def test_names_on_the_hub(hub: Any, monkeypatch: pytest.MonkeyPatch, source: str
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
     assert len(Glue("cola", source).read("train")) == 2
     assert calls == [asked]
+
+
+@pytest.mark.parametrize("name", ["glue", "glue/cola", "someone/glue"])
+def test_a_folder_that_is_called_like_a_set_on_the_hub(
+    name: str, hub: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only a folder that `datasets` saved is read in its place."""
+    calls = []
+
+    def load(*words: str) -> Any:
+        calls.append(words)
+        return hub["cola"]
+
+    monkeypatch.chdir(tmp_path)
+    Path(name).mkdir(parents=True)
+    library = sys.modules["datasets"]
+    monkeypatch.setitem(
+        sys.modules, "datasets", SimpleNamespace(load_dataset=load, load_from_disk=library.load_from_disk)
+    )
+    assert len(Glue("cola", f"hf:{name}").read("train")) == 2
+    assert len(calls) == 1
+    hub["cola"].save_to_disk(name)
+    assert len(Glue("cola", f"hf:{name}").read("train")) == 2
+    assert len(calls) == 1
+    hub["cola"]["train"].save_to_disk(f"{name}-one")
+    assert "no split 'train' among one unnamed split" in fails(lambda: Glue("cola", f"hf:{name}-one").read("train"))
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from toy_finetune import config, recipe_file, write_table
 
 from litebert.config import EncoderConfig
 from litebert.data.tokenizer import Tokenizer
-from litebert.errors import DataError, ModelError
+from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import convert, save_litebert
 from litebert.model.heads import TaskModel
 from litebert.tasks.finetune import finetune
@@ -98,10 +98,68 @@ def test_a_file_is_answered_row_by_row(classifier: Path, tmp_path: Path) -> None
     assert [json.loads(line) for line in out.getvalue().splitlines()] == model.predict(asked)
 
 
-def test_inputs_of_another_form_are_named(classifier: Path) -> None:
-    model = load(classifier)
-    with pytest.raises(DataError, match=r"input 2 is '7'; give a text or a pair of texts"):
-        model.predict(["ba", 7])
+NO_FORM: list[tuple[str, Any, str]] = [
+    ("sequence", 7, "input 2 is 7; give a text or a pair of texts"),
+    ("sequence", ["ba", "de", "fi"], "input 2 is .*; give a text or a pair of texts"),
+    ("sequence", {"text": "ba", "label": "no"}, "input 2 is {'text': .*; give a text or a pair of texts"),
+    ("sequence", {"ba", "de"}, "give a text or a pair of texts"),
+    ("sequence", ["ba", 7], "give a text or a pair of texts"),
+    ("sequence", b"ba", "give a text or a pair of texts"),
+    ("tokens", ["ba", 5], "input 2 is .*; give a text or a list of words"),
+    ("tokens", {"words": ["ba"]}, "give a text or a list of words"),
+    ("span", {"question": "ba", "context": "de"}, r"input 2 is .*; give \(question, context\)"),
+    ("span", "ba", r"input 2 is 'ba'; give \(question, context\)"),
+    ("choice", {"context": "ba", "question": "de", "choices": ["fi", "go"]}, r"give \(context, question, choices\)"),
+    ("choice", ("ba", "de", "fi"), r"give \(context, question, choices\), of choices two or more"),
+    ("choice", ("ba", "de", ["fi"]), "of choices two or more"),
+    ("choice", ("ba", "de", {"fi": 1, "go": 2}), "of choices two or more"),
+]
+RIGHT: dict[str, Any] = {"sequence": "ba", "tokens": ["ba"], "span": ("ba", "de"), "choice": ("ba", "de", ["fi", "go"])}
+
+
+@pytest.mark.parametrize(("kind", "value", "message"), NO_FORM)
+def test_inputs_of_another_form_are_named(
+    kind: str, value: Any, message: str, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    classes = {"choice": 1, "tokens": 3}.get(kind, 2)
+    labels = ("O", "B-X", "I-X") if kind == "tokens" else ()
+    model = load(made(tmp_path / "m", tiny_tokenizer, kind, classes, labels))
+    assert len(model.predict([RIGHT[kind]])) == 1
+    with pytest.raises(DataError, match=message):
+        model.predict([RIGHT[kind], value])
+
+
+@pytest.mark.parametrize("inputs", ["not bad", b"not bad", {"text": "not bad"}, 7, None])
+def test_one_text_is_no_list_of_texts(inputs: Any, classifier: Path) -> None:
+    with pytest.raises(DataError, match=r"the inputs are .*; give a list of them, also of one"):
+        load(classifier).predict(inputs)
+
+
+def test_a_model_answers_single_texts_or_pairs_as_it_was_trained(
+    classifier: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    task = {"problem": "classes"}
+    models = {
+        pair: load(made(tmp_path / str(pair), tiny_tokenizer, "sequence", 2, task={**task, **said}))
+        for pair, said in ((True, {"pair": True}), (False, {"pair": False}), (None, {}))
+    }
+    source = tmp_path / "in.csv"
+    source.write_text("text,second\nba,de\n")
+    with pytest.raises(DataError, match="input 1 is 'ba'; the model was fine-tuned on pairs, give"):
+        models[True].predict(["ba"])
+    with pytest.raises(ConfigError, match=r"True was fine-tuned on pairs of texts; name the column .* with --pair"):
+        predict_file(models[True], source, io.StringIO(), form="csv")
+    with pytest.raises(DataError, match="the model was fine-tuned on single texts, give a text"):
+        models[False].predict([("ba", "de")])
+    with pytest.raises(ConfigError, match="False takes no pairs of texts; leave --pair second out"):
+        predict_file(models[False], source, io.StringIO(), form="csv", pair="second")
+    assert len(models[True].predict([("ba", "de")])) == len(models[False].predict(["ba"])) == 1
+    assert len(models[None].predict(["ba", ("ba", "de")])) == 2  # a folder that does not say
+    for pair, column in ((True, "second"), (False, None), (None, "second"), (None, None)):
+        assert predict_file(models[pair], source, io.StringIO(), form="csv", pair=column) == 1
+    tagger = load(made(tmp_path / "tagger", tiny_tokenizer, "tokens", 3, ("O", "B-X", "I-X")))
+    with pytest.raises(ConfigError, match="takes no pairs of texts"):
+        predict_file(tagger, source, io.StringIO(), form="csv", pair="second")
 
 
 def test_a_pretrained_model_has_no_answers(tiny_data: Path, tmp_path: Path) -> None:
@@ -132,6 +190,54 @@ def test_text_classes_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: 
     for answer, expected in zip(load(ours).predict(asked), theirs(asked), strict=True):
         assert answer["prediction"] == expected[0]["label"]
         assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
+
+
+def test_several_labels_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    labels = ("red", "green", "blue")
+    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, {"problem": "labels"})
+    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"), top_k=None)
+    asked = texts(12)
+    answers = load(ours).predict(asked)
+    assert max(len(answer["prediction"]) for answer in answers) > 1
+    for answer, expected in zip(answers, theirs(asked), strict=True):
+        assert set(answer["prediction"]) == {e["label"] for e in expected if e["score"] > 0.5}
+        assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
+    assert load(tmp_path / "hf").predict(asked) == answers
+    convert(tmp_path / "hf", tmp_path / "back", to="litebert")
+    assert load(tmp_path / "back").predict(asked) == answers
+
+
+def test_a_number_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 1, (), {"problem": "number"})
+    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"))
+    asked = texts(12)
+    answers = load(ours).predict(asked)
+    assert [a["prediction"] for a in answers] == pytest.approx([e["score"] for e in theirs(asked)], abs=2e-5)
+    assert load(tmp_path / "hf").predict(asked) == answers
+
+
+def test_several_numbers_are_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 2, (), {"problem": "number"})
+    with pytest.raises(ModelError, match="has 2 numbers for a text; only one can be answered"):
+        load(folder).predict(["ba"])
+
+
+@pytest.mark.parametrize("length", [16, 64])
+def test_a_long_text_is_cut_where_we_cut_it(length: int, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """The model has 64 positions, the text some hundreds of pieces."""
+    from transformers import pipeline
+
+    labels, about = ("red", "green", "blue"), {"problem": "classes", "length": length}
+    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, about)
+    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"), top_k=None)
+    long = " ".join(texts(40, most=30))
+    (expected,) = theirs([long], truncation=True)
+    (answer,) = load(ours).predict([long])
+    assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
 
 
 def test_tags_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 import statistics
 from pathlib import Path
 
 import pytest
 from toy_finetune import config, recipe_file, write_table
 
+from litebert.tasks.noise import margin
 from litebert.tasks.seeds import finetune_seeds, noise_of, summarise
 from litebert.tasks.table import Table
 
@@ -21,13 +23,23 @@ def test_a_summary_is_of_all_runs() -> None:
     }  # fmt: skip
 
 
-def test_noise_is_two_standard_errors_of_a_difference() -> None:
-    summary = summarise([{"dev_f1": value} for value in (0.5, 0.7, 0.9)])
-    assert noise_of(summary, "dev_f1", 3) == (
-        "dev_f1 differs from seed to seed by 0.2: between two means of 3 seeds, a difference below 0.327 is inside the "
+def test_noise_is_what_a_t_test_calls_chance() -> None:
+    assert noise_of("dev_f1", [0.5, 0.7, 0.9]) == (
+        "dev_f1 differs from seed to seed by 0.2: between two means of 3 seeds, a difference below 0.453 is inside the "
         "noise"
     )
-    assert noise_of(summary, "dev_f1", 1) == ""
+    assert noise_of("dev_f1", [0.5]) == ""
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (5, 2), (30, 40)])
+def test_the_margin_is_that_of_welch(sizes: tuple[int, int]) -> None:
+    from scipy.stats import ttest_ind
+
+    draw = random.Random(str(sizes))
+    first, second = ([draw.gauss(0, scale) for _ in range(size)] for size, scale in zip(sizes, (1, 3), strict=True))
+    interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    assert margin(first, second) == pytest.approx((interval.high - interval.low) / 2)
+    assert margin([1.0, 1.0], [2.0, 2.0]) == 0
 
 
 def test_runs_differ_by_their_seed_alone(tiny_tokenizer: Path, tmp_path: Path) -> None:

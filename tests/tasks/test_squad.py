@@ -1,4 +1,4 @@
-"""SQuAD: windows of rows, answers cut from the raw text, scores and predictions out."""
+"""SQuAD: windows of rows, and answers cut from the raw text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from litebert.data.tokenizer import Tokenizer, train_tokenizer
 from litebert.errors import ConfigError, DataError
-from litebert.tasks.squad import Answer, Candidate, Squad, _best_spans, _windows
+from litebert.tasks.squad import Squad, _best_spans, _windows
 from litebert.tasks.squad_files import Gold, Question
-from litebert.tasks.squad_scores import halves, judge
 from litebert.tasks.task import Item
 
 CONTEXT = "Zoë's café, in São Paulo,\u00a0sold 1,200 cups (½ price) to 猫 fans. " * 3 + "It closed in 1999."
@@ -68,6 +67,7 @@ def test_what_cannot_be_asked_for(tmp_path: Path, letters: Tokenizer) -> None:
         Squad(dev=tmp_path / "a.json").read("train")
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"threshold": "best"}, "'half', 'dev' or a number"),
+        ({"threshold": float("nan")}, "threshold is 'nan'"),
         ({"version": 3}, "version is 3"),
         ({"stride": 0}, "stride is 0"),
         ({"answer_tokens": 0}, "answer_tokens 0"),
@@ -296,89 +296,6 @@ def test_a_text_of_nothing(tokenizer: Tokenizer) -> None:
         (answer,) = task.answers([question], items, logits_of(items))
         assert answer.value == ""
         assert task.score([question], [answer])["f1"] == 100
-
-
-# -------------------------------------------------------------------------------------------------- scores and writing
-
-
-def found(text: str, odds: float) -> Answer:
-    return Answer(text, odds, (odds, 0.0), (Candidate(text, 0.0, 0.0), Candidate("else", -1.0, -1.0)))
-
-
-def some_questions(count: int) -> tuple[list[Question], list[Answer]]:
-    """Half of them without an answer; odds above 2 tell them, but for a few."""
-    questions, answers = [], []
-    for i in range(count):
-        gold = () if i % 2 else (at("1999", CONTEXT),)
-        questions.append(Question(f"id{i}", "when", CONTEXT, gold, not gold))
-        answers.append(found("1999", 2 + i / 1000 + (1 + i % 7) * (1 if (i % 2 or i % 11 == 0) else -1)))
-    return questions, answers
-
-
-def test_the_threshold_is_tuned_on_one_half_and_reported_on_the_other() -> None:
-    questions, answers = some_questions(200)
-    half, dev, fixed = (
-        Squad(version=2, threshold=threshold).score(questions, answers) for threshold in ("half", "dev", -3.0)
-    )
-    assert (half["total"], dev["total"], fixed["total"]) == (100, 200, 200)
-    assert 1 <= half["threshold"] <= 3
-    assert (half["f1"] > 80, fixed["threshold"], fixed["f1"] < half["f1"]) == (True, -3, True)
-    assert dev["f1"] == dev["best_f1"] >= half["f1"] - 10
-    assert "best_f1" not in half
-    # What the reported half says cannot move the threshold.
-    tuned = {question.id for question in questions} - {q.id for q in reported(questions, answers)}
-    spoilt = [answer if q.id in tuned else found("wrong", -50.0) for q, answer in zip(questions, answers, strict=True)]
-    again = Squad(version=2).score(questions, spoilt)
-    assert again["threshold"] == half["threshold"]
-    assert again["f1"] == 0
-
-
-def reported(questions: list[Question], answers: list[Answer]) -> list[Question]:
-    kept = halves([judge(q.id, a.value, a.odds, ["x"]) for q, a in zip(questions, answers, strict=True)])[1]
-    return [question for question in questions if question.id in {one.id for one in kept}]
-
-
-def test_only_what_is_known_is_scored() -> None:
-    unknown = Question("u", "who", CONTEXT, (), False)
-    known = Question("k", "who", CONTEXT, (at("1999", CONTEXT),), False)
-    task = Squad(version=1)
-    assert task.score([unknown, known], [found("x", 0), found("1999", 0)]) == {"exact_match": 100.0, "f1": 100.0}
-    with pytest.raises(DataError, match="no answers to score by"):
-        task.score([unknown], [found("x", 0)])
-
-
-def test_written_files(tmp_path: Path) -> None:
-    questions, answers = some_questions(40)
-    task = Squad(version=2)
-    task.write(questions, answers, tmp_path / "p.json")
-    threshold = task.score(questions, answers)["threshold"]
-    predictions, odds, nbest = (
-        json.loads((tmp_path / name).read_text("utf-8")) for name in ("p.json", "null_odds_p.json", "nbest_p.json")
-    )
-    assert predictions == {
-        question.id: "" if answer.odds > threshold else "1999"
-        for question, answer in zip(questions, answers, strict=True)
-    }
-    assert odds == {question.id: answer.odds for question, answer in zip(questions, answers, strict=True)}
-    for name, answer in zip(nbest, answers, strict=True):
-        assert {one["text"] for one in nbest[name]} == {"1999", "else", ""}
-        assert sum(one["probability"] for one in nbest[name]) == pytest.approx(1)
-        scores = [one["start_logit"] + one["end_logit"] for one in nbest[name]]
-        assert scores == sorted(scores, reverse=True)
-        assert (nbest[name][0]["text"] == "") == (answer.odds > 0)
-    (tmp_path / "one").mkdir()
-    Squad(version=1).write(questions, answers, tmp_path / "one" / "q")
-    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["nbest_q", "q"]
-    assert set(json.loads((tmp_path / "one/q").read_text()).values()) == {"1999"}
-
-
-def test_writing_without_known_answers(tmp_path: Path) -> None:
-    questions = [Question("é", "who", CONTEXT, (), False)]
-    for threshold, text, notes in (("half", "", 1), (5.0, "1999", 0)):
-        task = Squad(version=2, threshold=threshold)  # type: ignore[arg-type]
-        task.write(questions, [found("1999", 1.0)], tmp_path / "p.json")
-        assert json.loads((tmp_path / "p.json").read_text("utf-8")) == {"é": text}
-        assert len(task.notes) == notes
 
 
 # ----------------------------------------------------------------------------------------------------------- real data

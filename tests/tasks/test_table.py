@@ -71,7 +71,8 @@ def test_auto_in_every_form(
     path = labelled(tmp_path / f"a{suffix}", *said)
     task = Table(path, path, path)
     assert (task.problem, task.labels) == (problem, labels)
-    assert [targets(task, part) for part in ("train", "dev", "test")] == [wanted] * 3
+    assert [targets(task, part) for part in ("train", "dev")] == [wanted] * 2
+    assert targets(task, "test") == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -83,7 +84,7 @@ def test_auto_in_every_form(
         (["1", "2", "3"], {"target": "number"}, "number", ()),
         (["0.5", "1.5", "0.5"], {"target": "class"}, "classes", ("0.5", "1.5")),
         ([" a", "b ", "a"], {}, "classes", ("a", "b")),
-        (["b;a", "", "c; a"], {"separator": ";"}, "labels", ("a", "b", "c")),
+        (["b;a", "", "c; a", " "], {"separator": ";"}, "labels", ("a", "b", "c")),
         (["b;a", "c", "c"], {}, "classes", ("b;a", "c")),
     ],
 )
@@ -112,6 +113,14 @@ def test_lists_are_several_labels(tmp_path: Path, suffix: str) -> None:
     assert task.class_counts(examples) == {"a": 1, "b": 1, "c": 1}
 
 
+def test_blanks_in_a_list_are_no_label(tmp_path: Path) -> None:
+    path = labelled(tmp_path / "a.jsonl", ["b", " "], ["", None, "a"], ["\u00a0"])
+    task = Table(path, path)
+    assert task.labels == ("a", "b")
+    assert targets(task) == [(0, 1), (1, 0), (0, 0)]
+    assert task.notes[1:] == ["blanks in lists of labels were passed over (4)"]
+
+
 def test_separated_labels(tmp_path: Path) -> None:
     path = labelled(tmp_path / "a.csv", "b; a", "", ";c;")
     assert targets(Table(path, path, separator=";")) == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
@@ -133,10 +142,10 @@ def test_what_auto_decided_is_said(tmp_path: Path) -> None:
 
 
 def test_saved_labels_come_back_without_a_training_file(tmp_path: Path) -> None:
-    test = labelled(tmp_path / "test.csv", "dog", "", "cat")
-    task = Table(test=test, labels=["dog", "cat"])
-    assert (task.labels, task.problem, task.dev, task.tests) == (("dog", "cat"), "classes", (), ("test",))
-    assert targets(task, "test") == [0, None, 1]
+    there = labelled(tmp_path / "there.csv", "dog", "dog", "cat")
+    task = Table(dev=there, test=there, labels=["dog", "cat"])
+    assert (task.labels, task.problem, task.dev, task.tests) == (("dog", "cat"), "classes", ("dev",), ("test",))
+    assert targets(task, "dev") == [0, 0, 1]
     assert Table(labels=["a", "b"], target="labels").problem == "labels"
     assert Table(labels=["a", "b"], separator=",").problem == "labels"
     assert Table(target="number").problem == "number"
@@ -145,10 +154,14 @@ def test_saved_labels_come_back_without_a_training_file(tmp_path: Path) -> None:
     assert Table(train, train, labels=["dog", "cat", "cow"]).labels == ("dog", "cat", "cow")
 
 
-def test_the_test_file_may_lack_labels(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "content", ["text\na\n", "text,label\na,\n", "text,label\na,cow\n", "text,label,label\na,b,c\n"]
+)
+def test_the_labels_of_the_test_file_are_not_read(content: str, tmp_path: Path) -> None:
     train, test = labelled(tmp_path / "a.csv", "dog", "cat"), tmp_path / "b.csv"
-    test.write_text("text\na\n")
-    assert Table(train, test=test).read("test") == [Example("a")]
+    test.write_text(content)
+    task = Table(train, test=test)
+    assert (task.read("test"), task.notes) == ([Example("a")], [])
 
 
 # ---- splits --------------------------------------------------------------------------------------------------------
@@ -206,6 +219,7 @@ def test_pairs_and_column_names(tmp_path: Path) -> None:
         ({"text": "x"}, "has no column 'label'"),
         ({"text": "x", "label": None}, "has no label in 'label'; fill it in"),
         ({"text": "x", "label": ""}, "has no label in 'label'"),
+        ({"text": "x", "label": " \t"}, "has no label in 'label'"),
         ({"text": "x", "label": math.nan}, "has no label in 'label'"),
         ({"text": "x", "label": {"a": 1}}, "'label' holds dict, no label"),
     ],
@@ -233,6 +247,15 @@ def test_several_labels_that_are_no_list(tmp_path: Path) -> None:
     assert message.startswith(f"{path}:2: 'label' is no list of labels ('a')")
     lists = labelled(tmp_path / "b.jsonl", ["a"], ["b"])
     assert "holds list, no label" in fails(lambda: Table(lists, lists, target="class").read("train"))
+
+
+@pytest.mark.parametrize("labels", [([], []), ([" "], []), (None, ""), (" ", "\t")])
+@pytest.mark.parametrize("target", ["auto", "class", "labels"])
+def test_a_file_without_any_label(labels: tuple[Any, Any], target: Any, tmp_path: Path) -> None:
+    none = labelled(tmp_path / "a.jsonl", *labels)
+    assert fails(lambda: Table(none, target=target)) == (
+        f"{none} has no label in 'label' on any row; fill it in, or name another column"
+    )
 
 
 def test_files_that_teach_nothing(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from pathlib import Path
 from litebert.analysis.report import Table
 from litebert.errors import RunError
 from litebert.recipe_files import names_recipe
+from litebert.tasks.noise import margin
 from litebert.train.metrics import read_json
 
-_PERCENT = ("squad",)
+_PERCENT = ("squad1", "squad2")
 """Tasks whose scores are percentages already, as in their official scripts."""
 
 
@@ -33,6 +34,10 @@ class TaskRow:
     """The score that chose the weights."""
     scores: tuple[float, ...]
     """Of each seed, in percent; correlations and F1 times 100 too."""
+    data: str
+    """Fingerprint of what was scored."""
+    restarted: int = 0
+    """How many seeds were started once more because the first run gave one answer to everything."""
 
     @property
     def median(self) -> float:
@@ -61,20 +66,19 @@ def task_table(rows: Sequence[TaskRow]) -> Table:
         RunError: two folders hold the same task for the same model.
     """
     models = list(dict.fromkeys(row.model for row in rows))
-    tasks = list(dict.fromkeys((row.task, row.metric) for row in rows))
-    found: dict[tuple[str, str, str], TaskRow] = {}
+    found: dict[tuple[str, str, str], dict[str, TaskRow]] = {}  # what was scored alike is one row
     for row in rows:
-        key = (row.task, row.metric, row.model)
-        if key in found:
-            raise RunError(f"{found[key].run} and {row.run} hold the same task for {row.model}; name one of them")
-        found[key] = row
+        here = found.setdefault((row.task, row.metric, row.data), {})
+        if row.model in here:
+            raise RunError(f"{here[row.model].run} and {row.run} hold the same task for {row.model}; name one of them")
+        here[row.model] = row
     lines = []
-    for task, metric in tasks:
-        here = {model: found[task, metric, model] for model in models if (task, metric, model) in found}
+    for (task, metric, _), here in found.items():
         best = max(here.values(), key=lambda row: statistics.fmean(row.scores))
         cells = [_cell(here[model], best, len(here)) if model in here else "-" for model in models]
         lines.append((task, metric, *cells))
     note = "Scores times 100."
+    again = sum(row.restarted for row in rows)
     seeds = sorted({len(row.scores) for row in rows})
     if seeds[-1] > 1:
         many = " or ".join(map(str, seeds))
@@ -83,6 +87,8 @@ def task_table(rows: Sequence[TaskRow]) -> Table:
             note += (
                 " * the highest mean of a row, or no further from it than twice the standard error of the difference."
             )
+    if again:
+        note += f" {again} of the runs gave one answer to everything and were started once more at a third of the rate."
     return Table("Fine-tuned", ("task", "score", *_names(models)), tuple(lines), note)
 
 
@@ -92,8 +98,7 @@ def _cell(row: TaskRow, best: TaskRow, rivals: int) -> str:
     text = f"{row.median:.1f} ({min(row.scores):.1f} to {max(row.scores):.1f})"
     if rivals == 1 or len(best.scores) == 1:
         return text
-    error = sum(statistics.variance(one.scores) / len(one.scores) for one in (row, best)) ** 0.5
-    near = statistics.fmean(best.scores) - statistics.fmean(row.scores) <= 2 * error
+    near = statistics.fmean(best.scores) - statistics.fmean(row.scores) <= margin(row.scores, best.scores)
     return f"{text} *" if near else text
 
 
@@ -133,6 +138,8 @@ def _row(folder: Path) -> TaskRow:
         if others:
             raise RunError(f"the seeds in {folder} are of different tasks or models; name them one by one")
         scale = 1.0 if task in _PERCENT else 100.0
-        return TaskRow(str(folder), task, model, metric, tuple(scale * float(one[metric]) for one in scores))
+        restarted = sum((file.parent / "collapsed").is_dir() for file in files)
+        values = tuple(scale * float(one[metric]) for one in scores)
+        return TaskRow(str(folder), task, model, metric, values, str(settings[0]["dev_fingerprint"]), restarted)
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"finetune.json or scores.json in {folder} was changed ({error!r}); restore it") from None

@@ -22,6 +22,7 @@ from litebert.commands.console import (
     table,
     training_progress,
 )
+from litebert.config import replace
 from litebert.errors import ConfigError
 from litebert.finetuning import FinetuneConfig
 
@@ -44,22 +45,26 @@ class FinetuneArguments:
     """A file to score on; of a table, a tenth of the training rows by default."""
     test: Path | None = None
     """A file to answer."""
-    text: str = "text"
-    """Column of the text in a table."""
+    text: str | None = None
+    """Column of the text in a table; "text" by default."""
     pair: str | None = None
-    """Column of a second text."""
-    label: str = "label"
-    """Column of what is to be learned."""
-    target: Literal["auto", "class", "labels", "number"] = "auto"
-    """What the label is."""
+    """Column of a second text in a table."""
+    label: str | None = None
+    """Column of what a table teaches; "label" by default."""
+    target: Literal["auto", "class", "labels", "number"] | None = None
+    """What the label of a table is; auto by default."""
     separator: str | None = None
-    """What stands between several labels in one cell."""
+    """What stands between several labels in one cell of a table."""
     metric: str | None = None
-    """The score that chooses the best weights; the task's own by default."""
-    order: Literal["context", "question"] = "context"
-    """Of multiple choice: what comes first."""
+    """The score of a table that chooses the best weights; accuracy, micro_f1 or r2 by default."""
+    order: Literal["context", "question"] | None = None
+    """Of choices and race: what comes first; the context by default."""
+    threshold: Literal["half", "dev"] | float | None = None
+    """Of SQuAD 2.0: how much likelier no answer must be; tuned on half of dev by default, or on all of dev."""
+    stride: int | None = None
+    """Of SQuAD: tokens from one window of a text to the next; 128 by default."""
     recipe: str = "small"
-    """Hyper-parameters: small (ours), or those of albert, bert, roberta, electra, spanbert."""
+    """Hyper-parameters: small (ours), or those of albert, bert, roberta, electra, electra-large, spanbert."""
     tokenizer: Path | None = None
     """Where MODEL is a recipe, an untrained network."""
     seeds: int = 1
@@ -74,24 +79,27 @@ def finetune(words: list[str]) -> int:
     if "-h" in words or "--help" in words:
         with suppress(SystemExit):
             parse(FinetuneArguments, ["--help"], "finetune")
-        parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(), description="Fields of the recipe.")
+        parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(),
+              description="Fields of the recipe, with the defaults of small.")  # fmt: skip
     arguments, rest = tyro.cli(
         FinetuneArguments, prog="litebert finetune", args=first(words), return_unknown_args=True,
         config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
     from litebert.finetuning import finetune_recipe
-    from litebert.tasks.choose import recipe_key, task_of
+    from litebert.tasks.choose import task_of
     from litebert.tasks.seeds import finetune_seeds
+    from litebert.tasks.task import full_name
 
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
     task = task_of(
         arguments.task, arguments.data, dev=arguments.dev, test=arguments.test, text=arguments.text,
         pair=arguments.pair, label=arguments.label, target=arguments.target, separator=arguments.separator,
-        metric=arguments.metric, order=arguments.order,
+        metric=arguments.metric, order=arguments.order, threshold=arguments.threshold, stride=arguments.stride,
     )  # fmt: skip
-    config = finetune_recipe(arguments.recipe, recipe_key(task))
+    config = finetune_recipe(arguments.recipe, full_name(task))
     if rest:
+        config = _with_length(config, rest)
         config = parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
     with training_progress() as on_step:
         result = finetune_seeds(
@@ -102,7 +110,8 @@ def finetune(words: list[str]) -> int:
         say("saved; run the same command to continue")
         return 128 + result.interrupted
     if arguments.json:
-        print_json({"run": str(arguments.out), "metric": task.metric, "scores": result.scores, "seeds": result.seeds})
+        print_json({"run": str(arguments.out), "metric": task.metric, "scores": result.scores, "seeds": result.seeds,
+                    "restarted": result.restarted, "collapsed": result.collapsed})  # fmt: skip
     elif arguments.seeds == 1:
         table(("dev", arguments.out.name), [(name, f"{value:.4g}") for name, value in result.scores[0].items()])
     else:
@@ -110,6 +119,23 @@ def finetune(words: list[str]) -> int:
         table(("dev", "median", "mean", "deviation", "lowest", "highest"), rows)
         say(result.noise)
     return 0
+
+
+def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
+    """The recipe where --epochs or --steps is given: the other way to say it gives way, and so does a warm-up in steps.
+
+    Raises:
+        ConfigError: both are given.
+    """
+    given = {word.split("=")[0] for word in words}
+    if not given & {"--epochs", "--steps"}:
+        return config
+    if {"--epochs", "--steps"} <= given:
+        raise ConfigError("epochs and steps both say how long to train; give one of them")
+    schedule = config.train.schedule
+    if config.steps and schedule.warmup >= 1:  # the paper's share of the paper's steps
+        schedule = replace(schedule, warmup=schedule.warmup / config.steps)
+    return replace(config, steps=0, train=replace(config.train, schedule=schedule))
 
 
 @dataclass

@@ -26,7 +26,7 @@ from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import SBO, read_json, read_tensors, read_tokenizer, weights_file
 from litebert.interop.loaded import LoadedModel, check, fill, sequences_for, untrained_notes
 from litebert.interop.names import TASK_PARTS, TASKS, HeadName, Layout, Row
-from litebert.interop.settings import encoder_config, layout_of
+from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
 from litebert.model.heads import SpanBoundaryHead, TaskModel
 from litebert.model.pretrainer import Pretrainer
@@ -64,6 +64,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     model: Pretrainer | TaskModel
     untrained: tuple[Objective, ...] = ()
     labels: tuple[str, ...] = ()
+    task: dict[str, Any] = {}
     if kind is None:
         boundary = _read_sbo(folder / SBO, config)
         state.update({f"objectives.sbo.{name}": tensor for name, tensor in boundary.items()})
@@ -75,9 +76,12 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
         classes = len(state["head.classifier.bias"])
         model = TaskModel(config, kind, classes, layout.dense if "head.dense.bias" in state else None)
         labels = _labels(settings, classes) if kind in ("sequence", "tokens") else ()
+        problem = problem_of(settings, source) if kind == "sequence" else None
+        task = {} if problem is None else {"problem": problem}
     fill(model, state, untrained, file)
     notes += untrained_notes(untrained, whole, folder)
-    return LoadedModel(model, whole, read_tokenizer(folder), folder, labels, untrained, tuple(notes))
+    tokenizer = read_tokenizer(folder)
+    return LoadedModel(model, whole, tokenizer, folder, labels, untrained, tuple(notes), task, layout.dense)
 
 
 def _kind(

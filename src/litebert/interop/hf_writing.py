@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from types import MappingProxyType
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -33,6 +34,7 @@ def save_hf(
     head: HeadName | None = None,
     labels: Sequence[str] = (),
     untrained: Sequence[str] = (),
+    task: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[str, ...]:
     """Write a Hugging Face folder, all of it or nothing, and return notes on what had to be written differently.
 
@@ -41,6 +43,7 @@ def save_hf(
             with a generator, `mlm` is that generator.
         labels: names of a fine-tuned model's classes.
         untrained: objectives whose head is left out.
+        task: what is known of a fine-tuned model's task: its `problem`, and the `length` of its texts in tokens.
 
     Raises:
         ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
@@ -81,12 +84,15 @@ def save_hf(
     if "sbo" in has:
         notes.append(f"the sbo head is in {SBO}, which transformers does not read")
     notes += _fit_embeddings(state, layout, config, tokenizer)
-    dropout, names = 0.1, tuple[str, ...]()
+    dropout, names, longest = 0.1, tuple[str, ...](), config.max_positions
     if isinstance(model, TaskModel):
         dropout = model.head.dropout.p
+        longest = min(longest, int(task.get("length", longest)))
         if head in ("sequence", "tokens"):
             names = tuple(labels) or tuple(f"LABEL_{index}" for index in range(model.classes))
-    settings = settings_of(layout, config, head, len(slots(layout, config)), tokenizer, names, dropout)
+    settings = settings_of(
+        layout, config, head, len(slots(layout, config)), tokenizer, names, dropout, task.get("problem")
+    )
     with new_folder(Path(folder)) as partial:
         write_tensors(partial / WEIGHTS, to_theirs(pairs(layout, parts, config, sentence), state))
         if "sbo" in has:
@@ -94,6 +100,7 @@ def save_hf(
         (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(partial, token_types=config.segment_types >= 2)
+            _set_longest(partial / "tokenizer_config.json", longest)
     return tuple(notes)
 
 
@@ -145,6 +152,12 @@ def _own_and_borrowed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     own = _without_prefix(state, "objectives.mlm.generator.")
     head = {name: tensor for name, tensor in state.items() if name.startswith("objectives.mlm.head.")}
     return {**borrowed, **{f"encoder.{name}": tensor for name, tensor in own.items()}, **head}
+
+
+def _set_longest(file: Path, tokens: int) -> None:
+    """Say to how many tokens `truncation=True` cuts; without it, transformers cuts nothing."""
+    settings = {**json.loads(file.read_text(encoding="utf-8")), "model_max_length": tokens}
+    file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 
 def _without_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ModelError
-from litebert.model.heads import TaskModel
+from litebert.model.heads import HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
 
 
@@ -34,6 +34,8 @@ class LoadedModel:
     """What a person should know about it."""
     task: Mapping[str, Any] = field(default_factory=dict)
     """Of a fine-tuned model: what its task.json says."""
+    dense: HeadActivation | None = None
+    """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler."""
 
     def __post_init__(self) -> None:
         pieces = self.config.encoder.vocab_size
@@ -48,6 +50,17 @@ def untrained_notes(untrained: Sequence[str], config: Config, folder: Path) -> l
     """Say which heads are freshly initialised."""
     missing = {"mlm": "mlm head" if config.generator is None else "generator"}
     return [f"{folder} has no {missing.get(name, f'{name} head')}; that objective is untrained" for name in untrained]
+
+
+def fresh_dense(config: Config) -> HeadActivation | None:
+    """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler.
+
+    The code of each paper: gelu in ELECTRA's, which alone learns replaced tokens; tanh in RoBERTa's, whose positions
+    alone have an offset; a pooler in the others.
+    """
+    if "rtd" in config.objectives:
+        return "gelu"
+    return "tanh" if config.encoder.position_offset > 0 else None
 
 
 def sequences_for(config: EncoderConfig) -> SequenceConfig:

@@ -35,8 +35,8 @@ from litebert.interop.files import (
 )
 from litebert.interop.hf_reading import read_hf
 from litebert.interop.hf_writing import save_hf
-from litebert.interop.loaded import LoadedModel, fill, sequences_for, untrained_notes
-from litebert.interop.names import TASKS, HeadName
+from litebert.interop.loaded import LoadedModel, fill, fresh_dense, sequences_for, untrained_notes
+from litebert.interop.names import PROBLEM_TYPES, TASKS, HeadName
 from litebert.model.heads import HEAD_ACTIVATIONS, HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
 from litebert.plain import from_dict, to_json
@@ -106,7 +106,13 @@ def convert(
         )
     else:
         notes += save_hf(
-            loaded.model, loaded.tokenizer, destination, head=head, labels=loaded.labels, untrained=loaded.untrained
+            loaded.model,
+            loaded.tokenizer,
+            destination,
+            head=head,
+            labels=loaded.labels,
+            untrained=loaded.untrained,
+            task=loaded.task,
         )
     return Conversion(Path(destination), notes)
 
@@ -166,9 +172,11 @@ def _load_own(folder: Path) -> LoadedModel:
     task: dict[str, Any] = {}
     model: Pretrainer | TaskModel
     untrained: list[Objective] = []
+    fresh = fresh_dense(config)
     if (folder / "task.json").is_file():
         kind, classes, dense, labels, task = _task(folder / "task.json")
         model = TaskModel(config.encoder, kind, classes, dense)
+        fresh = dense or fresh
     else:
         model = Pretrainer(config)
         present = {name.split(".")[1] for name in tensors if name.startswith("objectives.")}
@@ -176,7 +184,7 @@ def _load_own(folder: Path) -> LoadedModel:
     fill(model, tensors, untrained, file)
     notes += untrained_notes(untrained, config, folder)
     tokenizer = read_tokenizer(folder / "tokenizer")
-    return LoadedModel(model, config, tokenizer, folder, labels, tuple(untrained), tuple(notes), task)
+    return LoadedModel(model, config, tokenizer, folder, labels, tuple(untrained), tuple(notes), task, fresh)
 
 
 def _task(path: Path) -> tuple[HeadName, int, HeadActivation | None, tuple[str, ...], dict[str, Any]]:
@@ -188,6 +196,11 @@ def _task(path: Path) -> tuple[HeadName, int, HeadActivation | None, tuple[str, 
         raise ModelError(f"{path} has classes {classes!r}; it must be a whole number above 0")
     if dense is not None and str(dense) not in HEAD_ACTIVATIONS:
         raise ModelError(f"{path} has dense {dense!r}; {nearest(str(dense), HEAD_ACTIVATIONS)}")
+    problem, length = task.get("problem"), task.get("length")
+    if kind == "sequence" and problem is not None and problem not in PROBLEM_TYPES.values():
+        raise ModelError(f"{path} has problem {problem!r}; {nearest(str(problem), PROBLEM_TYPES.values())}")
+    if length is not None and (not isinstance(length, int) or length < 1):
+        raise ModelError(f"{path} has length {length!r}; it must be a whole number above 0")
     if not isinstance(labels, list) or len(labels) not in (0, classes):
         raise ModelError(f"{path} must name all {classes} classes in labels, or none")
     return kind, classes, dense, tuple(map(str, labels)), task

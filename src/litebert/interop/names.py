@@ -95,6 +95,15 @@ ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
 )
 """Their hidden_act, ours; the first spelling of each of ours is the one written."""
 
+PROBLEM_TYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "single_label_classification": "classes",
+        "multi_label_classification": "labels",
+        "regression": "number",
+    }
+)
+"""Their problem_type, which says how the outputs of a classifier of texts are read; ours."""
+
 OLD_LEAVES: Mapping[str, str] = MappingProxyType({"gamma": "weight", "beta": "bias"})
 """Names that files from before 2019 give to the parameters of a layer norm."""
 

@@ -9,7 +9,7 @@ from litebert.config import Activation, EncoderConfig
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA
-from litebert.interop.names import ACTIVATIONS, HeadName, Layout
+from litebert.interop.names import ACTIVATIONS, PROBLEM_TYPES, HeadName, Layout
 from litebert.interop.weights import groups_agree
 
 _COMPUTED: Mapping[str, object] = {"norm": "post", "feedforward": "plain", "positions": "learned", "bias": True}
@@ -193,6 +193,20 @@ def _activation(name: object, source: str) -> Activation:
     return ACTIVATIONS[str(name)]
 
 
+def problem_of(settings: Mapping[str, Any], source: str) -> str | None:
+    """What the outputs of a classifier of texts are: classes, labels or number; None where config.json does not say.
+
+    Raises:
+        ModelError: its problem_type is not known.
+    """
+    named = settings.get("problem_type")
+    if named is None:
+        return None
+    if str(named) not in PROBLEM_TYPES:
+        raise ModelError(f"{source} has problem_type={named!r}; {nearest(str(named), PROBLEM_TYPES)}")
+    return PROBLEM_TYPES[str(named)]
+
+
 def padding_id(config: EncoderConfig, tokenizer: Tokenizer | None) -> int:
     """The pad_token_id of a config.json whose positions begin after it."""
     return config.position_offset - 1 if tokenizer is None else tokenizer.pad_id
@@ -206,8 +220,15 @@ def settings_of(
     tokenizer: Tokenizer | None,
     labels: Sequence[str],
     dropout: float,
+    problem: str | None = None,
 ) -> dict[str, Any]:
-    """The config.json of a model; `slots` is how many blocks their list has, `labels` the names of its classes."""
+    """The config.json of a model.
+
+    Args:
+        slots: how many blocks their list has.
+        labels: names of its classes.
+        problem: of a classifier of texts, what its outputs are: classes, labels or number.
+    """
     settings: dict[str, Any] = {
         "architectures": [layout.heads[head].architecture],
         "model_type": layout.model_type,
@@ -231,4 +252,6 @@ def settings_of(
     if labels:
         settings["id2label"] = {str(index): label for index, label in enumerate(labels)}
         settings["label2id"] = {label: index for index, label in enumerate(labels)}
+    if head == "sequence" and problem is not None:
+        settings["problem_type"] = next(name for name, ours in PROBLEM_TYPES.items() if ours == problem)
     return settings

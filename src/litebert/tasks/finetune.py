@@ -13,7 +13,6 @@ A run folder holds
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import math
@@ -29,28 +28,34 @@ import numpy as np
 import torch
 
 from litebert.amounts import parse_amount
-from litebert.config import Config, SequenceConfig, replace
+from litebert.config import Config, OptimizerConfig, SequenceConfig, replace
 from litebert.data.shards import written_whole
 from litebert.data.tokenizer import Tokenizer
-from litebert.errors import DataError, RunError
-from litebert.finetuning import FinetuneConfig
+from litebert.errors import ConfigError, DataError
+from litebert.finetuning import FinetuneConfig, finetune_recipe
 from litebert.interop import save_litebert
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.heads import TaskModel
 from litebert.model.objectives import Loss
-from litebert.plain import to_dict
 from litebert.tasks import losses
 from litebert.tasks.batches import TaskBatch, TaskBatches
-from litebert.tasks.judging import Logits, Part, logits_of, metric_name, one_answer, score_parts
+from litebert.tasks.judging import Logits, Part, logits_of, metric_name, one_answer, score_parts, score_tests
+from litebert.tasks.run_folder import (
+    COLLAPSED,
+    balance,
+    check_folder,
+    finish_setting_aside,
+    identity,
+    open_folder,
+    set_aside,
+)
 from litebert.tasks.start import Start, layer_rates, starting_point, task_model
-from litebert.tasks.task import Item, Task
+from litebert.tasks.task import Item, Task, full_name
 from litebert.train import device as devices
 from litebert.train.checkpoint import RunLock
 from litebert.train.loop import Loop, Outcome, Say
 from litebert.train.metrics import read_json
 
-_FREE = ("save_every", "keep_checkpoints")
-"""Fields of `train` that may change between calls, for they change no weight."""
 _HEAD = "task"
 """Name of the one loss."""
 
@@ -66,6 +71,8 @@ class Finetuned:
     """Of the best weights; empty where the run is not finished."""
     collapsed: bool = False
     """Whether it gives one answer to everything, restart or not."""
+    restarted: bool = False
+    """Whether one that collapsed went before, at three times the rate."""
 
 
 class FinetuningWork:
@@ -133,12 +140,39 @@ class FinetuningWork:
 
 
 @dataclass(frozen=True)
-class Data:
-    """All parts of a task."""
+class Ready:
+    """What does not differ between seeds: the encoder to begin with, and all parts of the task, read and encoded."""
 
+    source: str
+    start: Start
+    config: FinetuneConfig
     train: Part
     dev: tuple[Part, ...]
     tests: tuple[Part, ...]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All that is answered at the end."""
+        return (*self.dev, *self.tests)
+
+
+def make_ready(
+    model: str | Path, task: Task[Any], config: FinetuneConfig, *, tokenizer: str | Path | None = None, say: Say
+) -> Ready:
+    """Read and encode, once for all seeds; arguments and errors are those of `finetune`."""
+    start = starting_point(model, tokenizer, task)
+    if config.length > start.encoder.max_positions:
+        say(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
+        config = replace(config, length=start.encoder.max_positions)
+    if not task.dev:
+        raise DataError(f"{task.name} has no part to choose the best weights by; give a dev file")
+    train, *others = (
+        _part(task, name, start.tokenizer, config.length, say) for name in ("train", *task.dev, *task.tests)
+    )
+    for note in (*start.notes, *filter(None, [balance(task, train.items)])):
+        say(note)
+    dev, tests = others[: len(task.dev)], others[len(task.dev) :]
+    return Ready(str(model), start, config, train, tuple(dev), tuple(tests))
 
 
 def finetune(
@@ -156,6 +190,7 @@ def finetune(
 
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
+        config: by default the recipe `small` for the task.
 
     Raises:
         DataError: a file of the task cannot be used.
@@ -163,33 +198,39 @@ def finetune(
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
     say = say or logging.getLogger("litebert").info
-    config = config or FinetuneConfig()
+    check_folder(Path(out))
+    config = config or finetune_recipe("small", full_name(task))
+    ready = make_ready(model, task, config, tokenizer=tokenizer, say=say)
+    return finetune_ready(ready, task, out, ready.config.train.seed, device=device, say=say, on_step=on_step)
+
+
+def finetune_ready(
+    ready: Ready,
+    task: Task[Any],
+    out: str | Path,
+    seed: int,
+    *,
+    device: str = "auto",
+    say: Say,
+    on_step: Callable[[Loop[TaskBatch]], None] | None = None,
+) -> Finetuned:
+    """`finetune` with one of several seeds."""
     folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file; give --out a folder")
-    start = starting_point(model, tokenizer)
-    if config.length > start.encoder.max_positions:
-        say(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
-        config = replace(config, length=start.encoder.max_positions)
-    if not task.dev:
-        raise DataError(f"{task.name} has no part to choose the best weights by; give a dev file")
-    train, *others = (
-        _part(task, name, start.tokenizer, config.length, say) for name in ("train", *task.dev, *task.tests)
-    )
-    data = Data(train, tuple(others[: len(task.dev)]), tuple(others[len(task.dev) :]))
-    _say_balance(task, train.items, say)
-    machine = devices.choose(config.train.precision, device)
+    check_folder(folder)
+    ready = replace(ready, config=replace(ready.config, train=replace(ready.config.train, seed=seed)))
+    machine = devices.choose(ready.config.train.precision, device)
     with RunLock(folder):
-        if (folder / ".collapsed").is_dir():
-            _set_aside(folder)
-        collapsed_before = (folder / "collapsed").is_dir()
-        rate = config.train.optimizer.learning_rate / (3 if collapsed_before else 1)
-        done = _run(model, start, task, data, folder, config, rate, machine, say, on_step)
-        if done.collapsed and config.restart and not collapsed_before:
-            say(f"the model gives one answer to everything; starting once more with a learning rate of {rate / 3:.1e} "
-                "(what there was lies in collapsed/)")  # fmt: skip
-            _set_aside(folder)
-            done = _run(model, start, task, data, folder, config, rate / 3, machine, say, on_step)
+        finish_setting_aside(folder)
+        again = (folder / COLLAPSED).is_dir()
+        done = _run(ready, task, folder, again, machine, say, on_step)
+        if done.collapsed and ready.config.restart and not again:
+            if done.outcome.signal is not None:  # the same command goes on from here
+                return replace(done, outcome=replace(done.outcome, finished=False), scores={})
+            rate = ready.config.train.optimizer.learning_rate / 3
+            say(f"the model gives one answer to everything; starting once more with a learning rate of {rate:.1e} "
+                f"(what there was lies in {COLLAPSED}/)")  # fmt: skip
+            set_aside(folder)
+            done = _run(ready, task, folder, True, machine, say, on_step)
         if done.collapsed:
             say("the model gives one answer to everything: its scores are those of guessing")
     return done
@@ -207,15 +248,6 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, say: Sa
     return Part(name, examples, items)
 
 
-def _say_balance(task: Task[Any], items: Sequence[Item], say: Say) -> None:
-    """How often each class occurs, and what guessing the commonest would score."""
-    if task.problem != "classes":
-        return
-    counts = np.bincount([item.target for item in items], minlength=len(task.labels))
-    shares = ", ".join(f"{name} {count / len(items):.1%}" for name, count in zip(task.labels, counts, strict=True))
-    say(f"{len(items):,} training examples: {shares}")
-
-
 def _scaled(task: Task[Any], items: Sequence[Item]) -> tuple[list[Item], tuple[float, float]]:
     """Numbers with mean 0 and deviation 1, so that one learning rate serves prices and shares alike."""
     if task.problem != "number":
@@ -226,22 +258,24 @@ def _scaled(task: Task[Any], items: Sequence[Item]) -> tuple[list[Item], tuple[f
 
 
 def _run(
-    source: str | Path, start: Start, task: Task[Any], data: Data, folder: Path,
-    config: FinetuneConfig, rate: float, machine: devices.Device, say: Say,
+    ready: Ready, task: Task[Any], folder: Path, again: bool, machine: devices.Device, say: Say,
     on_step: Callable[[Loop[TaskBatch]], None] | None,
 ) -> Finetuned:  # fmt: skip
+    """One run to its end; `again` after one that collapsed, at a third of the rate."""
+    config, start = ready.config, ready.start
     batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
-    steps = config.steps or max(1, math.ceil(config.epochs * len(data.train.items) / batch))
-    items, scale = _scaled(task, data.train.items)
+    steps = config.steps or max(1, math.ceil(config.epochs * len(ready.train.items) / batch))
+    warmup = config.train.schedule.warmup
+    if 1 <= warmup >= steps:
+        raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of {steps}; give a share of the run, such as 0.1")
+    items, scale = _scaled(task, ready.train.items)
     pad = start.tokenizer.pad_id
     model = task_model(start, task, config).to(machine.device)
-    judged = [item for part in data.dev for item in part.items]
-    _open_folder(folder, source, start, task, config, steps, [*items, *judged])
-    settings = replace(config.train, budget=f"{steps} steps",
-                       optimizer=replace(config.train.optimizer, learning_rate=rate))  # fmt: skip
+    open_folder(folder, identity(ready.source, start, task, config, steps, items, ready.dev, ready.tests))
+    settings = replace(config.train, budget=f"{steps} steps", optimizer=_slower(config.train.optimizer, again))
     best = folder / "best.safetensors"
     batches = TaskBatches(items, task.problem, pad, batch, steps, config.train.seed)
-    work = FinetuningWork(model, task, batches, data.dev, pad, scale, machine, best, config.layer_decay)
+    work = FinetuningWork(model, task, batches, ready.dev, pad, scale, machine, best, config.layer_decay)
     loop = Loop(
         work=work, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder, say=say,
         on_step=on_step or (lambda loop: None),
@@ -254,26 +288,33 @@ def _run(
     file = folder / "scores.json"  # the last to be written
     if not file.exists():
         model.load_state_dict(read_tensors(best))
-        logits = work.kept | {
-            part.name: work.logits(part) for part in (*data.dev, *data.tests) if part.name not in work.kept
-        }
-        scores = score_parts(task, data.dev, logits)
-        _write_predictions(folder / "predictions", task, data, logits)
-        _write_model(folder / "model", model, start, task, config, scale, scores)
+        logits = work.kept | {part.name: work.logits(part) for part in ready.parts if part.name not in work.kept}
+        scores = score_parts(task, ready.dev, logits) | score_tests(task, ready.tests, logits)
+        _write_predictions(folder / "predictions", task, ready.parts, logits)
+        _write_model(folder / "model", model, task, ready, scale, scores)
         with written_whole(file) as handle:
             handle.write((json.dumps(scores, indent=2) + "\n").encode())
-    return Finetuned(folder, steps, outcome, read_json(file), work.memory["one_answer"])
+    return Finetuned(folder, steps, outcome, read_json(file), work.memory["one_answer"], again)
 
 
-def _write_predictions(folder: Path, task: Task[Any], data: Data, logits: Mapping[str, Logits]) -> None:
+def _slower(optimizer: OptimizerConfig, again: bool) -> OptimizerConfig:
+    """A third of all rates, for the second time."""
+    if not again:
+        return optimizer
+    return replace(
+        optimizer, learning_rate=optimizer.learning_rate / 3, muon_learning_rate=optimizer.muon_learning_rate / 3
+    )
+
+
+def _write_predictions(folder: Path, task: Task[Any], parts: Sequence[Part], logits: Mapping[str, Logits]) -> None:
     folder.mkdir(exist_ok=True)
-    for part in (*data.dev, *data.tests):
+    for part in parts:
         answers = task.answers(part.examples, part.items, logits[part.name])
         task.write(part.examples, answers, folder / task.file_name(part.name))
 
 
 def _write_model(
-    folder: Path, model: TaskModel, start: Start, task: Task[Any], config: FinetuneConfig, scale: tuple[float, float],
+    folder: Path, model: TaskModel, task: Task[Any], ready: Ready, scale: tuple[float, float],
     scores: Mapping[str, float],
 ) -> None:  # fmt: skip
     with torch.no_grad():  # the saved model gives numbers as they are
@@ -282,67 +323,14 @@ def _write_model(
             model.head.classifier.bias.mul_(scale[1]).add_(scale[0])
     shutil.rmtree(folder, ignore_errors=True)
     shape = model.encoder.config
-    whole = Config(name=task.name, encoder=shape, sequences=SequenceConfig(length=config.length), objectives=("mlm",))
-    about: dict[str, Any] = {"task": task.name, "problem": task.problem, "length": config.length,
+    length = ready.config.length
+    whole = Config(name=task.name, encoder=shape, sequences=SequenceConfig(length=length), objectives=("mlm",))
+    about: dict[str, Any] = {"task": task.name, "problem": task.problem, "length": length,
                              "version": getattr(task, "version", 1)}  # fmt: skip
+    if task.kind == "sequence":
+        about["pair"] = any(example.pair is not None for example in ready.train.examples)
     if "threshold" in scores:  # of SQuAD 2.0, for `predict`
         about["threshold"] = scores["threshold"]
-    save_litebert(model, start.tokenizer, folder, config=whole, labels=task.labels, task=about)
-
-
-def _open_folder(
-    folder: Path, source: str | Path, start: Start, task: Task[Any], config: FinetuneConfig, steps: int,
-    items: Sequence[Item],
-) -> None:  # fmt: skip
-    """Start a run folder, or check that it holds this very run."""
-    run: dict[str, Any] = {
-        "format": 1,
-        "task": task.name,
-        "metric": metric_name(task),
-        "model": str(source),
-        "steps": steps,
-        "config": to_dict(config),
-        "data_fingerprint": _digest_items(items),
-        "model_fingerprint": _digest_state(start),
-    }
-    file = folder / "finetune.json"
-    if not file.exists():
-        foreign = [path.name for path in folder.iterdir() if path.name[0] != "." and path.name != "collapsed"]
-        if foreign:
-            raise RunError(f"{folder} is no run and holds other files ({foreign[0]}); give --out a new or empty folder")
-        with written_whole(file) as handle:
-            handle.write((json.dumps(run, indent=2) + "\n").encode())
-        return
-    there = read_json(file)
-    for settings in (there.get("config", {}), run["config"]):
-        settings["train"] = {key: value for key, value in settings.get("train", {}).items() if key not in _FREE}
-    for key in ("task", "metric", "config", "data_fingerprint", "model_fingerprint"):
-        if there.get(key) != run[key]:
-            raise RunError(f"{folder} holds another run (its {key.replace('_', ' ')} differs); give another --out")
-
-
-def _set_aside(folder: Path) -> None:
-    """Move what a run wrote into collapsed/."""
-    aside = folder / ".collapsed"  # there already, where a kill fell into the moving
-    aside.mkdir(exist_ok=True)
-    for path in list(folder.iterdir()):
-        if not path.name.startswith("."):
-            path.rename(aside / path.name)
-    aside.rename(folder / "collapsed")
-
-
-def _digest_items(items: Sequence[Item]) -> str:
-    digest = hashlib.sha256()
-    for item in items:
-        for row in item.rows:
-            digest.update(row.ids.tobytes() + row.types.tobytes())
-        target = item.target
-        digest.update(target.tobytes() if isinstance(target, np.ndarray) else repr(target).encode())
-    return digest.hexdigest()
-
-
-def _digest_state(start: Start) -> str:
-    digest = hashlib.sha256(json.dumps(to_dict(start.encoder)).encode())
-    for name, tensor in (start.state or {}).items():
-        digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
-    return digest.hexdigest()
+    if stride := getattr(task, "stride", None):
+        about["stride"] = stride
+    save_litebert(model, ready.start.tokenizer, folder, config=whole, labels=task.labels, task=about)

@@ -27,6 +27,8 @@ _INDEX = 0
 """Column of the index in every test file."""
 HUB = "nyu-mll/glue"
 """GLUE on the Hugging Face hub."""
+_SAVED = ("dataset_dict.json", "dataset_info.json")
+"""What a folder that `datasets` saved holds; any other folder may just be called as a set on the hub is."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,8 @@ GLUE: Mapping[str, Spec] = MappingProxyType(
         ),
     }
 )  # fmt: skip
-"""Name -> task. `ax` has a test part only: a model of `mnli` answers it."""
+"""Name -> task. `ax` has a test part only: `mnli` answers it as one more of its own, where the file is there."""
+_AX = "ax"
 
 
 def glue_name(name: str) -> str:
@@ -116,7 +119,8 @@ class Glue(TextTask):
             `hf:FOLDER` for what `datasets` saved. None where nothing is to be read: an `Answer` needs no file.
 
     Attributes: as `Task`. Of the official parts, `tests` and all but the first of `dev` leave out those whose file is
-    not in the folder: test files, and MNLI's second dev file, are often left out of copies.
+    not in the folder: test files, and MNLI's second dev file, are often left out of copies. MNLI has one more test
+    part, `ax`, where the folder `diagnostic` with diagnostic.tsv lies beside its own.
 
     Raises:
         ConfigError: there is no such task.
@@ -130,6 +134,7 @@ class Glue(TextTask):
         super().__init__(problem, self.spec.labels, self.spec.scores, self.spec.scores[0])
         self.dev, self.tests = self.spec.dev, tuple(self.spec.files)
         self._source = None if source is None else str(source)
+        self._beside: Path | None = None
         if self._source is None or self._source.startswith("hf:"):
             return
         folder = Path(self._source)
@@ -137,6 +142,9 @@ class Glue(TextTask):
             raise DataError(f"{source} is no folder; give the one of {self.spec.folder}, or the one above it")
         self.dev = tuple(part for part in self.dev if part == self.dev[0] or _places(self.spec, folder, part))
         self.tests = tuple(part for part in self.tests if _places(self.spec, folder, part))
+        self._beside = _diagnostic(folder) if self.name == "mnli" else None
+        if self._beside is not None:
+            self.tests += (_AX,)
 
     def read(self, part: str) -> list[Example]:
         """The examples of train, or of an official dev or test part; `test` is the first of these.
@@ -146,12 +154,14 @@ class Glue(TextTask):
             MissingExtraError: `hf:` without the `datasets` library.
         """
         spec, part = self.spec, self._official(part)
-        parts = (*("train",) * bool(spec.dev), *spec.dev, *spec.files)
+        parts = (*("train",) * bool(spec.dev), *spec.dev, *spec.files, *(_AX,) * (self._beside is not None))
         if part not in parts:
             raise DataError(f"{self.name} has no part '{part}'; {nearest(part, parts)}")
         if self._source is None:
             raise DataError(f"{self.name} was made without data to read; give the folder of {spec.folder}")
         self._found = Found()
+        if part == _AX and self._beside is not None:
+            return self._whole(GLUE[_AX], self._beside, test=True)
         if self._source.startswith("hf:"):
             return list(_from_datasets(spec, self._source[3:], self.name, part, self._found))
         folder = Path(self._source)
@@ -161,8 +171,10 @@ class Glue(TextTask):
                 f"{folder} holds no {_file_of(spec, part)}; give the folder of {spec.folder} with its official "
                 "files, or the one above it"
             )
-        path = paths[0]
-        examples = list(_from_file(spec, path, part in spec.files, self._found))
+        return self._whole(spec, paths[0], part in spec.files)
+
+    def _whole(self, spec: Spec, path: Path, test: bool) -> list[Example]:
+        examples = list(_from_file(spec, path, test, self._found))
         if not examples:
             raise DataError(f"{path} holds no examples; fetch the file again")
         return examples
@@ -170,6 +182,8 @@ class Glue(TextTask):
     def file_name(self, part: str) -> str:
         """What the GLUE site wants the predictions of a test part to be called; PART.tsv for any other part."""
         part = self._official(part)
+        if part == _AX:
+            return GLUE[_AX].submissions[0]
         if part not in self.spec.files:
             return f"{part}.tsv"
         names = self.spec.submissions or (f"{self.spec.folder}.tsv",)
@@ -204,6 +218,13 @@ def _places(spec: Spec, folder: Path, part: str) -> list[Path]:
     below = sorted(child for child in folder.iterdir() if child.is_dir() and _plain(child.name) == _plain(spec.folder))
     paths = [place / _file_of(spec, part) for place in (*below, folder)]
     return [path for path in paths if path.is_file()]
+
+
+def _diagnostic(folder: Path) -> Path | None:
+    """The file of `ax`, for MNLI's folder or the one above it."""
+    spec, inside = GLUE[_AX], folder.resolve()
+    above = inside.parent if _plain(inside.name) == _plain(GLUE["mnli"].folder) else folder
+    return next(iter(_places(spec, above, "test")), None)
 
 
 def _from_file(spec: Spec, path: Path, test: bool, found: Found) -> Iterator[Example]:
@@ -300,7 +321,7 @@ def _split(name: str, task: str, split: str) -> Any:
     except ImportError as error:
         raise MissingExtraError("datasets", "datasets") from error
     try:
-        if Path(name).is_dir():
+        if any((Path(name) / file).is_file() for file in _SAVED):
             data: Any = datasets.load_from_disk(name)
         else:
             repository, _, config = name.partition(":")

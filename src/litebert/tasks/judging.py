@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from litebert.config import replace
 from litebert.model.heads import TaskModel
 from litebert.tasks import losses
-from litebert.tasks.batches import collate, item_length
+from litebert.tasks.batches import IGNORED, collate, item_length
 from litebert.tasks.task import Item, Task
 from litebert.train import device as devices
 
@@ -49,6 +49,16 @@ def score_parts(task: Task[Any], parts: Sequence[Part], logits: Mapping[str, Log
         found = task.score(part.examples, task.answers(part.examples, part.items, logits[part.name]))
         prefix = "" if len(parts) == 1 else f"{part.name}_"
         scores.update({prefix + name: value for name, value in found.items()})
+    return scores
+
+
+def score_tests(task: Task[Any], parts: Sequence[Part], logits: Mapping[str, Logits]) -> dict[str, float]:
+    """Scores of the test parts whose answers are known, under names that begin with the part's, as in test_f1."""
+    scores: dict[str, float] = {}
+    for part in parts:
+        if any(item.target is not None for item in part.items):
+            found = task.score(part.examples, task.answers(part.examples, part.items, logits[part.name]))
+            scores.update({f"{part.name}_{name}": value for name, value in found.items()})
     return scores
 
 
@@ -93,8 +103,17 @@ def logits_of(
 
 
 def one_answer(task: Task[Any], part: Part, logits: Logits) -> bool:
-    """Whether every item of a part is answered alike, where the right answers differ."""
-    if task.problem not in ("classes", "choice"):
-        return False
+    """Whether everything in a part is answered alike, where the right answers differ. Spans are not looked at."""
     known = [(item.target, found) for item, found in zip(part.items, logits, strict=True) if item.target is not None]
-    return len({target for target, _ in known}) > 1 and len({int(found.argmax()) for _, found in known}) == 1
+    if task.problem == "span" or not known:
+        return False
+    targets, found = zip(*known, strict=True)
+    if task.problem == "number":
+        return bool(np.std(targets) > 0 and np.std(np.concatenate(found)) < 1e-3 * np.std(targets))
+    if task.problem == "labels":
+        return len(set(targets)) > 1 and len({tuple((one > 0).tolist()) for one in found}) == 1
+    if task.problem == "tokens":
+        truth = np.concatenate(targets)
+        guess = np.concatenate([one.argmax(-1) for one in found])[truth != IGNORED]
+        return len(set(truth[truth != IGNORED].tolist())) > 1 and len(set(guess.tolist())) == 1
+    return len(set(targets)) > 1 and len({int(one.argmax()) for one in found}) == 1

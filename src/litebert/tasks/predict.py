@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from litebert.data.tokenizer import Tokenizer
-from litebert.errors import DataError, ModelError
+from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import LoadedModel
 from litebert.interop import load as load_model
 from litebert.interop.names import HeadName
@@ -23,8 +23,8 @@ from litebert.model.heads import TaskModel
 from litebert.tasks import choices, squad_files, table, tagging
 from litebert.tasks.choices import Choice, ChoiceTask
 from litebert.tasks.judging import logits_of
-from litebert.tasks.rows import Form, Found
-from litebert.tasks.squad import Squad
+from litebert.tasks.rows import Form, Found, shown
+from litebert.tasks.squad import STRIDE, Squad
 from litebert.tasks.squad_files import Question
 from litebert.tasks.task import Task
 from litebert.tasks.texts import Example, TextTask
@@ -47,19 +47,21 @@ class Model(LoadedModel):
         Args:
             inputs: by what the model was fine-tuned for. Text classes and numbers: texts, or pairs of texts. Tagging:
                 lists of words, or texts that are split at spaces. Questions: (question, context). Multiple choice:
-                (context, question, [choices]).
+                (context, question, [choices]). A tuple or a list each; never dictionaries.
 
         Returns:
             Dictionaries: `prediction`; `probabilities` by label, of each tag or of each choice; `score` of an answer.
 
         Raises:
             ModelError: the model is not fine-tuned.
-            DataError: an input is of another form.
+            DataError: an input is of another form, or `inputs` is one text instead of a list.
         """
         return list(self.stream(inputs))
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """The same one by one, for inputs of any number."""
+        if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Iterable):
+            raise DataError(f"the inputs are {shown(inputs)}; give a list of them, also of one")
         return self._answers(inputs, *self._parts())
 
     def _answers(
@@ -70,7 +72,7 @@ class Model(LoadedModel):
         network.to(machine.device)
         source = enumerate(inputs)
         while chunk := list(islice(source, CHUNK)):
-            examples = [_example(task, value, number) for number, value in chunk]
+            examples = [_example(task, value, number, self.task.get("pair")) for number, value in chunk]
             items = task.encode(examples, tokenizer, length)
             logits = logits_of(network, items, task, tokenizer.pad_id, machine)
             answers = task.answers(examples, items, logits)
@@ -110,40 +112,61 @@ def task_for(loaded: LoadedModel) -> Task[Any]:
     if kind == "choice":
         return ChoiceTask({})
     if kind == "span":
-        return Squad(version=loaded.task.get("version", 1), threshold=float(loaded.task.get("threshold", 0.0)))
+        about = loaded.task
+        return Squad(version=about.get("version", 1), threshold=float(about.get("threshold", 0.0)),
+                     stride=int(about.get("stride", STRIDE)))  # fmt: skip
     problem = loaded.task.get("problem", "classes" if classes > 1 else "number")
+    if problem == "number" and classes > 1:
+        raise ModelError(f"{loaded.path} has {classes} numbers for a text; only one can be answered")
     task: Any = TextTask(problem, () if problem == "number" else labels, ("accuracy",), "accuracy")
     return task  # type: ignore[no-any-return]
 
 
-def _example(task: Task[Any], value: Any, number: int) -> Any:
-    """An input as the task's example."""
-    place = f"input {number + 1}"
+def _example(task: Task[Any], value: Any, number: int, pairs: bool | None) -> Any:
+    """An input as the task's example; `pairs` says whether texts come in pairs, None where both do."""
     try:
         if task.kind == "sequence":
-            texts = (value,) if isinstance(value, str) else tuple(value)
-            if len(texts) not in (1, 2) or not all(isinstance(text, str) for text in texts):
+            texts = _texts([value] if isinstance(value, str) else value)
+            if len(texts) not in (1, 2) or (pairs is not None and pairs != (len(texts) == 2)):
                 raise TypeError
-            return Example(*texts)
+            return Example(texts[0], texts[1] if len(texts) == 2 else None)
         if task.kind == "tokens":
-            words = tuple(value.split() if isinstance(value, str) else value)
+            words = _texts(value.split() if isinstance(value, str) else value)
             return tagging.Sentence(words, None, words, tuple(range(len(words))))
         if task.kind == "span":
-            question, context = value
-            if not (isinstance(question, str) and isinstance(context, str)):
-                raise TypeError
+            question, context = _texts(value)
             return Question(str(number), question, context, (), False)
-        context, question, said = value
-        options = () if isinstance(said, str) else tuple(said)
-        if len(options) < 2 or not all(isinstance(text, str) for text in (context, question, *options)):
+        *asked, said = _members(value)
+        context, question = _texts(asked)
+        options = _texts(said)
+        if len(options) < 2:
             raise TypeError
         return Choice(context, question, options, None, str(number))
-    except (TypeError, ValueError, AttributeError):
-        raise DataError(f"{place} is {str(value)[:40]!r}; {_WANTED[task.kind]}") from None
+    except (TypeError, ValueError):
+        wanted = _WANTED[task.kind]
+        if task.kind == "sequence" and pairs is not None:
+            wanted = _WANTED["pair" if pairs else "single"]
+        raise DataError(f"input {number + 1} is {shown(value)}; {wanted}") from None
+
+
+def _members(value: Any) -> tuple[Any, ...]:
+    """What a list holds; a text, a set or a dictionary has no order that could be meant."""
+    if isinstance(value, (str, bytes, Mapping, Set)):
+        raise TypeError
+    return tuple(value)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    texts = _members(value)
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError
+    return texts
 
 
 _WANTED = {
     "sequence": "give a text or a pair of texts",
+    "pair": "the model was fine-tuned on pairs, give (first text, second text)",
+    "single": "the model was fine-tuned on single texts, give a text",
     "tokens": "give a text or a list of words",
     "span": "give (question, context)",
     "choice": "give (context, question, choices), of choices two or more",
@@ -191,8 +214,14 @@ def predict_file(
 
     Raises:
         DataError: the file is missing or malformed; the message names the line.
+        ConfigError: a `pair` for a model of single texts, or none for one of pairs.
     """
     network, tokenizer, task = model._parts()
+    pairs = model.task.get("pair") if task.kind == "sequence" else False
+    if pairs and pair is None:
+        raise ConfigError(f"{model.path} was fine-tuned on pairs of texts; name the column of the second with --pair")
+    if pairs is False and pair is not None:
+        raise ConfigError(f"{model.path} takes no pairs of texts; leave --pair {pair} out")
     count, found = 0, Found()
     rows = csv.writer(out, lineterminator="\n")
     inputs = _inputs(task, source, source_form, text, pair, found)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from litebert.config import replace
 from litebert.data.shards import written_whole
+from litebert.errors import RunError
 from litebert.finetuning import FinetuneConfig
 from litebert.tasks.batches import TaskBatch
-from litebert.tasks.finetune import finetune
+from litebert.tasks.finetune import Finetuned, finetune_ready, make_ready
 from litebert.tasks.judging import metric_name
+from litebert.tasks.noise import margin
+from litebert.tasks.run_folder import IDENTITY, check_folder
 from litebert.tasks.task import Task
 from litebert.train.loop import Loop, Say
 
@@ -31,6 +34,10 @@ class Seeds:
     """In words: how large a difference must be to mean something."""
     interrupted: int | None = None
     """The signal that ended the work early."""
+    restarted: list[int] = field(default_factory=list)
+    """Which runs, from 0, were started once more at a third of the rate, after one that collapsed."""
+    collapsed: list[int] = field(default_factory=list)
+    """Which give one answer to everything nevertheless."""
 
 
 def finetune_seeds(
@@ -49,21 +56,33 @@ def finetune_seeds(
 
     A summary goes to out/seeds.json. Arguments and errors are those of `finetune`.
     """
-    scores: list[dict[str, float]] = []
-    for number in range(seeds):
-        folder = Path(out) if seeds == 1 else Path(out) / f"seed-{number}"
-        settings = replace(config, train=replace(config.train, seed=config.train.seed + number))
-        if seeds > 1 and say is not None:
+    say = say or logging.getLogger("litebert").info
+    folders = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
+    if seeds > 1 and (Path(out) / IDENTITY).exists():
+        raise RunError(f"{out} holds a run of one seed; give another --out for {seeds}")
+    for folder in folders:
+        check_folder(folder)
+    ready = make_ready(model, task, config, tokenizer=tokenizer, say=say)
+    runs: list[Finetuned] = []
+    for number, folder in enumerate(folders):
+        if seeds > 1:
             say(f"seed {number + 1} of {seeds}")
-        done = finetune(model, task, folder, settings, tokenizer=tokenizer, device=device, say=say, on_step=on_step)
-        if not done.outcome.finished:
-            return Seeds(scores, interrupted=done.outcome.signal or 0)
-        scores.append(done.scores)
+        seed = config.train.seed + number
+        done = finetune_ready(ready, task, folder, seed, device=device, say=say, on_step=on_step)
+        if done.outcome.finished:
+            runs.append(done)
+        if not done.outcome.finished or (done.outcome.signal is not None and len(runs) < seeds):
+            return Seeds([run.scores for run in runs], interrupted=done.outcome.signal or 0)
+    scores = [run.scores for run in runs]
     summary = summarise(scores)
     if seeds > 1:
         with written_whole(Path(out) / "seeds.json") as file:
             file.write((json.dumps({"scores": scores, "summary": summary}, indent=2) + "\n").encode())
-    return Seeds(scores, summary, noise_of(summary, metric_name(task), seeds))
+    return Seeds(
+        scores, summary, noise_of(metric_name(task), [run.scores[metric_name(task)] for run in runs]),
+        restarted=[i for i, run in enumerate(runs) if run.restarted],
+        collapsed=[i for i, run in enumerate(runs) if run.collapsed],
+    )  # fmt: skip
 
 
 def summarise(scores: list[dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -81,16 +100,11 @@ def summarise(scores: list[dict[str, float]]) -> dict[str, dict[str, float]]:
     }
 
 
-def noise_of(summary: dict[str, dict[str, float]], metric: str, seeds: int) -> str:
-    """What difference between two means of as many seeds is more than chance, in words.
-
-    Twice the standard error of a difference of two means, deviation * sqrt(2 / seeds).
-    """
-    if seeds < 2:
+def noise_of(name: str, values: list[float]) -> str:
+    """What difference between two means of as many seeds is more than chance, in words; empty for one seed."""
+    if len(values) < 2:
         return ""
-    deviation = summary[metric]["deviation"]
-    least = 2 * deviation * (2 / seeds) ** 0.5
     return (
-        f"{metric} differs from seed to seed by {deviation:.3g}: between two means of {seeds} seeds, a "
-        f"difference below {least:.3g} is inside the noise"
+        f"{name} differs from seed to seed by {statistics.stdev(values):.3g}: between two means of {len(values)} "
+        f"seeds, a difference below {margin(values, values):.3g} is inside the noise"
     )

@@ -10,6 +10,7 @@ Shapes: n tokens of a context or of the part of it in a window, L longest answer
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +41,8 @@ BEST = 20
 Threshold = Literal["half", "dev"] | float
 """How much likelier no answer must be than an answer, in logits, to be given. `half`: the threshold that is best for
 one half of the scored questions, and the scores of the other half. `dev`: the papers' way, the best for the very
-questions that are scored, which flatters. Or a number."""
+questions that are scored, which flatters. Or a number. What is tuned is tuned on the dev part, and cuts the test part
+too, whose own answers are never looked at for it."""
 
 
 class Window(NamedTuple):
@@ -111,7 +113,7 @@ class Squad:
     ) -> None:
         if version not in (None, 1, 2):
             raise ConfigError(f"version is {version!r}; give 1 for SQuAD 1.1, 2 for SQuAD 2.0, or leave it out")
-        if isinstance(threshold, str) and threshold not in ("half", "dev"):
+        if threshold not in ("half", "dev") and (isinstance(threshold, str) or math.isnan(threshold)):
             raise ConfigError(f"threshold is '{threshold}'; give 'half', 'dev' or a number")
         if stride < 1 or answer_tokens < 1:
             raise ConfigError(
@@ -129,6 +131,8 @@ class Squad:
         self.threshold, self.stride, self.answer_tokens = threshold, stride, answer_tokens
         self._version = version
         self._found = Found()
+        self._deciding: frozenset[Question] = frozenset()
+        self._tuned: float | None = None
 
     @property
     def notes(self) -> list[str]:
@@ -164,6 +168,8 @@ class Squad:
             questions = usable
         if part != "test" and not any(question.known for question in questions):
             raise DataError(f"no question in {path} has an answer to learn or score by; give a labelled {part} file")
+        if part == "dev":
+            self._deciding, self._tuned = frozenset(questions), None
         return questions
 
     def _held_out(self, questions: list[Question], path: Path, part: str) -> list[Question]:
@@ -248,7 +254,8 @@ class Squad:
     def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
         """Scores over the questions whose answers are known: those of the official script, and in version 2 the
         `threshold` they hold for. With the threshold `half` they are those of the half it was not tuned on; with
-        `dev`, `best_exact` and `best_f1` come with thresholds of their own.
+        `dev`, `best_exact` and `best_f1` come with thresholds of their own. Once a dev part was read, the threshold is
+        tuned on its questions alone: all others are scored whole, by the threshold that the last score of dev tuned.
 
         Raises:
             DataError: no answer is known.
@@ -260,21 +267,31 @@ class Squad:
             golds = [[gold.text for gold in example.answers] or [""] for example, _ in known]
             return scores_1([answer.value for _, answer in known], golds)
         judged = _judged(known)
-        threshold, reported = self._tune(judged)
+        decides = self._decide(examples)
+        threshold, reported = self._tune(judged) if decides else (self._kept(), judged)
         scores = scores_2(reported, threshold) | {"threshold": threshold}
-        if self.threshold == "dev":
+        if self.threshold == "dev" and decides:
             for name in ("exact", "f1"):
                 scores[f"best_{name}"], scores[f"best_{name}_thresh"] = best_threshold(judged, name)
         return scores
 
+    def _decide(self, examples: Sequence[Question]) -> bool:
+        """Whether these questions may tune the threshold: those of dev, or any where no dev part was read."""
+        return not self._deciding or all(question in self._deciding for question in examples)
+
     def _tune(self, judged: Sequence[Judged]) -> tuple[float, Sequence[Judged]]:
-        """The threshold, and the questions to report on."""
+        """The threshold, which is kept, and the questions to report on."""
+        tuned, reported = halves(judged) if self.threshold == "half" else (judged, judged)
+        self._tuned = tune(tuned) if isinstance(self.threshold, str) else float(self.threshold)
+        return self._tuned, reported
+
+    def _kept(self) -> float:
+        """The threshold that is given, or was tuned last."""
         if not isinstance(self.threshold, str):
-            return float(self.threshold), judged
-        if self.threshold == "dev":
-            return tune(judged), judged
-        tuned, reported = halves(judged)
-        return tune(tuned), reported
+            return float(self.threshold)
+        if self._tuned is None:
+            self._found["no dev part was scored to tune the threshold on, so it is 0; give a number"] += 1
+        return self._tuned or 0.0
 
     # ------------------------------------------------------------------------------------------------------- writing
 
@@ -286,15 +303,12 @@ class Squad:
         """`path` as the official script reads it, {id: text}, and beside it `nbest_NAME`; in version 2 also
         `null_odds_NAME`, for its --na-prob-file.
 
-        In version 2 the threshold is the one that `score` would tune; without known answers it is 0, which is noted.
+        In version 2 the threshold is that of `score`; where none was tuned before it is 0, which is noted.
         """
         threshold = 0.0
         if self.version == 2:
             known = [(example, answer) for example, answer in zip(examples, answers, strict=True) if example.known]
-            if known or not isinstance(self.threshold, str):
-                threshold = self._tune(_judged(known))[0]
-            else:
-                self._found["no answer is known to tune the threshold on, so it is 0; give a number"] += 1
+            threshold = self._tune(_judged(known))[0] if known and self._decide(examples) else self._kept()
         ids = [example.id for example in examples]
         _write(path, dict(zip(ids, self.texts(answers, threshold), strict=True)))
         nbest = [_listed(answer, self.version == 2) for answer in answers]

@@ -13,7 +13,8 @@ from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError
 from litebert.finetuning import FinetuneConfig
 from litebert.interop import load
-from litebert.model.heads import TaskModel
+from litebert.interop.loaded import fresh_dense, untrained_notes
+from litebert.model.heads import HeadActivation, TaskModel
 from litebert.recipe_files import names_recipe, recipe
 from litebert.tasks.task import Task
 
@@ -26,29 +27,48 @@ class Start:
     state: dict[str, torch.Tensor] | None
     """The encoder's weights; None for an untrained one."""
     tokenizer: Tokenizer
+    dense: HeadActivation | None = None
+    """The activation of the dense map that a head puts on [CLS] where there is no pooler; None: a fresh pooler."""
+    notes: tuple[str, ...] = ()
+    """What a person should know about it."""
 
 
-def starting_point(model: str | Path, tokenizer: str | Path | None = None) -> Start:
+def starting_point(model: str | Path, tokenizer: str | Path | None = None, task: Task[Any] | None = None) -> Start:
     """The encoder of a model folder, or a recipe's untrained one.
+
+    Args:
+        task: what it is fine-tuned for; then the notes say which of its weights the encoder lacks.
 
     Raises:
         ModelError: the folder is no model.
-        ConfigError: a recipe without a tokenizer, or a folder that has none.
+        ConfigError: a recipe without a tokenizer, a folder that has none, or another tokenizer than the folder's.
     """
     given = None if tokenizer is None else Tokenizer.load(tokenizer)
     if names_recipe(str(model)):
         if given is None:
             raise ConfigError(f"{model} is a recipe, an untrained network; give it a --tokenizer")
-        encoder = recipe(str(model)).encoder
-        return Start(replace(encoder, vocab_size=given.vocab_size), None, given)
+        config = recipe(str(model))
+        note = f"{model} is a recipe: the network starts untrained"
+        if Path(model).is_dir():
+            note += f" (for the folder of that name, write ./{model})"
+        encoder = replace(config.encoder, vocab_size=given.vocab_size)
+        return Start(encoder, None, given, fresh_dense(config), (note,))
     loaded = load(model)
+    if given is not None and loaded.tokenizer is not None and given.fingerprint != loaded.tokenizer.fingerprint:
+        raise ConfigError(f"{model} was trained with a tokenizer of its own, and {tokenizer} is another; "
+                          "leave --tokenizer out")  # fmt: skip
     words = given or loaded.tokenizer
     if words is None:
         raise ConfigError(f"{model} has no tokenizer; give it a --tokenizer")
     if words.vocab_size > loaded.config.encoder.vocab_size:
         raise ConfigError(f"the tokenizer has {words.vocab_size} pieces and {model} has "
                           f"{loaded.config.encoder.vocab_size}; give the model's own")  # fmt: skip
-    return Start(loaded.config.encoder, loaded.model.encoder.state_dict(), words)
+    shape = loaded.config.encoder
+    unread = untrained_notes(loaded.untrained, loaded.config, loaded.path)  # of heads that fine-tuning has no use for
+    notes = [note for note in loaded.notes if note not in unread]
+    if task is not None and task.kind in TaskModel.READS_CLS and not shape.pooler and loaded.dense is None:
+        notes.append(f"{model} has no pooler; the task learns one of its own")
+    return Start(shape, loaded.model.encoder.state_dict(), words, loaded.dense, tuple(notes))
 
 
 def task_model(start: Start, task: Task[Any], config: FinetuneConfig) -> TaskModel:
@@ -59,16 +79,18 @@ def task_model(start: Start, task: Task[Any], config: FinetuneConfig) -> TaskMod
     reads_cls = task.kind in TaskModel.READS_CLS
     if not reads_cls:
         shape = replace(shape, pooler=False)
-    dense = None
-    if reads_cls and not shape.pooler:  # RoBERTa's head has tanh, ELECTRA's gelu
-        dense = "tanh" if shape.position_offset else "gelu"
+    dense = start.dense if reads_cls and not shape.pooler else None
+    fresh_pooler = reads_cls and not shape.pooler and dense is None
+    if fresh_pooler:
+        shape = replace(shape, pooler=True)
     classes = {"span": 2, "choice": 1, "number": 1}.get(task.problem, len(task.labels))
     torch.manual_seed(config.train.seed)
-    model = TaskModel(shape, task.kind, classes, dense)  # type: ignore[arg-type]
+    model = TaskModel(shape, task.kind, classes, dense)
     model.head.dropout.p = config.head_dropout
     if start.state is not None:
-        wanted = model.encoder.state_dict()
-        model.encoder.load_state_dict({name: start.state[name] for name in wanted})
+        own = {"pooler.weight", "pooler.bias"} if fresh_pooler else set[str]()
+        wanted = model.encoder.state_dict().keys() - own
+        model.encoder.load_state_dict({name: start.state[name] for name in wanted}, strict=not fresh_pooler)
     return model
 
 

@@ -40,7 +40,7 @@ class Table(TextTask):
     Args:
         train, dev, test: their files. Without `dev`, a share `heldout` of the rows of `train` takes its place, drawn
             with `seed`. Without `train` nothing can be learned, but answers can be made.
-        text, pair, label: names of the columns; `pair` None for one text. The test file may lack the labels.
+        text, pair, label: names of the columns; `pair` None for one text. The labels of the test file are not read.
         target: what the label is; see above for "auto".
         separator: what stands between several labels in one cell, where they are no lists.
         labels: the classes in the order of the logits, as an earlier run saved them. By default those of the training
@@ -115,9 +115,8 @@ class Table(TextTask):
             raise DataError(f"there is no file for the part '{part}'; give one")
         self._found = Found(self._remarks) if part == "train" else Found()
         label = [] if part == "test" else [self._label]
-        optional = [self._label] if part == "test" else []
-        rows = records(source, [*self._texts, *label], self._found, optional=optional)
-        examples = [self._example(row, source, part) for row in rows]
+        rows = records(source, [*self._texts, *label], self._found)
+        examples = [self._example(row, source) for row in rows]
         if split:
             examples = self._split(examples, source, part)
         if part == "train":
@@ -158,6 +157,8 @@ class Table(TextTask):
             self._remarks[f"{source}: different labels, taken for target={target}"] = len(names)
             if target == "class" and numbers and len(names) > _MANY:
                 self._remarks["different whole numbers as classes; set target=number if they are amounts"] = len(names)
+        if target != "number" and not names:
+            raise DataError(f"{source} has no label in '{self._label}' on any row; fill it in, or name another column")
         if target == "class" and len(names) == 1:
             only = shown(names.pop())
             raise DataError(f"{source} has the one label {only} on every row; give rows of other labels too")
@@ -165,24 +166,25 @@ class Table(TextTask):
         return target, sorted(names, key=lambda name: (int(name) if whole else 0, name))
 
     def _blank(self, value: Any) -> bool:
-        return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+        if isinstance(value, str):
+            return not value.strip()
+        return value is None or (isinstance(value, float) and math.isnan(value))
 
     def _parts(self, value: Any) -> list[Any] | None:
         """The labels of a cell with several, None for a cell with one."""
         if isinstance(value, list):
             return value
         if self._separator is not None and isinstance(value, str):
-            return [part for part in value.split(self._separator) if part.strip()]
+            return [part for part in value.split(self._separator) if not self._blank(part)]
         return None
 
-    def _example(self, row: Cells, source: str | Path, part: str) -> Example:
-        *texts, said = row.values
-        place = f"{source}:{row.line}"
-        return _example(texts, self._texts, place, self._found)._replace(label=self._target(said, place, part))
+    def _example(self, row: Cells, source: str | Path) -> Example:
+        """With its label, where the row has a cell more than there are texts."""
+        place, count = f"{source}:{row.line}", len(self._texts)
+        example = _example(row.values[:count], self._texts, place, self._found)
+        return example._replace(label=self._target(row.values[count], place)) if row.values[count:] else example
 
-    def _target(self, value: Any, place: str, part: str) -> Label | None:
-        if part == "test" and (self._blank(value)):
-            return None
+    def _target(self, value: Any, place: str) -> Label:
         if self.problem == "labels":
             parts = self._parts(value)
             if parts is None:
@@ -190,7 +192,10 @@ class Table(TextTask):
                     f"{place}: '{self._label}' is no list of labels ({shown(value)}); write a list, or name the "
                     "separator"
                 )
-            chosen = {self._class(part, place) for part in parts}
+            named = [part for part in parts if not self._blank(part)]
+            if len(named) < len(parts):
+                self._found["blanks in lists of labels were passed over"] += len(parts) - len(named)
+            chosen = {self._class(part, place) for part in named}
             return tuple(int(number in chosen) for number in range(len(self.labels)))
         if self._blank(value):
             raise DataError(f"{place} has no label in '{self._label}'; fill it in, or leave the row out")

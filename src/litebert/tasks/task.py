@@ -125,6 +125,12 @@ class Task(Protocol[E]):
         ...
 
 
+def full_name(task: Task[Any]) -> str:
+    """What a task is called, with its version where it has several: squad1, squad2."""
+    version = getattr(task, "version", None)
+    return task.name if version is None else f"{task.name}{version}"
+
+
 def row_of(
     tokenizer: Tokenizer, first: Sequence[int], second: Sequence[int] | None = None, length: int | None = None
 ) -> Row:
