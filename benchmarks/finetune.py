@@ -1,6 +1,6 @@
 """Fine-tuning beside the Trainer of `transformers`: the same weights, rows and hyper-parameters, in turns.
 
-    python benchmarks/finetune.py [GLUE] [--model FOLDER] [--tasks sst2 cola] [--rows 20000] [--repeats 3]
+    python benchmarks/finetune.py [GLUE] [--model FOLDER] [--tasks sst2 cola] [--rows 8000] [--repeats 3]
 
 GLUE is the folder with SST-2/ and CoLA/. Without --model the encoder is an untrained one of H 128 and 4 layers with a
 WordPiece tokenizer trained on the task's own sentences: for the time it makes no difference, and both start from the
@@ -129,7 +129,7 @@ def main() -> int:
     parser.add_argument("glue", nargs="?", help="the folder with SST-2/ and CoLA/")
     parser.add_argument("--model", type=Path, help="a Hugging Face folder to start from")
     parser.add_argument("--tasks", nargs="+", default=["sst2", "cola"])
-    parser.add_argument("--rows", type=int, default=20000, help="training rows at most")
+    parser.add_argument("--rows", type=int, default=8000, help="training rows at most")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rate", type=float, default=5e-4, help="learning rate")
     parser.add_argument("--json", action="store_true")
