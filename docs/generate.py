@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 from litebert import cost
 from litebert.cli import VERBS
 from litebert.config import Config
-from litebert.finetuning import FinetuneConfig
+from litebert.finetuning import POINTS, FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
 
 PAGE = Path(__file__).with_name("reference.md")
@@ -75,6 +75,20 @@ def _space() -> Iterator[str]:
     yield inspect.getdoc(FinetuneConfig) or ""
     yield ""
     yield from _table("field | kind | default | meaning", list(_rows(FinetuneConfig, "")))
+    yield "What `--recipe` gives a task:"
+    yield ""
+    rows = [
+        (
+            name, task, f"{point.train.optimizer.learning_rate:g}", point.train.batch.removesuffix(" sequences"),
+            str(point.length), f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
+            f"{point.train.schedule.warmup:g}", "the model's" if point.dropout < 0 else f"{point.dropout:g}",
+            f"{point.train.optimizer.weight_decay:g}", f"{point.layer_decay:g}",
+        )
+        for name, points in POINTS.items() for task, point in points.items()
+    ]  # fmt: skip
+    yield from _table(
+        "recipe | task | rate | batch | tokens | how long | warm-up | dropout | weight decay | layer decay", rows
+    )
 
 
 def _fields_of(cls: type[Any], path: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from litebert.config import OptimizerConfig, ScheduleConfig, TrainConfig, replace
+from litebert.config import EncoderConfig, OptimizerConfig, ScheduleConfig, TrainConfig, replace
 from litebert.errors import ConfigError, nearest
 
 
@@ -101,6 +101,8 @@ def _choices(point: FinetuneConfig) -> dict[str, FinetuneConfig]:
 
 
 ANY = "any"
+SMALL = (256, 8)
+"""Largest hidden size, and most layers, that the recipe `small` is for."""
 
 POINTS: dict[str, dict[str, FinetuneConfig]] = {
     # ALBERT table 14, for version 2: RACE at 1e-5 without dropout, as the table's setting diverges for it (README).
@@ -153,6 +155,21 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
     },
 }
 """By recipe and task; `any` stands for every other task."""
+
+
+def fitting(encoder: EncoderConfig, dense: str | None = None) -> str:
+    """The recipe for an encoder where none is asked for: ours up to `SMALL`, else that of the paper it resembles.
+
+    Args:
+        dense: the activation of the dense map its classifiers have, as `LoadedModel.dense` says; gelu is ELECTRA's.
+    """
+    if encoder.hidden_size <= SMALL[0] and encoder.layers <= SMALL[1]:
+        return "small"
+    if encoder.sharing != "none":
+        return "albert"
+    if encoder.position_offset:
+        return "roberta"
+    return "electra" if dense == "gelu" else "bert"
 
 
 def finetune_recipe(name: str, task: str) -> FinetuneConfig:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from litebert.errors import ConfigError
-from litebert.finetuning import POINTS, finetune_recipe
+from litebert.finetuning import POINTS, finetune_recipe, fitting
+from litebert.recipes import RECIPES
 from litebert.tasks.choices import ChoiceTask
 from litebert.tasks.choose import TAKES, task_of
 from litebert.tasks.race import RaceTask
@@ -145,3 +146,19 @@ def test_the_points_of_electra() -> None:
             point = finetune_recipe(size, task)
             assert (point.train.optimizer.learning_rate, point.layer_decay) == (rate, decay)
             assert (point.epochs, point.length, point.train.batch) == (epochs, length, "32 sequences")
+
+
+@pytest.mark.parametrize(
+    ("name", "dense", "found"),
+    [
+        ("albert-mini", None, "small"),
+        ("albert-base", None, "albert"),
+        ("bert-base", None, "bert"),
+        ("roberta-base", "tanh", "roberta"),
+        ("electra-base", "gelu", "electra"),
+        ("electra-small", "gelu", "electra"),
+        ("spanbert-large", None, "bert"),
+    ],
+)
+def test_the_recipe_where_none_is_asked_for(name: str, dense: str | None, found: str) -> None:
+    assert fitting(RECIPES[name]().encoder, dense) == found

@@ -104,7 +104,8 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     grid = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_edge=False, padding=(0, 1, 0, 0))
     for i, column in enumerate(columns):
         numeric = all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows)
-        grid.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=i == 0)
+        whole = i == 0 and all(len(row[0]) <= 40 for row in rows)  # sentences may wrap, names not
+        grid.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         grid.add_row(*map(Text, row))  # texts may hold [brackets], which are no markup
     Console().print(grid, "")

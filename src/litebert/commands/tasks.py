@@ -63,8 +63,9 @@ class FinetuneArguments:
     """Of SQuAD 2.0: how much likelier no answer must be; tuned on half of dev by default, or on all of dev."""
     stride: int | None = None
     """Of SQuAD: tokens from one window of a text to the next; 128 by default."""
-    recipe: str = "small"
-    """Hyper-parameters: small (ours), or those of albert, bert, roberta, electra, electra-large, spanbert."""
+    recipe: str | None = None
+    """Hyper-parameters: small (ours, by default up to H 256 and 8 layers), or a paper's (by default above that):
+    albert, bert, roberta, electra, electra-large, spanbert."""
     tokenizer: Path | None = None
     """Where MODEL is a recipe, an untrained network."""
     seeds: int = 1
@@ -85,9 +86,10 @@ def finetune(words: list[str]) -> int:
         FinetuneArguments, prog="litebert finetune", args=first(words), return_unknown_args=True,
         config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
-    from litebert.finetuning import finetune_recipe
+    from litebert.finetuning import finetune_recipe, fitting
     from litebert.tasks.choose import task_of
     from litebert.tasks.seeds import finetune_seeds
+    from litebert.tasks.start import starting_point
     from litebert.tasks.task import full_name
 
     if arguments.seeds < 1:
@@ -97,7 +99,11 @@ def finetune(words: list[str]) -> int:
         pair=arguments.pair, label=arguments.label, target=arguments.target, separator=arguments.separator,
         metric=arguments.metric, order=arguments.order, threshold=arguments.threshold, stride=arguments.stride,
     )  # fmt: skip
-    config = finetune_recipe(arguments.recipe, full_name(task))
+    name = arguments.recipe
+    if name is None:
+        start = starting_point(arguments.model, arguments.tokenizer)
+        name = fitting(start.encoder, start.dense)
+    config = finetune_recipe(name, full_name(task))
     if rest:
         config = _with_length(config, rest)
         config = parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())

@@ -32,7 +32,7 @@ from litebert.config import Config, OptimizerConfig, SequenceConfig, replace
 from litebert.data.shards import written_whole
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning import FinetuneConfig, finetune_recipe
+from litebert.finetuning import FinetuneConfig, finetune_recipe, fitting
 from litebert.interop import save_litebert
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.heads import TaskModel
@@ -157,10 +157,16 @@ class Ready:
 
 
 def make_ready(
-    model: str | Path, task: Task[Any], config: FinetuneConfig, *, tokenizer: str | Path | None = None, say: Say
+    model: str | Path,
+    task: Task[Any],
+    config: FinetuneConfig | None,
+    *,
+    tokenizer: str | Path | None = None,
+    say: Say,
 ) -> Ready:
     """Read and encode, once for all seeds; arguments and errors are those of `finetune`."""
     start = starting_point(model, tokenizer, task)
+    config = config or finetune_recipe(fitting(start.encoder, start.dense), full_name(task))
     if config.length > start.encoder.max_positions:
         say(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
         config = replace(config, length=start.encoder.max_positions)
@@ -190,7 +196,7 @@ def finetune(
 
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
-        config: by default the recipe `small` for the task.
+        config: by default the recipe that `finetuning.fitting` finds for the encoder and the task.
 
     Raises:
         DataError: a file of the task cannot be used.
@@ -199,7 +205,6 @@ def finetune(
     """
     say = say or logging.getLogger("litebert").info
     check_folder(Path(out))
-    config = config or finetune_recipe("small", full_name(task))
     ready = make_ready(model, task, config, tokenizer=tokenizer, say=say)
     return finetune_ready(ready, task, out, ready.config.train.seed, device=device, say=say, on_step=on_step)
 
