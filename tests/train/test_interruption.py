@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -242,9 +243,9 @@ def test_kills_change_nothing_for_a_fine_tuning(commands: Commands, tiny_tokeniz
     def words(out: str) -> list[str]:
         return ["finetune", str(tmp_path / "small.toml"), "--task", "table", "--data", str(tmp_path / "train.csv"),
                 "--dev", str(tmp_path / "dev.csv"), "--tokenizer", str(tiny_tokenizer), "--out", str(tmp_path / out),
-                "--seeds", "2", "--epochs", "4", "--length", "32", "--train.precision", "float32", "--train.batch",
+                "--seeds", "2", "--epochs", "2", "--length", "32", "--train.precision", "float32", "--train.batch",
                 "8 sequences", "--train.save-every", "4 steps", "--train.optimizer.learning-rate", "3e-3",
-                "--train.evaluate-every", "5%"]  # fmt: skip
+                "--train.evaluate-every", "10%"]  # fmt: skip
 
     began = time.monotonic()
     status, output = commands.run(*words("whole"))
@@ -254,14 +255,15 @@ def test_kills_change_nothing_for_a_fine_tuning(commands: Commands, tiny_tokeniz
     killed = 0
     for _ in range(40):
         process = commands.start(*words("killed"))
-        time.sleep(draw.uniform(0.0, took / 4))
-        os.kill(process, signal.SIGKILL)
+        time.sleep(draw.uniform(0.0, took / 3))
+        with suppress(ProcessLookupError):  # it had come to its end
+            os.kill(process, signal.SIGKILL)
         status, output = commands.end()
         if status == 0:
             break
         assert status == -signal.SIGKILL, output
         killed += 1
-    assert killed >= 5
+    assert killed >= 4
     status, output = commands.run(*words("killed"))
     assert status == 0, output
     whole = {path.relative_to(tmp_path / "whole"): path for path in (tmp_path / "whole").rglob("*") if path.is_file()}
