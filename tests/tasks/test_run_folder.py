@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 from toy_finetune import config, recipe_file, write_table
 
 from litebert.commands.tasks import _with_length
@@ -93,6 +94,22 @@ def test_python_and_the_command_line_have_the_same_default(tiny_tokenizer: Path,
     assert kept["epochs"] == small.epochs
     assert kept["train"]["optimizer"]["learning_rate"] == small.train.optimizer.learning_rate
     assert FinetuneConfig() == small
+
+
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, tensors: Any) -> None:
+        path.write_bytes(b"half")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    there = files(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("litebert.tasks.finetune.write_tensors", full)
+        with pytest.raises(RunError, match=r"cannot write the best weights to .* No space left .* free the disk"):
+            run(there, tmp_path / "run", tiny_tokenizer)
+    assert not [path for path in (tmp_path / "run").iterdir() if "best" in path.name]
+    assert run(there, tmp_path / "run", tiny_tokenizer).outcome.finished
 
 
 # ---- signals and seeds ---------------------------------------------------------------------------------------------

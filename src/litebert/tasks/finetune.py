@@ -26,12 +26,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 
 from litebert.amounts import parse_amount
 from litebert.config import Config, OptimizerConfig, SequenceConfig, replace
 from litebert.data.shards import written_whole
 from litebert.data.tokenizer import Tokenizer
-from litebert.errors import ConfigError, DataError
+from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning import FinetuneConfig, finetune_recipe, fitting
 from litebert.interop import save_litebert
 from litebert.interop.files import read_tensors, write_tensors
@@ -124,12 +125,22 @@ class FinetuningWork:
         if "best" not in self.memory or decisive > self.memory["best"]:
             self.memory["best"], self.kept = decisive, logits
             self.memory["one_answer"] = one_answer(self.task, self.dev[0], logits[self.dev[0].name])
-            aside = self.best.with_name(f".{self.best.name}.tmp")
+            self._keep()
+        return scores
+
+    def _keep(self) -> None:
+        """Write the weights aside, whole or not at all."""
+        aside = self.best.with_name(f".{self.best.name}.tmp")
+        try:
             write_tensors(aside, self.module.state_dict())
             with open(aside, "rb") as file:
                 os.fsync(file.fileno())
             os.replace(aside, self.best)
-        return scores
+        except (OSError, SafetensorError) as error:
+            aside.unlink(missing_ok=True)
+            raise RunError(
+                f"cannot write the best weights to {self.best} ({error}); free the disk, and run the same command again"
+            ) from error
 
     def remarks(self, step: int, row: Mapping[str, Any]) -> list[str]:
         """Nothing to say before the end."""
