@@ -84,9 +84,7 @@ def task_table(rows: Sequence[TaskRow]) -> Table:
         many = " or ".join(map(str, seeds))
         note = f"Scores times 100: median of {many} seeds (lowest to highest)."
         if seeds[0] > 1 and len(models) > 1:
-            note += (
-                " * the highest mean of a row, or no further from it than twice the standard error of the difference."
-            )
+            note += " * the highest mean of a row, or not told apart from it (Welch's t, 95 %)."
     if again:
         note += f" {again} of the runs gave one answer to everything and were started once more at a third of the rate."
     return Table("Fine-tuned", ("task", "score", *_names(models)), tuple(lines), note)
@@ -132,9 +130,7 @@ def _row(folder: Path) -> TaskRow:
             raise RunError(f"{file.parent} is not finished; give its command again")
         scores.append(read_json(kept))
     try:
-        (task, model, metric), *others = {
-            tuple(str(one[key]) for key in ("task", "model", "metric")) for one in settings
-        }
+        (task, model, metric), *others = {(str(one["task"]), str(one["model"]), str(one["metric"])) for one in settings}
         if others:
             raise RunError(f"the seeds in {folder} are of different tasks or models; name them one by one")
         scale = 1.0 if task in _PERCENT else 100.0
