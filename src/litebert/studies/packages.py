@@ -6,7 +6,7 @@ The question is easy to ask and has a right answer, and there are few examples: 
 from __future__ import annotations
 
 import csv
-import os
+import io
 import random
 from collections import defaultdict
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from typing import Any
 
 from litebert.config import replace
 from litebert.data.python_docs import package_of, python_docs
+from litebert.data.shards import written_whole
 from litebert.errors import DataError
 from litebert.finetuning import FinetuneConfig, finetune_recipe
 from litebert.tasks.finetune import finetune
@@ -89,13 +90,13 @@ def write_table(folder: Path) -> tuple[Path, Path]:
         raise DataError("python-docs holds too few docstrings to tell packages by; install litebert with its packages")
     folder.mkdir(parents=True, exist_ok=True)
     for file, which, count in zip(files, (0, 1), (TRAIN, DEV), strict=True):
-        aside = file.with_suffix(".tmp")
-        with open(aside, "w", encoding="utf-8", newline="") as handle:
-            rows = csv.writer(handle)
-            rows.writerow([TEXT, LABEL])
-            for name in sorted(chosen):
-                rows.writerows([text, name] for text in parts[name][which][:count])
-        os.replace(aside, file)
+        table = io.StringIO(newline="")
+        rows = csv.writer(table)
+        rows.writerow([TEXT, LABEL])
+        for name in sorted(chosen):
+            rows.writerows([text, name] for text in parts[name][which][:count])
+        with written_whole(file) as handle:
+            handle.write(table.getvalue().encode())
     return files
 
 
