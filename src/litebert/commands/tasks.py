@@ -99,18 +99,15 @@ def finetune(words: list[str]) -> int:
         pair=arguments.pair, label=arguments.label, target=arguments.target, separator=arguments.separator,
         metric=arguments.metric, order=arguments.order, threshold=arguments.threshold, stride=arguments.stride,
     )  # fmt: skip
-    name = arguments.recipe
-    if name is None:
-        start = starting_point(arguments.model, arguments.tokenizer)
-        name = fitting(start.encoder, start.dense)
-    config = finetune_recipe(name, full_name(task))
+    start = starting_point(arguments.model, arguments.tokenizer, task)
+    config = finetune_recipe(arguments.recipe or fitting(start.encoder, start.dense), full_name(task))
     if rest:
         config = _with_length(config, rest)
         config = parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
     with training_progress() as on_step:
         result = finetune_seeds(
-            arguments.model, task, arguments.out, config, seeds=arguments.seeds, tokenizer=arguments.tokenizer,
-            device=arguments.device, say=say, on_step=on_step,
+            arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start, device=arguments.device,
+            say=say, on_step=on_step,
         )  # fmt: skip
     if result.interrupted is not None:
         say("saved; run the same command to continue")

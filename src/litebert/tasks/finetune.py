@@ -173,10 +173,14 @@ def make_ready(
     config: FinetuneConfig | None,
     *,
     tokenizer: str | Path | None = None,
+    start: Start | None = None,
     say: Say,
 ) -> Ready:
-    """Read and encode, once for all seeds; arguments and errors are those of `finetune`."""
-    start = starting_point(model, tokenizer, task)
+    """Read and encode, once for all seeds; arguments and errors are those of `finetune`.
+
+    `start` is what `starting_point` gave, where it was asked before.
+    """
+    start = start or starting_point(model, tokenizer, task)
     config = config or finetune_recipe(fitting(start.encoder, start.dense), full_name(task))
     if config.length > start.encoder.max_positions:
         say(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")

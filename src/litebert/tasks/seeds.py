@@ -18,6 +18,7 @@ from litebert.tasks.finetune import Finetuned, finetune_ready, make_ready
 from litebert.tasks.judging import metric_name
 from litebert.tasks.noise import margin
 from litebert.tasks.run_folder import IDENTITY, check_folder
+from litebert.tasks.start import Start
 from litebert.tasks.task import Task
 from litebert.train.loop import Loop, Say
 
@@ -48,13 +49,14 @@ def finetune_seeds(
     *,
     seeds: int = 1,
     tokenizer: str | Path | None = None,
+    start: Start | None = None,
     device: str = "auto",
     say: Say | None = None,
     on_step: Callable[[Loop[TaskBatch]], None] | None = None,
 ) -> Seeds:
     """`finetune` in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the config's.
 
-    A summary goes to out/seeds.json. Arguments and errors are those of `finetune`.
+    A summary goes to out/seeds.json. Arguments and errors are those of `finetune` and `make_ready`.
     """
     say = say or logging.getLogger("litebert").info
     folders = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
@@ -62,7 +64,7 @@ def finetune_seeds(
         raise RunError(f"{out} holds a run of one seed; give another --out for {seeds}")
     for folder in folders:
         check_folder(folder)
-    ready = make_ready(model, task, config, tokenizer=tokenizer, say=say)
+    ready = make_ready(model, task, config, tokenizer=tokenizer, start=start, say=say)
     runs: list[Finetuned] = []
     for number, folder in enumerate(folders):
         if seeds > 1:
