@@ -187,10 +187,32 @@ def test_other_text_into_the_same_folder_is_refused(tmp_path: Path, tiny_corpus:
     times = corpus.stat().st_atime_ns, corpus.stat().st_mtime_ns
     corpus.write_text(changed)
     os.utime(corpus, ns=times)  # nothing outside the text tells
-    assert "was begun with other text than the sources hold now" in fails(corpus, out, tiny_tokenizer)
-    corpus.write_text(texts + "\n\nMore.")
-    assert "is made from sources that changed since" in fails(corpus, out, tiny_tokenizer)
+    other = f"{out} is made of other text than the sources hold now; give --out another folder, or delete this one"
+    assert fails(corpus, out, tiny_tokenizer) == other
     assert "is made with sources=" in fails(tiny_corpus, out, tiny_tokenizer)
+    corpus.write_text(texts)  # at another time
+    run(corpus, out, tiny_tokenizer)
+    assert json.loads((out / disk.INDEX).read_text())["shards"] == index["shards"]
+
+
+def test_a_whole_set_is_judged_by_the_text_of_its_sources_not_by_their_times(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
+    corpus, out = tmp_path / "a.txt", tmp_path / "out"
+    texts = tiny_corpus.read_text()
+    corpus.write_text(texts)
+    run(corpus, out, tiny_tokenizer)
+    before = content(out)
+    other = f"{out} is made of other text than the sources hold now; give --out another folder, or delete this one"
+    last = texts.rstrip().rindex("\n\n")
+    for changed in (texts + "\n\nMore.", texts[:last], texts[:-100] + texts[-100:].swapcase(), "More."):
+        corpus.write_text(changed)
+        assert fails(corpus, out, tiny_tokenizer) == other
+        assert content(out) == before, "nothing is lost"
+    corpus.write_text(texts)
+    os.utime(corpus, (0, 0))  # copied, or restored from a backup
+    run(corpus, out, tiny_tokenizer)
+    assert content(out) == before
 
 
 def test_another_tokenizer_is_refused(

@@ -102,18 +102,16 @@ class Journal:
 
 
 def check_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Raise DataError naming what differs between what `folder` is made from and what is asked for now."""
+    """Raise DataError naming what differs between the settings of `folder` and those asked for now.
+
+    Files may differ in their times: only their text counts, and the checksums of the shards' text judge that.
+    """
     if found.get("tokenizer") != wanted["tokenizer"]:
         raise DataError(f"{folder} is made with another tokenizer; give --out another folder, or delete this one")
     old, new = found.get("settings", {}), wanted["settings"]
-    different = [key for key in new if old.get(key) != new[key]]
-    if different == ["files"]:
-        raise DataError(
-            f"{folder} is made from sources that changed since; give --out another folder, or delete this one"
-        )
-    if different:
-        key = next(key for key in different if key != "files")
-        raise DataError(
-            f"{folder} is made with {key}={old.get(key)!r}, not {new[key]!r}; give --out another folder, or delete "
-            "this one"
-        )
+    for key in new:
+        if key != "files" and old.get(key) != new[key]:
+            raise DataError(
+                f"{folder} is made with {key}={old.get(key)!r}, not {new[key]!r}; give --out another folder, or "
+                "delete this one"
+            )

@@ -88,14 +88,14 @@ def prepare(
     }
     kind = {"kind": pieces.kind, "vocab_size": pieces.vocab_size, "fingerprint": pieces.fingerprint}
     header = {"settings": settings, "tokenizer": kind}
+    meter, shown = Meter(), sys.stderr.isatty() if progress is None else progress
+    texts = documents(sources, text_field=text_field, split=split, encoding=encoding, meter=meter)
     try:
         if not (folder / disk.INDEX).exists():
             folder.mkdir(parents=True, exist_ok=True)
             with Journal(folder, header) as journal:
                 _save_tokenizer(pieces, folder)
-                meter = Meter()
-                texts = documents(sources, text_field=text_field, split=split, encoding=encoding, meter=meter)
-                with _progress(meter, sys.stderr.isatty() if progress is None else progress) as watched:
+                with _progress(meter, shown) as watched:
                     _build(folder, journal, header, watched(texts), processes or _cores())
                 journal.remove()
         (folder / Journal.NAME).unlink(missing_ok=True)  # of a run killed between its index and here
@@ -104,7 +104,11 @@ def prepare(
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             reason = "lies on a disk that is full; free some space and run the same command again to continue"
         raise DataError(f"{folder} {reason}") from error
-    check_same(folder, disk.read_index(folder)[0], header)
+    index = disk.read_index(folder)[0]
+    check_same(folder, index, header)
+    if index["settings"].get("files") != settings["files"]:
+        with _progress(meter, shown) as watched:
+            _check_text(folder, index, watched(texts))
     return Shards.open(folder)
 
 
@@ -114,7 +118,7 @@ def _cores() -> int:
 
 
 def _files_digest(names: Sequence[str]) -> str:
-    """Changes when a source file appears, goes, or changes in size or time; standard input is never the same."""
+    """Of names, sizes and times: while it is the same, so is the text. Standard input never is the same."""
     digest = hashlib.sha256()
     for name in names:
         path = Path(name)
@@ -201,10 +205,7 @@ class _Cutter:
         digest = self._digest.hexdigest()
         done = self._finished.get(self._file)
         if done is not None and done.text != digest:
-            raise DataError(
-                f"{self._folder} was begun with other text than the sources hold now; give --out another folder, or "
-                "delete this one"
-            )
+            raise _other_text(self._folder)
         if done is None and self._size:
             yield (self._split, self._file, digest), self._texts
         self._next_shard()
@@ -274,6 +275,21 @@ class _Reader:
 
     def _split_of(self, digest: bytes) -> str:
         return "heldout" if int.from_bytes(digest[8:], "big") < self._heldout else "train"
+
+
+def _check_text(folder: Path, index: dict[str, Any], texts: Iterable[Document]) -> None:
+    """Raise DataError if a whole set is of other text than this; files that were only copied or touched are not."""
+    shards = {shard["file"]: ShardInfo(**shard) for shard in index["shards"]}
+    reader = _Reader(index["settings"]["heldout"], index["settings"]["shard_bytes"], shards, folder)
+    grown = any(True for _ in reader.chunks(texts))
+    if grown or reader.counts()["kept"] != index["documents"]["kept"]:
+        raise _other_text(folder)
+
+
+def _other_text(folder: Path) -> DataError:
+    return DataError(
+        f"{folder} is made of other text than the sources hold now; give --out another folder, or delete this one"
+    )
 
 
 # ---- the writer ----------------------------------------------------------------------------------------------------
