@@ -151,7 +151,8 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     Activations are not shared, however few the weights: every layer keeps its own. Counted per token and layer: the
     inputs of both norms and of the four linear maps, q k v (again after a rotation), and the feed-forward branches
     before and after the activation; the fused attention keeps no S x S scores. Under autocast all of it but the
-    norms' inputs takes half, and the weights have a bfloat16 copy.
+    norms' inputs takes half, and the weights have a bfloat16 copy. There a CPU keeps what its attention reads and
+    writes in float32 (model/attention.py), which is counted; a GPU needs up to a fifth less.
     """
     shape = config.encoder
     weights = sum(model_parameters(config).values())
@@ -179,6 +180,9 @@ def _matrices(shape: EncoderConfig) -> int:
 def _kept_bytes(shape: EncoderConfig, width: int) -> int:
     """Activations of all layers per token, `width` bytes a number under autocast."""
     branches = 2 if shape.feedforward == "gated" else 1
-    rotated = 2 * shape.hidden_size if shape.positions == "rotary" else 0
-    inner = 2 * branches * shape.intermediate_size
-    return shape.layers * (width * (6 * shape.hidden_size + rotated + inner) + 8 * shape.hidden_size)
+    inner = width * 2 * branches * shape.intermediate_size
+    if width == 2:
+        attention = 16 + 3 * width
+    else:
+        attention = width * (8 if shape.positions == "rotary" else 6)
+    return shape.layers * ((attention + 8) * shape.hidden_size + inner)

@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from litebert.config import EncoderConfig, replace
 from litebert.errors import DataError
+from litebert.model.attention import scaled_dot_product
 from litebert.model.embedding import Rotary
 from litebert.model.encoder import Encoder
 from model.points import PIECES, batch, randomise, shape
@@ -377,3 +378,26 @@ def test_fused_attention_is_the_plain_one() -> None:
     expected = block.norm(x + block.output(value[:, :1].expand_as(x)))
     assert torch.allclose(block(x, mask[:, None, None, :], None), expected, atol=1e-6)
     assert F.mse_loss(encoder(ids).last, encoder(ids, None, mask).last) > 1e-3
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_attention_in_bfloat16_is_that_of_float32_to_its_digits(learns: bool) -> None:
+    """Autocast on a CPU: what is learnt from is computed in float32, and nothing but the inputs is rounded."""
+    generator = torch.Generator().manual_seed(1)
+    q, k, v, weights = (torch.randn(2, 4, 24, 8, generator=generator).bfloat16() for _ in range(4))
+    mask = (torch.arange(24) < torch.tensor([[24], [17]]))[:, None, None, :]
+    exact = [tensor.float().requires_grad_(learns) for tensor in (q, k, v)]
+    halves = [tensor.clone().requires_grad_(learns) for tensor in (q, k, v)]
+    wanted = scaled_dot_product(*exact, mask, 0.0)
+    with torch.set_grad_enabled(learns), torch.autocast("cpu", torch.bfloat16):
+        found = scaled_dot_product(*halves, mask, 0.0)
+    assert found.dtype == torch.bfloat16
+    assert torch.allclose(found.float(), wanted, atol=0.02, rtol=0.01)
+    if learns:
+        assert torch.equal(found, wanted.bfloat16()), "rounded once, at the end"
+        found.backward(weights)
+        wanted.backward(weights.float())
+        for half, whole in zip(halves, exact, strict=True):
+            assert half.grad is not None
+            assert whole.grad is not None
+            assert torch.equal(half.grad, whole.grad.bfloat16())

@@ -5,6 +5,7 @@ Shapes: B sequences, S tokens, H hidden size, A heads, D = H / A head size.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -45,6 +46,21 @@ class Attention(nn.Module):
         if rotary is not None:
             q_BASD, k_BASD = rotary(q_BASD), rotary(k_BASD)
         dropout = self.attention_dropout if self.training else 0.0
-        y_BASD = F.scaled_dot_product_attention(q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout)
+        y_BASD = scaled_dot_product(q_BASD, k_BASD, v_BASD, mask, dropout)
         out: Tensor = self.dropout(self.output(y_BASD.transpose(1, 2).reshape(batch, length, hidden)))
         return out
+
+
+def scaled_dot_product(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """softmax(q k^T / sqrt(D)) v (BERT section 3), in the dtype of q; `mask` as `Attention.forward` takes it.
+
+    What a CPU learns from in bfloat16 is computed in float32: the backward of PyTorch's bfloat16 kernel takes two to
+    five times as long there (docs/decisions.md).
+    """
+    if not (q_BASD.dtype == torch.bfloat16 and q_BASD.device.type == "cpu" and torch.is_grad_enabled()):
+        return F.scaled_dot_product_attention(q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout)
+    with torch.autocast("cpu", enabled=False):
+        y_BASD = F.scaled_dot_product_attention(
+            q_BASD.float(), k_BASD.float(), v_BASD.float(), attn_mask=mask, dropout_p=dropout
+        )
+    return y_BASD.to(q_BASD.dtype)
