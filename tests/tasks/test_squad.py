@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from litebert.data.tokenizer import Tokenizer, train_tokenizer
 from litebert.errors import ConfigError, DataError
-from litebert.tasks.squad import Squad, _best_spans, _windows
+from litebert.tasks.squad import Squad
 from litebert.tasks.squad_files import Gold, Question
+from litebert.tasks.squad_spans import best_spans, windows
 from litebert.tasks.task import Item
 
 CONTEXT = "Zoë's café, in São Paulo,\u00a0sold 1,200 cups (½ price) to 猫 fans. " * 3 + "It closed in 1999."
@@ -156,29 +157,29 @@ def test_long_questions_are_cut(letters: Tokenizer, length: int, kept: int) -> N
 @settings(max_examples=200, deadline=None)
 @given(n=st.integers(0, 90), size=st.integers(1, 40), stride=st.integers(1, 40))
 def test_every_token_is_in_a_window_and_belongs_to_one(n: int, size: int, stride: int) -> None:
-    windows = list(_windows(n, size, stride))
-    assert windows[0][0] == 0
-    assert windows[-1][1] == n
-    for (begin, end, owned), (later, _, _) in pairwise(windows):
+    cut = list(windows(n, size, stride))
+    assert cut[0][0] == 0
+    assert cut[-1][1] == n
+    for (begin, end, owned), (later, _, _) in pairwise(cut):
         assert end - begin == size
         assert later - begin == min(stride, (size + 1) // 2)
         assert len(owned) == end - begin
         assert end < n, "the last window is the first that reaches the end"
     owners: list[list[int]] = [[] for _ in range(n)]
-    for i, (begin, _, owned) in enumerate(windows):
+    for i, (begin, _, owned) in enumerate(cut):
         for place in np.flatnonzero(owned):
             owners[begin + place].append(i)
     for token, found in enumerate(owners):  # the rule of maximum context, said plainly
         worth = {
             i: min(token - begin, end - 1 - token) + 0.01 * (end - begin)
-            for i, (begin, end, _) in enumerate(windows)
+            for i, (begin, end, _) in enumerate(cut)
             if begin <= token < end
         }
         assert found == [max(worth, key=lambda i: (worth[i], -i))]
 
 
 def test_the_papers_windows() -> None:
-    assert [(begin, end) for begin, end, _ in _windows(500, 350, 128)] == [(0, 350), (128, 478), (256, 500)]
+    assert [(begin, end) for begin, end, _ in windows(500, 350, 128)] == [(0, 350), (128, 478), (256, 500)]
 
 
 def test_targets(letters: Tokenizer) -> None:
@@ -264,7 +265,7 @@ def test_the_best_spans_are_those_of_a_full_search(n: int, longest: int, seed: i
         (logits[i, 0] + logits[j, 1], i, j) for i in range(n) if owned[i] for j in range(i, min(n, i + longest))
     ]  # fmt: skip
     expected = [(i, j) for _, i, j in sorted(every, reverse=True)[:20]]
-    assert _best_spans(logits, owned, longest) == expected
+    assert best_spans(logits, owned, longest) == expected
 
 
 def test_n_best_and_no_answer(letters: Tokenizer) -> None:

@@ -1,23 +1,19 @@
 """SQuAD 1.1 and 2.0: the answer to a question is a span of a text, or, in 2.0, perhaps there is none.
 
-A text longer than a row is read in windows that overlap. Answers are cut from the raw text by the offsets of tokens and
-never put together from pieces. What no answer is worth is the score of [CLS] for start and end, as in BERT's code; the
-heads of ALBERT's for 2.0 are another model.
-
-Shapes: n tokens of a context or of the part of it in a window, L longest answer in tokens.
+A text longer than a row is read in windows that overlap (squad_spans.py). What no answer is worth is the score of [CLS]
+for start and end, as in BERT's code; the heads of ALBERT's for 2.0 are another model.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from litebert.data.shards import written_whole
@@ -25,8 +21,9 @@ from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError
 from litebert.tasks.parts import held_out, part_file, scored_parts, unscored_parts
 from litebert.tasks.rows import Found
-from litebert.tasks.squad_files import Gold, Question, may_be_unanswerable, read_questions
+from litebert.tasks.squad_files import Question, may_be_unanswerable, read_questions
 from litebert.tasks.squad_scores import Judged, best_threshold, halves, judge, scores_1, scores_2, tune
+from litebert.tasks.squad_spans import Answer, Candidate, Window, best_answer, tokens_of, windows
 from litebert.tasks.task import Item, Kind, Problem, row_of
 
 QUESTION_TOKENS = 64
@@ -35,53 +32,11 @@ STRIDE = 128
 """Tokens from the start of a window to the next; less where that would be more than half of a window."""
 ANSWER_TOKENS = 30
 """Most tokens of an answer that is found, where not said otherwise; training knows no limit."""
-BEST = 20
-"""How many answers are kept for each window and each question."""
-
 Threshold = Literal["half", "dev"] | float
 """How much likelier no answer must be than an answer, in logits, to be given. `half`: the threshold that is best for
 one half of the scored questions, and the scores of the other half. `dev`: the papers' way, the best for the very
 questions that are scored, which flatters. Or a number. What is tuned is tuned on the dev part, and cuts the test part
 too, whose own answers are never looked at for it."""
-
-
-class Window(NamedTuple):
-    """Which part of a context a row holds."""
-
-    first: int
-    """Where in the row it begins."""
-    spans: NDArray[np.int32]
-    """(n, 2): the characters of the context that each token reaches over."""
-    owned: NDArray[np.bool_]
-    """(n,): no other window holds the token with more context; only there may an answer start."""
-
-
-class Candidate(NamedTuple):
-    """A text that may be the answer."""
-
-    text: str
-    start: float
-    """Logit of its first token."""
-    end: float
-    """Logit of its last token."""
-
-    @property
-    def score(self) -> float:
-        """What it is ranked by."""
-        return self.start + self.end
-
-
-class Answer(NamedTuple):
-    """What the model says about one question."""
-
-    value: str
-    """The best text, whatever no answer is worth; empty only where the context has no text."""
-    odds: float
-    """Score of no answer (the lowest among the windows) minus that of the best text."""
-    null: tuple[float, float]
-    """Start and end logit of no answer."""
-    candidates: tuple[Candidate, ...]
-    """Best first, each text once."""
 
 
 class Squad:
@@ -211,7 +166,7 @@ class Squad:
             answer = self._tokens(example, spans)
             first = 1 + len(question) + tokenizer.pair_separators
             rows = []
-            for begin, end, owned in _windows(len(ids), room - len(question), self.stride):
+            for begin, end, owned in windows(len(ids), room - len(question), self.stride):
                 row = row_of(tokenizer, question, ids[begin:end].tolist())
                 inside = answer is not None and begin <= answer[0] and answer[1] < end
                 target = (first + answer[0] - begin, first + answer[1] - begin) if inside and answer else (0, 0)
@@ -227,7 +182,7 @@ class Squad:
         gold = example.placed
         if gold is None:
             return None
-        tokens = _tokens_of(gold, spans)
+        tokens = tokens_of(gold, spans)
         if tokens is None:
             self._found["answers hold nothing that the tokenizer reads"] += 1
         return tokens
@@ -238,11 +193,11 @@ class Squad:
         self, examples: Sequence[Question], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
     ) -> list[Answer]:
         """One per question, in order: the best of all spans of at most `answer_tokens` tokens in all windows."""
-        windows: list[list[tuple[Window, NDArray[np.float64]]]] = [[] for _ in examples]
+        seen: list[list[tuple[Window, NDArray[np.float64]]]] = [[] for _ in examples]
         for item, found in zip(items, logits, strict=True):
-            windows[item.example].append((item.detail, found.astype(np.float64)))
+            seen[item.example].append((item.detail, found.astype(np.float64)))
         return [
-            _best(example.context, here, self.answer_tokens) for example, here in zip(examples, windows, strict=True)
+            best_answer(example.context, here, self.answer_tokens) for example, here in zip(examples, seen, strict=True)
         ]
 
     def texts(self, answers: Sequence[Answer], threshold: float = 0.0) -> list[str]:
@@ -318,70 +273,7 @@ class Squad:
             _write(path.with_name(f"null_odds_{path.name}"), dict(zip(ids, odds, strict=True)))
 
 
-# ------------------------------------------------------------------------------------------------------------- windows
-
-
-def _windows(n: int, size: int, stride: int) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
-    """(begin, end, owned) of the windows of at most `size` tokens over n; one even where n is 0.
-
-    A token belongs to the window where the smaller of its left and right context is largest, plus a hundredth of the
-    window's tokens; to the first of equal ones (BERT's rule of maximum context).
-    """
-    step = min(stride, (size + 1) // 2)
-    count = 1 + max(0, -(-(n - size) // step))
-    bounds = [(i * step, min(i * step + size, n)) for i in range(count)]
-    best = np.full(n, -1.0)
-    owner = np.zeros(n, np.int32)
-    for i, (begin, end) in enumerate(bounds):
-        place = np.arange(end - begin)
-        worth = np.minimum(place, place[::-1]) + 0.01 * (end - begin)
-        better = worth > best[begin:end]
-        best[begin:end][better] = worth[better]
-        owner[begin:end][better] = i
-    for i, (begin, end) in enumerate(bounds):
-        yield begin, end, owner[begin:end] == i
-
-
-def _tokens_of(gold: Gold, spans: NDArray[np.int32]) -> tuple[int, int] | None:
-    """The first and last token that reach into an answer."""
-    first = int(np.searchsorted(spans[:, 1], gold.start, "right"))
-    last = int(np.searchsorted(spans[:, 0], gold.start + len(gold.text), "left")) - 1
-    return (first, last) if first <= last else None
-
-
 # ------------------------------------------------------------------------------------------------------------- answers
-
-
-def _best(context: str, windows: Sequence[tuple[Window, NDArray[np.float64]]], longest: int) -> Answer:
-    null = min(((float(logits[0, 0]), float(logits[0, 1])) for _, logits in windows), key=sum)
-    candidates = []
-    for window, logits in windows:
-        inside = logits[window.first : window.first + len(window.spans)]
-        for first, last in _best_spans(inside, window.owned, longest):
-            text = context[window.spans[first, 0] : window.spans[last, 1]].strip()
-            if text:  # a token may be nothing but a space
-                candidates.append(Candidate(text, float(inside[first, 0]), float(inside[last, 1])))
-    once: dict[str, Candidate] = {}
-    for candidate in sorted(candidates, key=lambda candidate: -candidate.score):
-        once.setdefault(candidate.text, candidate)
-    if not once:
-        return Answer("", 0.0, null, ())
-    best = next(iter(once.values()))
-    return Answer(best.text, sum(null) - best.score, null, tuple(once.values())[:BEST])
-
-
-def _best_spans(logits: NDArray[np.float64], owned: NDArray[np.bool_], longest: int) -> list[tuple[int, int]]:
-    """First and last token of the `BEST` spans with the highest sum of a start and an end logit, best first."""
-    n = len(logits)
-    if n == 0:
-        return []
-    longest = min(longest, n)
-    ends = np.append(logits[:, 1], np.full(longest - 1, -np.inf))
-    scores = (np.where(owned, logits[:, 0], -np.inf)[:, None] + sliding_window_view(ends, longest)).ravel()
-    few = np.argpartition(scores, -BEST)[-BEST:] if len(scores) > BEST else np.arange(len(scores))
-    few = few[np.lexsort((few, -scores[few]))]
-    chosen = few[np.isfinite(scores[few])]
-    return [(place // longest, place // longest + place % longest) for place in chosen.tolist()]
 
 
 def _judged(known: Sequence[tuple[Question, Answer]]) -> list[Judged]:
