@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -392,3 +393,26 @@ def test_the_documented_entry_point_exists() -> None:
         [script, "plan", "albert-tny"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}, check=False
     )
     one_sentence((done.returncode, done.stdout, done.stderr), "did you mean 'albert-tiny'?")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back and can be told not to")
+def test_training_keeps_freed_memory_and_a_setting_of_malloc_wins() -> None:
+    code = (
+        "import resource, sys; from litebert.cli import keep_freed_memory\n"
+        "kept = sys.argv[1] == 'keep' and keep_freed_memory()\n"
+        "for _ in range(20): b'x' * (64 << 20)\n"
+        "print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt)"
+    )
+
+    def faults(argument: str, **settings: str) -> tuple[bool, int]:
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+        done = subprocess.run([sys.executable, "-c", code, argument], env=plain | settings, capture_output=True,
+                              text=True, check=True)  # fmt: skip
+        kept, count = done.stdout.split()
+        return kept == "True", int(count)
+
+    (given, often), (kept, seldom), (left, _) = (
+        faults("give"), faults("keep"), faults("keep", MALLOC_ARENA_MAX="2"),
+    )  # fmt: skip
+    assert (given, kept, left) == (False, True, False)
+    assert seldom < often / 5

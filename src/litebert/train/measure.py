@@ -74,7 +74,7 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
         passes: list[float] = []
         updates: list[float] = []
         began = time.monotonic()
-        while len(passes) < 2 or (time.monotonic() - began < seconds and len(passes) < 40):
+        while not _enough(len(passes), time.monotonic() - began, seconds):
             start = _now(device)
             with device.autocast_context():
                 losses = model(batch, depth)
@@ -84,7 +84,9 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
             optimizers.zero_grad()
             passes.append(middle - start)
             updates.append(_now(device) - middle)
-        timed.append((share, statistics.median(passes[1:]) * scale + statistics.median(updates[1:])))
+        # The first two find their memory, the second that of the gradients.
+        passes, updates = passes[2:] or passes[1:], updates[2:] or updates[1:]
+        timed.append((share, statistics.median(passes) * scale + statistics.median(updates)))
     model.eval()
     sequences = min(EVALUATION_BATCH, config.train.evaluate_sequences)
     batch = synthetic_batch(config, sequences).to(device.device)
@@ -97,6 +99,13 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
     # One pass over the held-out sequences for each objective.
     evaluation = min(forward) / sequences * config.train.evaluate_sequences * len(config.objectives)
     return Rate(tuple(timed), evaluation)
+
+
+def _enough(passes: int, spent: float, seconds: float) -> bool:
+    """Four passes at least, two where they are slow; beyond, as many as fit."""
+    if passes < 4:
+        return passes >= 2 and spent >= 4 * seconds
+    return spent >= seconds or passes >= 40
 
 
 def steps_for(config: Config, rate: Rate | None) -> int:
