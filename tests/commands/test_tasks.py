@@ -13,22 +13,11 @@ from pathlib import Path
 import pytest
 
 from litebert.cli import main
+from tasks.toy_finetune import recipe_file
 
 Output = tuple[int, str, str]
 Run = Callable[..., Output]
 
-RECIPE = """
-[sequences]
-length = 64
-
-[encoder]
-embedding_size = 8
-hidden_size = 32
-layers = 2
-heads = 2
-intermediate_size = 64
-max_positions = 64
-"""
 FIELDS = ("--epochs", 5, "--length", 32, "--train.batch", "16 sequences", "--train.precision", "float32",
           "--train.optimizer.learning-rate", 3e-3)  # fmt: skip
 
@@ -50,7 +39,7 @@ def write(path: Path, rows: int, seed: int) -> Path:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("table")
-    (folder / "small.toml").write_text(RECIPE)
+    recipe_file(folder)
     write(folder / "train.csv", 200, 0)
     write(folder / "dev.csv", 40, 1)
     return folder

@@ -5,9 +5,10 @@ Arguments are read before torch is imported, so that help and mistakes come at o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -139,29 +140,25 @@ def compare(words: list[str]) -> int:
 
     if not arguments.runs:
         raise RunError("name the folders of one run or more")
+    rows: Sequence[Any]
     if tasks.is_finetuned(arguments.runs[0]):
-        judged = tasks.compare_tasks(arguments.runs)
-        shown = tasks.task_table(judged)
-        if arguments.json:
-            print_json([asdict(one) for one in judged])
-        elif arguments.markdown:
-            print_markdown(shown.columns, shown.rows, shown.note)
-        else:
-            table(shown.columns, shown.rows)
-            show(shown.note)
-        return 0
-    rows = runs.compare(arguments.runs)
-    shown = runs.table(rows)
+        rows = tasks.compare_tasks(arguments.runs)
+        shown, differences = tasks.task_table(rows), []
+        first = len(shown.columns)
+    else:
+        rows = runs.compare(arguments.runs)
+        shown, differences = runs.table(rows), runs.differences(rows)
+        first = len(runs.FACTS)  # in two parts, since a terminal is narrow
     if arguments.json:
         print_json([asdict(row) for row in rows])
     elif arguments.markdown:
         print_markdown(shown.columns, shown.rows, shown.note)
     else:
-        facts = len(runs.FACTS)  # in two parts, since a terminal is narrow
-        table(shown.columns[:facts], [row[:facts] for row in shown.rows])
-        table(("run", *shown.columns[facts:]), [(row[0], *row[facts:]) for row in shown.rows])
+        table(shown.columns[:first], [row[:first] for row in shown.rows])
+        if first < len(shown.columns):
+            table(("run", *shown.columns[first:]), [(row[0], *row[first:]) for row in shown.rows])
         show(shown.note)
-    for difference in runs.differences(rows):
+    for difference in differences:
         say(f"note: {difference}")
     return 0
 
