@@ -1,11 +1,12 @@
 """Fine-tuning beside the Trainer of `transformers`: the same weights, rows and hyper-parameters, in turns.
 
     python benchmarks/finetune.py [GLUE] [--model FOLDER] [--tasks sst2 cola] [--rows 8000] [--repeats 3]
+                                  [--precision float32]
 
 GLUE is the folder with SST-2/ and CoLA/. Without --model the encoder is an untrained one of H 128 and 4 layers with a
 WordPiece tokenizer trained on the task's own sentences: for the time it makes no difference, and both start from the
-same weights. Both run in float32, once on a few rows to be warm. Prints the median wall time of each, their ratio,
-and the scores.
+same weights. Both run in one precision, first on a few rows to be warm. Prints the median wall time of each, their
+ratio, and the scores.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -39,6 +40,7 @@ from litebert.tasks.glue import Glue
 from litebert.tasks.noise import margin
 
 EPOCHS, BATCH, LENGTH = 2, 32, 128
+Precision = Literal["float32", "bfloat16"]
 
 
 class Cut(Glue):
@@ -68,23 +70,23 @@ def untrained(folder: Path, task: Glue) -> Path:
     return folder / "hf"
 
 
-def settings(seed: int, rate: float) -> FinetuneConfig:
+def settings(seed: int, rate: float, precision: Precision) -> FinetuneConfig:
     base = finetune_recipe("small", "any")
     optimizer = replace(base.train.optimizer, learning_rate=rate, bias_correction=True)
     train = replace(
-        base.train, batch=f"{BATCH} sequences", precision="float32", seed=seed, evaluate_every="100%",
+        base.train, batch=f"{BATCH} sequences", precision=precision, seed=seed, evaluate_every="100%",
         save_every="100000 steps", optimizer=optimizer,
     )  # fmt: skip
     return replace(base, epochs=EPOCHS, length=LENGTH, train=train, restart=False)
 
 
-def ours(model: Path, task: Cut, folder: Path, seed: int, rate: float) -> tuple[float, float]:
+def ours(model: Path, task: Cut, folder: Path, seed: int, rate: float, precision: Precision) -> tuple[float, float]:
     began = time.perf_counter()
-    done = finetune(model, task, folder, settings(seed, rate), device="cpu")
+    done = finetune(model, task, folder, settings(seed, rate, precision), device="cpu")
     return time.perf_counter() - began, done.scores[task.metric]
 
 
-def theirs(model: Path, task: Cut, folder: Path, seed: int, rate: float) -> tuple[float, float]:
+def theirs(model: Path, task: Cut, folder: Path, seed: int, rate: float, precision: Precision) -> tuple[float, float]:
     """Their Trainer as its examples set it up: tokenised with `map`-like batches, padded to the longest of a batch."""
     import torch
     from transformers import (
@@ -111,7 +113,7 @@ def theirs(model: Path, task: Cut, folder: Path, seed: int, rate: float) -> tupl
         output_dir=str(folder), num_train_epochs=EPOCHS, per_device_train_batch_size=BATCH,
         per_device_eval_batch_size=64, learning_rate=rate, weight_decay=0.01, warmup_steps=0.1, adam_epsilon=1e-6,
         lr_scheduler_type="linear", max_grad_norm=1.0, seed=seed, save_strategy="no", report_to=[], use_cpu=True,
-        disable_tqdm=True, logging_strategy="no",
+        disable_tqdm=True, logging_strategy="no", bf16=precision == "bfloat16",
     )  # fmt: skip
     trainer = Trainer(
         model=network, args=arguments, train_dataset=parts[0], eval_dataset=parts[1],
@@ -132,6 +134,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=8000, help="training rows at most")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rate", type=float, default=5e-4, help="learning rate")
+    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of both")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     if arguments.glue is None:
@@ -149,10 +152,14 @@ def main() -> int:
             found: dict[str, list[tuple[float, float]]] = {"litebert": [], "Trainer": []}
             run: dict[str, Callable[..., tuple[float, float]]] = {"litebert": ours, "Trainer": theirs}
             for who in run:  # imports, allocations
-                run[who](model, Cut(name, arguments.glue, 64), folder / f"{who}-warm", 0, arguments.rate)
+                run[who](
+                    model, Cut(name, arguments.glue, 64), folder / f"{who}-warm", 0, arguments.rate, arguments.precision
+                )
             for seed in range(arguments.repeats):
                 for who in ("litebert", "Trainer") if seed % 2 == 0 else ("Trainer", "litebert"):
-                    found[who].append(run[who](model, task, folder / f"{who}-{seed}", seed, arguments.rate))
+                    found[who].append(
+                        run[who](model, task, folder / f"{who}-{seed}", seed, arguments.rate, arguments.precision)
+                    )
             seconds = {who: statistics.median(time for time, _ in pairs) for who, pairs in found.items()}
             scores = {who: [score for _, score in pairs] for who, pairs in found.items()}
             result[name] = {

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional as F
 
 from litebert.config import Objective
 from litebert.data.batches import Batch
-from litebert.model.objectives import MaskedLanguageModeling
+from litebert.model import objectives as module
+from litebert.model.objectives import Loss, MaskedLanguageModeling
 from litebert.model.objectives import Objective as Hooks
 from litebert.model.pretrainer import Pretrainer
 from model.points import batch, config, randomise
@@ -98,6 +100,37 @@ def test_losses_are_summed_in_float32_whatever_the_precision() -> None:
         losses = model(data)
     assert {loss.total.dtype for loss in losses.values()} == {torch.float32}
     assert {loss.total.dtype for loss in model.bfloat16()(data).values()} == {torch.float32}
+
+
+@pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "sbo"), ("mlm", "rtd")])
+def test_rows_that_fill_up_a_cpus_kernels_change_nothing(
+    objectives: tuple[Objective, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under autocast a vocabulary is projected for 64 tokens or 128, and learnt from for those that were masked."""
+    model, data = made(objectives), batch()
+    rows: list[int] = []
+    for name in {"mlm", "sbo"} & set(objectives):
+        model.objectives[name].head.register_forward_hook(lambda _, inputs, logits: rows.append(len(logits)))
+
+    def run() -> tuple[dict[str, Loss], dict[str, Tensor]]:
+        model.zero_grad()
+        torch.manual_seed(0)
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = model(data)
+        sum(loss.total for loss in losses.values()).backward()
+        return losses, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+    losses, gradients = run()
+    assert set(rows) == {64}
+    monkeypatch.setattr(module, "_padded", lambda indices: indices)
+    plain, wanted = run()
+    assert max(rows) == 64 > rows[-1], "rows are those of the tokens again"
+    for name, loss in plain.items():
+        assert losses[name].total.item() == pytest.approx(loss.total.item(), rel=1e-3)
+        assert (losses[name].count, losses[name].correct) == (loss.count, loss.correct)
+    assert gradients.keys() == wanted.keys()
+    for name, gradient in gradients.items():
+        assert torch.allclose(gradient, wanted[name], atol=0.02 * float(wanted[name].abs().max()) + 1e-6), name
 
 
 @pytest.mark.parametrize("objectives", [("mlm",), ("mlm", "sop"), ("mlm", "nsp"), ("sop",), ("mlm", "rtd")])

@@ -80,7 +80,7 @@ class Guessed(Batch):
     """A batch whose masked tokens a generator has guessed."""
 
     logits: Tensor
-    """(K, V), with a gradient."""
+    """(K, V), with a gradient; or more rows, as `_padded` has it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,8 +134,8 @@ class MaskedLanguageModeling(TokenPrediction):
         return output
 
     def logits(self, last_BSH: Tensor, positions_K: Tensor, encoder: Encoder) -> Tensor:
-        """(K, V) logits at flat positions of (B, S)."""
-        logits: Tensor = self.head(last_BSH.flatten(0, 1)[positions_K], encoder.embedding.word.weight)
+        """(K, V) logits at flat positions of (B, S); or more rows, as `_padded` has it."""
+        logits: Tensor = self.head(last_BSH.flatten(0, 1)[_padded(positions_K)], encoder.embedding.word.weight)
         return logits
 
     def corrupt(self, batch: Batch, encoder: Encoder, layers: int | None) -> Batch:
@@ -176,9 +176,9 @@ class SpanBoundary(TokenPrediction):
     def loss(self, output: EncoderOutput, batch: Batch, encoder: Encoder) -> Loss:
         """Summed cross-entropy over the predicted tokens that have both neighbours."""
         chosen_K, place_K = self._places(batch)
-        left_K, right_K = batch.masked_boundaries[chosen_K].unbind(1)
+        left_K, right_K = map(_padded, batch.masked_boundaries[chosen_K].unbind(1))
         states = output.last.flatten(0, 1)
-        logits = self.head(states[left_K], states[right_K], place_K[chosen_K], encoder.embedding.word.weight)
+        logits = self.head(states[left_K], states[right_K], _padded(place_K[chosen_K]), encoder.embedding.word.weight)
         return _cross_entropy(logits, batch.masked_labels[chosen_K], evidence=not self.training)
 
     def count(self, batch: Batch) -> int:
@@ -210,7 +210,8 @@ class ReplacedTokenDetection(Objective):
         """The text with samples in place of masks. No gradient passes through sampling."""
         assert isinstance(batch, Guessed)
         with torch.no_grad():
-            sampled_K = torch.multinomial(batch.logits.float().softmax(-1), 1).squeeze(1)
+            logits_KV = batch.logits[: len(batch.masked_positions)].float()
+            sampled_K = torch.multinomial(logits_KV.softmax(-1), 1).squeeze(1)
             input_ids, replaced = batch.input_ids.flatten().clone(), torch.zeros_like(batch.input_ids).flatten().bool()
             input_ids[batch.masked_positions] = sampled_K
             replaced[batch.masked_positions] = sampled_K != batch.masked_labels
@@ -323,11 +324,23 @@ def _replaced_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
     return rates_N
 
 
+def _padded(indices_K: Tensor) -> Tensor:
+    """On a CPU under autocast, zeros behind the indices, up to a multiple of 64.
+
+    oneDNN multiplies there in bfloat16, and makes and keeps a kernel for every number of rows that it meets: tens of MB
+    a step where the vocabulary is projected, up to some GB (docs/decisions.md).
+    """
+    if indices_K.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
+        return indices_K
+    return F.pad(indices_K, (0, -len(indices_K) % 64))
+
+
 def _cross_entropy(logits_NC: Tensor, labels_N: Tensor, evidence: bool) -> Loss:
-    """Sums in float32, whatever the autocast precision."""
+    """Sums in float32, whatever the autocast precision. Rows of logits beyond the labels do not count."""
     logits_NC = logits_NC.float()
-    total = F.cross_entropy(logits_NC, labels_N, ignore_index=IGNORED, reduction="sum")
+    padded_N = F.pad(labels_N, (0, len(logits_NC) - len(labels_N)), value=IGNORED)
+    total = F.cross_entropy(logits_NC, padded_N, ignore_index=IGNORED, reduction="sum")
     with torch.no_grad():
-        correct = (logits_NC.argmax(-1) == labels_N).sum()
+        correct = (logits_NC.argmax(-1) == padded_N).sum()
         count = (labels_N != IGNORED).sum()
     return Loss(total, count, correct, evidence={"labels": labels_N} if evidence else {})
