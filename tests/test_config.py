@@ -227,7 +227,7 @@ def configs(draw: st.DrawFn) -> Config:
         masking=MaskingConfig(rate=draw(st.floats(0.01, 0.99)), copies=draw(st.integers(0, 9))),
         objectives=draw(st.sampled_from([("mlm",), ("mlm", "sop"), ("mlm", "nsp"), ("sop",)])),
         train=TrainConfig(
-            seed=draw(st.integers()),
+            seed=draw(st.integers(1 - 2**63, 2**63 - 1)),
             depth_schedule=schedule if sharing in ("all", "groups") else (),
             optimizer=OptimizerConfig(learning_rate=draw(positive), beta2=draw(share)),
             schedule=ScheduleConfig(warmup=draw(positive)),

@@ -331,6 +331,7 @@ class TrainConfig:
             all(0 < share < 1 for share in shares) and shares == sorted(set(shares)),
             f"train.depth_schedule shares {shares} must rise strictly between 0 and 1",
         )
+        _require(abs(self.seed) < 2**63, f"train.seed is {self.seed}; it must fit in 64 bits")
         _require(all(depth >= 1 for _, depth in self.depth_schedule), "train.depth_schedule depths must be at least 1")
 
 

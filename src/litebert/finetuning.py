@@ -6,6 +6,7 @@ only how long it lasts is said in epochs, or in steps as the ALBERT paper does.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from litebert.config import EncoderConfig, OptimizerConfig, ScheduleConfig, TrainConfig, replace
@@ -50,7 +51,7 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         for name, value, right, what in (
             ("length", self.length, self.length >= 8, "at least 8"),
-            ("epochs", self.epochs, self.epochs > 0, "above 0"),
+            ("epochs", self.epochs, 0 < self.epochs < math.inf, "a number above 0"),
             ("steps", self.steps, self.steps >= 0, "0 or more"),
             ("dropout", self.dropout, self.dropout == -1 or 0 <= self.dropout < 1, "in [0, 1), or -1"),
             ("head_dropout", self.head_dropout, 0 <= self.head_dropout < 1, "in [0, 1)"),
@@ -103,6 +104,9 @@ def _choices(point: FinetuneConfig) -> dict[str, FinetuneConfig]:
 ANY = "any"
 SMALL = (256, 8)
 """Largest hidden size, and most layers, that the recipe `small` is for."""
+
+_LARGE = 1024
+"""Hidden size of the papers' large encoders."""
 
 POINTS: dict[str, dict[str, FinetuneConfig]] = {
     # ALBERT table 14, for version 2: RACE at 1e-5 without dropout, as the table's setting diverges for it (README).
@@ -169,7 +173,9 @@ def fitting(encoder: EncoderConfig, dense: str | None = None) -> str:
         return "albert"
     if encoder.position_offset:
         return "roberta"
-    return "electra" if dense == "gelu" else "bert"
+    if dense == "gelu":
+        return "electra-large" if encoder.hidden_size >= _LARGE else "electra"
+    return "bert"
 
 
 def finetune_recipe(name: str, task: str) -> FinetuneConfig:

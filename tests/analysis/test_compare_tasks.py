@@ -20,6 +20,8 @@ def folder(path: Path, task: str, model: str, *scores: float, metric: str = "acc
         about = {"format": 1, "task": task, "model": model, "metric": metric, "dev_fingerprint": data}
         (place / "finetune.json").write_text(json.dumps(about))
         (place / "scores.json").write_text(json.dumps({"other": 0.125, metric: score}))
+    if len(scores) > 1:
+        (path / "seeds.json").write_text(json.dumps({"scores": [{metric: score} for score in scores]}))
     return path
 
 
@@ -83,6 +85,7 @@ def test_what_is_refused(tmp_path: Path, run: Callable[..., tuple[int, str, str]
         compare_tasks([half])
     mixed = folder(tmp_path / "mixed", "rte", "m", 0.5, 0.6)
     folder(tmp_path / "mixed" / "seed-7", "cola", "m", 0.5)
+    (mixed / "seeds.json").write_text(json.dumps({"scores": [{}, {}, {}]}))
     with pytest.raises(RunError, match="different tasks or models"):
         compare_tasks([mixed])
     changed = folder(tmp_path / "changed", "rte", "m", 0.5)
@@ -105,3 +108,23 @@ def test_the_command(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -
     status, out, _ = run("compare", *paths, "--json")
     assert [row["scores"] for row in json.loads(out)] == [[50.0, 75.0]] * 2
     assert run("compare", paths[0])[0] == 0
+
+
+def test_seeds_count_when_all_are_there_and_as_many_as_were_asked_for_last(tmp_path: Path) -> None:
+    run = folder(tmp_path / "a", "rte", "small", 0.5, 0.52, 0.54)
+    summary = run / "seeds.json"
+    summary.write_text(json.dumps({"scores": [{}, {}]}))
+    assert compare_tasks([run])[0].scores == (50.0, 52.0)
+    summary.unlink()
+    with pytest.raises(RunError, match=f"{run} is not finished; give its command again"):
+        compare_tasks([run])
+
+
+def test_a_mark_is_explained_beside_tasks_of_one_seed(tmp_path: Path) -> None:
+    paths = [
+        folder(tmp_path / "a", "rte", "small", 0.5, 0.52), folder(tmp_path / "b", "rte", "large", 0.8, 0.82),
+        folder(tmp_path / "c", "cola", "small", 0.1, metric="matthews"),
+    ]  # fmt: skip
+    shown = task_table(compare_tasks(paths))
+    assert shown.rows[0][-1] == "81.0 (80.0 to 82.0) *"
+    assert shown.note.startswith("Scores times 100: median of 1 or 2 seeds (lowest to highest). * the highest mean")

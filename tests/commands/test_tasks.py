@@ -175,6 +175,8 @@ def test_mistakes_of_predict(model: Path, folder: Path, run: Run, tmp_path: Path
     one_sentence(run("predict", model, "--input", folder / "dev.csv", "--output", kept), "no column 'text'")
     one_sentence(run("predict", tmp_path / "gone", "--input", folder / "dev.csv"), "gone")
     one_sentence(run("predict", model, "--input", folder / "dev.csv", "--output", tmp_path / "no" / "x.csv"), "x.csv")
+    one_sentence(run("predict", model, "--input", kept, "--output", kept), "kept.csv is the --input itself")
+    one_sentence(run("predict", model, "--input", kept, "--output", tmp_path / "x.TSV"), "give --output", "x.csv")
     assert kept.read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == ["kept.csv"]
 

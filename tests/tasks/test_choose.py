@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from litebert.config import TrainConfig
 from litebert.errors import ConfigError
-from litebert.finetuning import POINTS, finetune_recipe, fitting
+from litebert.finetuning import POINTS, FinetuneConfig, finetune_recipe, fitting
 from litebert.recipes import RECIPES
 from litebert.tasks.choices import ChoiceTask
 from litebert.tasks.choose import TAKES, task_of
@@ -157,8 +158,21 @@ def test_the_points_of_electra() -> None:
         ("roberta-base", "tanh", "roberta"),
         ("electra-base", "gelu", "electra"),
         ("electra-small", "gelu", "electra"),
+        ("electra-large", "gelu", "electra-large"),
         ("spanbert-large", None, "bert"),
     ],
 )
 def test_the_recipe_where_none_is_asked_for(name: str, dense: str | None, found: str) -> None:
     assert fitting(RECIPES[name]().encoder, dense) == found
+
+
+@pytest.mark.parametrize("epochs", [0.0, -1.0, float("inf"), float("nan")])
+def test_epochs_are_a_number_above_zero(epochs: float) -> None:
+    with pytest.raises(ConfigError, match=f"epochs is {epochs}; it must be a number above 0"):
+        FinetuneConfig(epochs=epochs)
+
+
+def test_a_seed_fits_in_64_bits() -> None:
+    with pytest.raises(ConfigError, match=f"train.seed is {2**63}; it must fit in 64 bits"):
+        TrainConfig(seed=2**63)
+    assert TrainConfig(seed=2**63 - 1).seed > 0

@@ -177,7 +177,7 @@ def test_what_cannot_be_started(table: Table, tiny_tokenizer: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("changes", "message"),
-    [({"length": 4}, "length is 4; it must be at least 8"), ({"epochs": 0}, "epochs is 0; it must be above 0"),
+    [({"length": 4}, "length is 4; it must be at least 8"), ({"epochs": 0}, "epochs is 0; it must be a number above 0"),
      ({"steps": -1}, "steps is -1"), ({"dropout": 1.0}, "dropout is 1.0"), ({"head_dropout": -0.5}, "head_dropout is"),
      ({"layer_decay": 0.0}, "layer_decay is 0.0; it must be above 0 and at most 1")],
 )  # fmt: skip

@@ -97,6 +97,19 @@ def test_choices(tiny_tokenizer: Path, tmp_path: Path) -> None:
     assert load(tmp_path / "run").predict([("rati", "", ["toto", "bado", "mimi"])])[0]["prediction"] == 1
 
 
+def test_the_order_of_choices_goes_with_the_model(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    for part, count in (("train", 32), ("dev", 40)):
+        choices(tmp_path / f"{part}.jsonl", count, count)
+    run("choices", tmp_path / "train.jsonl", tmp_path / "run", tiny_tokenizer, 1, dev=tmp_path / "dev.jsonl",
+        order="question")  # fmt: skip
+    model = load(tmp_path / "run")
+    assert model.task["order"] == "question"
+    asked = [json.loads(line) for _, line in lines(tmp_path / "dev.jsonl", Found())]
+    told = [json.loads(line)["label"] for _, line in lines(tmp_path / "run" / "predictions" / "dev.jsonl", Found())]
+    answers = model.predict([(row["context"], row["question"], row["choices"]) for row in asked])
+    assert [answer["prediction"] for answer in answers] == told
+
+
 # ---- questions ------------------------------------------------------------------------------------------------------
 
 

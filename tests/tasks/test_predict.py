@@ -98,6 +98,15 @@ def test_a_file_is_answered_row_by_row(classifier: Path, tmp_path: Path) -> None
     assert [json.loads(line) for line in out.getvalue().splitlines()] == model.predict(asked)
 
 
+def test_an_empty_cell_in_quotes_has_an_answer_and_a_blank_line_none(classifier: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text('text\nba\n""\n\nde\n')
+    out = io.StringIO()
+    assert predict_file(load(classifier), source, out, form="jsonl") == 3
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert told == load(classifier).predict(["ba", "", "de"])
+
+
 NO_FORM: list[tuple[str, Any, str]] = [
     ("sequence", 7, "input 2 is 7; give a text or a pair of texts"),
     ("sequence", ["ba", "de", "fi"], "input 2 is .*; give a text or a pair of texts"),

@@ -75,6 +75,26 @@ def test_other_labels_or_another_test_part_are_another_run(tiny_tokenizer: Path,
         run(there, tmp_path / "run", tiny_tokenizer)
 
 
+def test_a_dev_part_of_the_same_tokens_and_other_text_is_another_run(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    there = files(tmp_path)
+    run(there, tmp_path / "run", tiny_tokenizer)
+    rows = there["dev"].read_text().splitlines()
+    there["dev"].write_text("\n".join([rows[0], rows[1].replace(" ", "  "), *rows[2:], ""]))
+    with pytest.raises(RunError, match="its dev fingerprint differs"):
+        run(there, tmp_path / "run", tiny_tokenizer)
+
+
+def test_a_kill_while_a_collapsed_run_is_set_aside_loses_nothing(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    settings = replace(config(epochs=1), restart=False)
+    place = tmp_path / "run"
+    run(files(tmp_path), place, tiny_tokenizer, settings)
+    before = {path.name for path in place.iterdir() if path.name[0] != "."}
+    (place / ".collapsed").mkdir()
+    (place / "finetune.json").rename(place / ".collapsed" / "finetune.json")  # the first that is moved, and a kill
+    assert run(files(tmp_path), place, tiny_tokenizer, settings).restarted
+    assert {path.name for path in (place / "collapsed").iterdir()} == before
+
+
 def test_a_collapsed_run_belongs_to_its_folder(tiny_tokenizer: Path, tmp_path: Path) -> None:
     dead = config(rate=1e-12, epochs=0.5)
     done = run(files(tmp_path), tmp_path / "run", tiny_tokenizer, dead)

@@ -83,7 +83,7 @@ def task_table(rows: Sequence[TaskRow]) -> Table:
     if seeds[-1] > 1:
         many = " or ".join(map(str, seeds))
         note = f"Scores times 100: median of {many} seeds (lowest to highest)."
-        if seeds[0] > 1 and len(models) > 1:
+        if any(cell.endswith("*") for line in lines for cell in line):
             note += " * the highest mean of a row, or not told apart from it (Welch's t, 95 %)."
     if again:
         note += f" {again} of the runs gave one answer to everything and were started once more at a third of the rate."
@@ -123,6 +123,11 @@ def _row(folder: Path) -> TaskRow:
         raise RunError(
             f"{folder} is no fine-tuning run; name folders of litebert finetune, or of litebert pretrain only"
         )
+    summary = folder / "seeds.json"
+    if files[0].parent != folder:
+        if not summary.is_file():
+            raise RunError(f"{folder} is not finished; give its command again")
+        files = files[: len(read_json(summary).get("scores", []))]  # a later command may have asked for fewer
     settings = [read_json(file) for file in files]
     scores = []
     for file in files:

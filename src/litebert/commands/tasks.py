@@ -88,6 +88,7 @@ def finetune(words: list[str]) -> int:
     )  # fmt: skip
     from litebert.finetuning import finetune_recipe, fitting
     from litebert.tasks.choose import task_of
+    from litebert.tasks.judging import metric_name
     from litebert.tasks.seeds import finetune_seeds
     from litebert.tasks.start import starting_point
     from litebert.tasks.task import full_name
@@ -113,8 +114,8 @@ def finetune(words: list[str]) -> int:
         say("saved; run the same command to continue")
         return 128 + result.interrupted
     if arguments.json:
-        print_json({"run": str(arguments.out), "metric": task.metric, "scores": result.scores, "seeds": result.seeds,
-                    "restarted": result.restarted, "collapsed": result.collapsed})  # fmt: skip
+        print_json({"run": str(arguments.out), "metric": metric_name(task), "scores": result.scores,
+                    "seeds": result.seeds, "restarted": result.restarted, "collapsed": result.collapsed})  # fmt: skip
     elif arguments.seeds == 1:
         table(("dev", arguments.out.name), [(name, f"{value:.4g}") for name, value in result.scores[0].items()])
     else:
@@ -167,9 +168,15 @@ def predict(words: list[str]) -> int:
     arguments = parse(PredictArguments, words, "predict")
     from litebert.tasks.predict import load, predict_file
 
+    source, output = Path(str(arguments.input)), Path(arguments.output)
+    if source.is_file() and output.is_file() and source.samefile(output):
+        raise ConfigError(f"--output {output} is the --input itself; give another file")
     form = arguments.format
     if form is None:
-        form = "jsonl" if Path(arguments.output).suffix in (".jsonl", ".ndjson") else "csv"
+        suffix = output.suffix.lower()
+        if suffix in (".tsv", ".parquet"):
+            raise ConfigError(f"answers are written as CSV or JSONL; give --output {output.with_suffix('.csv')}")
+        form = "jsonl" if suffix in (".jsonl", ".ndjson") else "csv"
     model = load(arguments.model, device=arguments.device)
     with _output(arguments.output) as out:
         count = predict_file(

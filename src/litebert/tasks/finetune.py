@@ -353,4 +353,6 @@ def _write_model(
         about["threshold"] = scores["threshold"]
     if stride := getattr(task, "stride", None):
         about["stride"] = stride
+    if order := getattr(task, "order", None):
+        about["order"] = order
     save_litebert(model, ready.start.tokenizer, folder, config=whole, labels=task.labels, task=about)

@@ -110,7 +110,7 @@ def task_for(loaded: LoadedModel) -> Task[Any]:
     if kind == "tokens":
         return tagging.TaggingTask({}, labels=labels)
     if kind == "choice":
-        return ChoiceTask({})
+        return ChoiceTask({}, order=loaded.task.get("order", "context"))
     if kind == "span":
         about = loaded.task
         return Squad(version=about.get("version", 1), threshold=float(about.get("threshold", 0.0)),

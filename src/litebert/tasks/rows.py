@@ -205,7 +205,7 @@ def _table(
     rows = _quoted(source, found) if quoted else ((number, line.split("\t")) for number, line in lines(source, found))
     header: list[str] = []
     for number, row in rows:
-        if row in ([], [""]):
+        if not row or (row == [""] and not quoted):  # quotes around nothing are a cell
             found["blank lines were passed over"] += 1
             continue
         if not header:

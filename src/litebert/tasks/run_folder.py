@@ -36,7 +36,7 @@ def check_folder(folder: Path) -> None:
     """
     if folder.exists() and not folder.is_dir():
         raise RunError(f"{folder} is a file; give --out a folder")
-    if not folder.exists() or (folder / IDENTITY).exists():
+    if not folder.exists() or (folder / IDENTITY).exists() or (folder / _MOVING).is_dir():
         return
     ours = (COLLAPSED, f"{IDENTITY}.tmp")  # a kill may leave the second
     foreign = sorted(path.name for path in folder.iterdir() if path.name[0] != "." and path.name not in ours)
@@ -86,7 +86,7 @@ def _compare(folder: Path, file: Path, run: dict[str, Any]) -> None:
     there, here = read_json(file), json.loads(json.dumps(run))
     for settings in (there.get("config", {}), here["config"]):
         settings["train"] = {key: value for key, value in settings.get("train", {}).items() if key not in _FREE}
-    for key in ("task", "metric", "config", "threshold", "data_fingerprint", "model_fingerprint"):
+    for key in ("task", "metric", "config", "threshold", "data_fingerprint", "dev_fingerprint", "model_fingerprint"):
         if there.get(key) != here[key]:
             raise RunError(f"{folder} holds another run (its {key.replace('_', ' ')} differs); give another --out")
     if there.get("test_fingerprint") != here["test_fingerprint"]:
