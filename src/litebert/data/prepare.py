@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -89,14 +90,14 @@ def prepare(
     kind = {"kind": pieces.kind, "vocab_size": pieces.vocab_size, "fingerprint": pieces.fingerprint}
     header = {"settings": settings, "tokenizer": kind}
     meter, shown = Meter(), sys.stderr.isatty() if progress is None else progress
-    texts = documents(sources, text_field=text_field, split=split, encoding=encoding, meter=meter)
+    read = partial(documents, sources, text_field=text_field, split=split, encoding=encoding, meter=meter)
     try:
         if not (folder / disk.INDEX).exists():
             folder.mkdir(parents=True, exist_ok=True)
             with Journal(folder, header) as journal:
                 _save_tokenizer(pieces, folder)
                 with _progress(meter, shown) as watched:
-                    _build(folder, journal, header, watched(texts), processes or _cores())
+                    _build(folder, journal, header, watched(read()), processes or _cores())
                 journal.remove()
         (folder / Journal.NAME).unlink(missing_ok=True)  # of a run killed between its index and here
     except OSError as error:
@@ -108,7 +109,7 @@ def prepare(
     check_same(folder, index, header)
     if index["settings"].get("files") != settings["files"]:
         with _progress(meter, shown) as watched:
-            _check_text(folder, index, watched(texts))
+            _check_text(folder, index, watched(read()))
     return Shards.open(folder)
 
 
