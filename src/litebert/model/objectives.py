@@ -327,8 +327,8 @@ def _replaced_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
 def _padded(indices_K: Tensor) -> Tensor:
     """On a CPU under autocast, zeros behind the indices, up to a multiple of 64.
 
-    oneDNN multiplies there in bfloat16, and makes and keeps a kernel for every number of rows that it meets: tens of MB
-    a step where the vocabulary is projected, up to some GB (docs/decisions.md).
+    oneDNN multiplies there in bfloat16, and makes and keeps a kernel for every number of rows it meets, the largest
+    where the vocabulary is projected (docs/decisions.md).
     """
     if indices_K.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return indices_K
