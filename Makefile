@@ -1,7 +1,9 @@
 # Every target does the set-up it needs. A machine needs Python 3.10 or newer with pip, git, make and a C compiler.
 # PYTHON names the interpreter that .venv is made from, and is read only then: make clean setup PYTHON=python3.12
+# WORKERS is the number of processes that share the tests.
 
 PYTHON ?= python3
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -21,7 +23,7 @@ five: $(VENV)/.runtime  ## the five systems side by side: under 20 minutes on tw
 	LITEBERT=$(BIN)/litebert runs/five_systems.sh
 
 test: $(VENV)/.dev  ## the tests, without the slow ones
-	$(BIN)/python -m pytest $(if $(COVERAGE),--cov --cov-report=)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(if $(COVERAGE),--cov --cov-report=)
 	$(if $(COVERAGE),@$(call covered,data))
 	$(if $(COVERAGE),@$(call covered,model))
 

@@ -41,7 +41,7 @@ def benchmarks(folder: Path) -> Path:
 
 def test_tasks_end_in_one_table(tmp_path: Path, tiny_corpus: Path) -> None:
     settings = environment(BUDGET="2 steps", PIECES="400", TWINS="albert-tiny", TASKS="cola wnut17", SEEDS="1",
-                           EPOCHS="1")  # fmt: skip
+                           EPOCHS="1", LARGE="1")  # fmt: skip
     out = tmp_path / "out"
     command = [str(ROOT / "runs" / "tasks.sh"), str(out), str(benchmarks(tmp_path / "tasks")), str(tiny_corpus)]
     done = subprocess.run(command, env=settings, capture_output=True, text=True)

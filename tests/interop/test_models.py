@@ -141,11 +141,13 @@ def test_transformers_is_told_how_long_a_text_may_be(offset: int, tmp_path: Path
 
 def test_a_strangers_classifier_says_what_its_outputs_are(tmp_path: Path) -> None:
     save_hf(TaskModel(tiny().encoder.config, "sequence", 3), None, tmp_path / "hf")
-    assert load(tmp_path / "hf").task == {}
+    assert load(tmp_path / "hf").task == {"length": 16}, "all there is room for"
     settings = json.loads((tmp_path / "hf" / "config.json").read_text())
     settings["problem_type"] = "multi_label_classification"
     (tmp_path / "hf" / "config.json").write_text(json.dumps(settings))
-    assert load(tmp_path / "hf").task == {"problem": "labels"}
+    for longest, read in ((9, 9), (1e30, 16), (None, 16)):
+        (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"model_max_length": longest}))
+        assert load(tmp_path / "hf").task == {"length": read, "problem": "labels"}
 
 
 # ---- nothing made up in silence ------------------------------------------------------------------------------------

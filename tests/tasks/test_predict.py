@@ -247,6 +247,15 @@ def test_a_long_text_is_cut_where_we_cut_it(length: int, tiny_tokenizer: Path, t
     (expected,) = theirs([long], truncation=True)
     (answer,) = load(ours).predict([long])
     assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
+    assert load(tmp_path / "hf").predict([long]) == [answer], "and so it is where it is read back"
+
+
+def test_what_a_task_keeps_and_theirs_do_not_is_said(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    ours = made(tmp_path / "ours", tiny_tokenizer, "span", 2, (), {"version": 2, "threshold": 1.5, "stride": 128})
+    assert convert(ours, tmp_path / "hf", to="hf").notes == (
+        "transformers keeps no version of a task, so 2 stays behind; a litebert folder keeps it",
+        "transformers keeps no threshold of a task, so 1.5 stays behind; a litebert folder keeps it",
+    )
 
 
 def test_tags_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:

@@ -77,11 +77,20 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
         model = TaskModel(config, kind, classes, layout.dense if "head.dense.bias" in state else None)
         labels = _labels(settings, classes) if kind in ("sequence", "tokens") else ()
         problem = problem_of(settings, source) if kind == "sequence" else None
-        task = {} if problem is None else {"problem": problem}
+        task = {"length": _longest(folder, config.max_positions)} | ({} if problem is None else {"problem": problem})
     fill(model, state, untrained, file)
     notes += untrained_notes(untrained, whole, folder)
     tokenizer = read_tokenizer(folder)
     return LoadedModel(model, whole, tokenizer, folder, labels, untrained, tuple(notes), task, layout.dense)
+
+
+def _longest(folder: Path, positions: int) -> int:
+    """To how many tokens `truncation=True` cuts; where the folder does not say, all there is room for."""
+    file = folder / "tokenizer_config.json"
+    longest = read_json(file).get("model_max_length") if file.is_file() else None
+    if not isinstance(longest, (int, float)) or longest < 1:
+        return positions
+    return int(min(longest, positions))  # theirs say 1e30 where they do not know
 
 
 def _kind(

@@ -43,7 +43,8 @@ def save_hf(
             with a generator, `mlm` is that generator.
         labels: names of a fine-tuned model's classes.
         untrained: objectives whose head is left out.
-        task: what is known of a fine-tuned model's task: its `problem`, and the `length` of its texts in tokens.
+        task: what is known of a fine-tuned model's task: its `problem`, the `length` of its texts in tokens, and what
+            has no place in their folders.
 
     Raises:
         ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
@@ -88,6 +89,11 @@ def save_hf(
     if isinstance(model, TaskModel):
         dropout = model.head.dropout.p
         longest = min(longest, int(task.get("length", longest)))
+        notes += [
+            f"transformers keeps no {key} of a task, so {task[key]} stays behind; a litebert folder keeps it"
+            for key, usual in (("version", 1), ("threshold", 0.0), ("stride", 128), ("order", "context"))
+            if task.get(key, usual) != usual
+        ]
         if head in ("sequence", "tokens"):
             names = tuple(labels) or tuple(f"LABEL_{index}" for index in range(model.classes))
     settings = settings_of(
