@@ -138,6 +138,16 @@ def test_what_auto_decided_is_said(tmp_path: Path) -> None:
     assert task.notes == []
 
 
+def test_a_word_among_amounts_is_said(tmp_path: Path) -> None:
+    path = labelled(tmp_path / "a.csv", 1.5, "NA", 2.5)
+    task = Table(path, path)
+    task.read("train")
+    assert task.notes[1] == (
+        f"labels are no numbers, the first in {path}:3, so the fractions beside them are classes; mend them if all are "
+        "amounts (1)"
+    )
+
+
 # ---- label maps ----------------------------------------------------------------------------------------------------
 
 

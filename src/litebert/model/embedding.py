@@ -135,4 +135,4 @@ class Rotary(nn.Module):
         cos_SD, sin_SD = self.cos[:length].to(x_BASD.dtype), self.sin[:length].to(x_BASD.dtype)
         x_BASD = x_BASD.contiguous()  # products of whole rows, which a CPU makes in half the time of strided halves
         first, second = x_BASD.chunk(2, dim=-1)
-        return x_BASD * cos_SD + torch.cat((second, first), dim=-1) * sin_SD
+        return torch.addcmul(x_BASD * cos_SD, torch.cat((second, first), dim=-1), sin_SD)

@@ -141,7 +141,7 @@ class Table(TextTask):
         """What the labels of a file are, and their sorted names."""
         names: set[str] = set()
         lists = fractions = False
-        numbers = True
+        words, first_word = 0, ""
         for row in records(source, [self._label], Found()):
             value, place = row.values[0], f"{source}:{row.line}"
             parts = self._parts(value)
@@ -150,13 +150,17 @@ class Table(TextTask):
                 if not self._blank(part):
                     names.add(_name(part, place, self._label))
             number = None if parts is not None or self._blank(value) else _number(value)
-            numbers &= number is not None or self._blank(value)
+            if number is None and not self._blank(value):
+                words, first_word = words + 1, first_word or place
             fractions |= number is not None and not number.is_integer()
         if target == "auto":
-            target = "labels" if lists else "number" if numbers and fractions else "class"
+            target = "labels" if lists else "number" if fractions and not words else "class"
             self._remarks[f"{source}: different labels, taken for target={target}"] = len(names)
-            if target == "class" and numbers and len(names) > _MANY:
+            if target == "class" and not words and len(names) > _MANY:
                 self._remarks["different whole numbers as classes; set target=number if they are amounts"] = len(names)
+            if target == "class" and fractions:
+                why = f"labels are no numbers, the first in {first_word}, so the fractions beside them are classes"
+                self._remarks[f"{why}; mend them if all are amounts"] = words
         if target != "number" and not names:
             raise DataError(f"{source} has no label in '{self._label}' on any row; fill it in, or name another column")
         if target == "class" and len(names) == 1:
