@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,15 @@ def test_numbers_of_any_size_are_learned(tiny_tokenizer: Path, tmp_path: Path) -
     with torch.no_grad():
         number = loaded.model(torch.tensor(row.ids[None].astype(np.int64)), None, None).item()
     assert number == pytest.approx(written[0], rel=1e-4)
+
+
+def test_a_finished_run_without_its_checkpoints_is_finished(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    first = run(table, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    again = run(table, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
+    assert again.outcome.finished
+    assert again.scores == first.scores
+    assert not (tmp_path / "run" / "checkpoints").exists(), "nothing was trained"
 
 
 def test_another_run_in_the_folder_is_refused(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:

@@ -347,6 +347,7 @@ def test_a_saved_copy_is_read_by_the_names_of_its_labels(hub: Any, tmp_path: Pat
         Example("E.", "F ", mnli.labels.index("contradiction"), "2"),
     ]
     assert mnli.notes == ["NUL characters were read as spaces (1)"]
+    assert (len(mnli.dev), mnli.tests) == (2, ("test_matched",)), "there is no other test part to answer"
     assert [[example.label for example in mnli.read(part)] for part in mnli.dev] == [[0, 2, 1], [2, 2, 2]]
     assert [(example.label, example.name) for example in mnli.read("test")] == [(None, "0"), (None, "1"), (None, "2")]
     assert Glue("cola", f"hf:{tmp_path}/cola").read("train") == [
@@ -367,6 +368,11 @@ def test_copies_that_do_not_fit(hub: Any, tmp_path: Path) -> None:
     )
     assert fails(lambda: Glue("cola", f"{place}/cola").read("dev")).startswith(
         f"{place}/cola dev row 1 has the label -1, which has no name"
+    )
+    hub["cola"]["train"] = hub["cola"]["train"].map(lambda row: {"sentence": None if row["idx"] else row["sentence"]})
+    hub["cola"].save_to_disk(str(tmp_path / "null"))
+    assert fails(lambda: Glue("cola", f"{place}/null").read("train")) == (
+        f"{place}/null train row 2: sentence is None, not a text; write it in quotes"
     )
     hub["wnli"] = hub["wnli"].cast_column("label", datasets.ClassLabel(names=["other", "entailment"]))
     hub["wnli"].save_to_disk(str(tmp_path / "other"))
@@ -421,7 +427,7 @@ def test_a_folder_that_is_called_like_a_set_on_the_hub(
     assert len(Glue("cola", f"hf:{name}").read("train")) == 2
     assert len(calls) == 1
     hub["cola"]["train"].save_to_disk(f"{name}-one")
-    assert "no split 'train' among one unnamed split" in fails(lambda: Glue("cola", f"hf:{name}-one").read("train"))
+    assert "is one split without a name" in fails(lambda: Glue("cola", f"hf:{name}-one").read("train"))
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,6 +107,44 @@ def test_an_empty_cell_in_quotes_has_an_answer_and_a_blank_line_none(classifier:
     assert told == load(classifier).predict(["ba", "", "de"])
 
 
+def test_rows_before_a_bad_one_are_answered(classifier: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", io.StringIO()
+    source.write_text('{"text": "ba"}\n' * 3 + '{"text": "de')
+    with pytest.raises(DataError, match=r"in\.jsonl:4"):
+        predict_file(load(classifier), source, out, form="jsonl")
+    assert len(out.getvalue().splitlines()) == 3
+
+
+def test_sentences_to_tag_come_as_columns_lists_or_texts(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    model = load(made(tmp_path / "m", tiny_tokenizer, "tokens", 3, ("O", "B-X", "I-X")))
+    files = {
+        "tagged.conll": "ba\tO\nde\tB-X\n\nfi\tO\n",
+        "bare.conll": "ba\nde\n\nfi\n",
+        "lists.jsonl": '{"text": ["ba", "de"]}\n{"text": ["fi"]}\n',
+        "texts.csv": "text\nba de\nfi\n",
+        "texts.txt": "ba  de\nfi\n",
+    }
+    expected = model.predict([["ba", "de"], ["fi"]])
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        out = io.StringIO()
+        assert predict_file(model, tmp_path / name, out, form="jsonl") == 2, name
+        assert [json.loads(line) for line in out.getvalue().splitlines()] == expected, name
+    (tmp_path / "tagged.txt").write_text(files["tagged.conll"])
+    with pytest.raises(DataError, match=r"tagged\.txt:2 is a word and its tag; give --input-format conll"):
+        predict_file(model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl")
+    assert predict_file(model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl", source_form="conll") == 2
+    (tmp_path / "bad.jsonl").write_text('{"text": ["ba", 5]}\n')
+    with pytest.raises(DataError, match=r"bad\.jsonl:1: 'text' is \['ba', 5\]; give a text or a list of words"):
+        predict_file(model, tmp_path / "bad.jsonl", io.StringIO(), form="jsonl")
+
+
+def test_columns_are_for_models_that_tag(classifier: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.conll").write_text("ba O\n")
+    with pytest.raises(DataError, match="words in columns, which only a model that tags words reads"):
+        predict_file(load(classifier), tmp_path / "in.conll", io.StringIO(), form="csv")
+
+
 NO_FORM: list[tuple[str, Any, str]] = [
     ("sequence", 7, "input 2 is 7; give a text or a pair of texts"),
     ("sequence", ["ba", "de", "fi"], "input 2 is .*; give a text or a pair of texts"),

@@ -11,7 +11,7 @@ import pytest
 
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError
-from litebert.tasks.choices import ChoiceTask
+from litebert.tasks.choices import BLANKS, Choice, ChoiceTask
 from litebert.tasks.race import RaceTask
 from litebert.tasks.task import Item
 
@@ -215,6 +215,15 @@ class TestJsonLines:
         assert [one.label for one in found] == [2, 2, 2, 2, None, None]
         assert [one.name for one in found] == ["1", "2", "3", "4", "5", "6"]
         assert found[0].filled() == ["red", "blue", "green"]
+        for question, filled in (
+            ("it is ____.", "it is fox."),
+            ("_ ran", "fox ran"),
+            ("it was_.", "it wasfox."),
+            ("what does get_name say", "what does get_name say fox"),
+        ):
+            assert Choice("", question, (r"fox", r"\1"), 0, "").filled()[0] == filled
+        assert Choice("", "_", (r"\1",), 0, "").filled() == [r"\1"], "a choice is no pattern"
+        assert Choice("", "that_ran__", ("x", "y"), 0, "").filled(BLANKS["race"])[1] == "thatyranyy", "as officially"
         assert task.notes == ["questions have no answer and are not scored (2)"]
 
     @pytest.mark.parametrize(

@@ -29,6 +29,10 @@ def test_noise_is_what_a_t_test_calls_chance() -> None:
         "noise"
     )
     assert noise_of("dev_f1", [0.5]) == ""
+    assert (
+        noise_of("dev_f1", [0.5, 0.5])
+        == "dev_f1 is the same for all 2 seeds, which does not tell what chance does to it"
+    )
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (5, 2), (30, 40)])

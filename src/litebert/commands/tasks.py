@@ -148,7 +148,7 @@ class PredictArguments:
 
     model: ModelPath
     input: str = "-"
-    """CSV, TSV, JSONL, Parquet or plain text with one text a line; - is standard input."""
+    """CSV, TSV, JSONL, Parquet or plain text with one text a line, CoNLL columns to tag; - is standard input."""
     output: str = "-"
     """A .csv or .jsonl file; - is standard output."""
     text: str = "text"
@@ -157,7 +157,7 @@ class PredictArguments:
     """Column of a second text."""
     format: Literal["csv", "jsonl"] | None = None
     """Of the output; by its suffix, and csv on standard output."""
-    input_format: Literal["csv", "tsv", "jsonl", "text"] | None = None
+    input_format: Literal["csv", "tsv", "jsonl", "text", "conll"] | None = None
     """Of the input, where no suffix tells."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
@@ -174,8 +174,9 @@ def predict(words: list[str]) -> int:
     form = arguments.format
     if form is None:
         suffix = output.suffix.lower()
-        if suffix in (".tsv", ".parquet"):
-            raise ConfigError(f"answers are written as CSV or JSONL; give --output {output.with_suffix('.csv')}")
+        if suffix in (".json", ".tsv", ".parquet"):
+            known = ".jsonl" if suffix == ".json" else ".csv"
+            raise ConfigError(f"answers are written as CSV or JSONL; give --output {output.with_suffix(known)}")
         form = "jsonl" if suffix in (".jsonl", ".ndjson") else "csv"
     model = load(arguments.model, device=arguments.device)
     with _output(arguments.output) as out:
@@ -194,6 +195,8 @@ def _output(name: str) -> Iterator[TextIO]:
 
     path = Path(name)
     if name == "-":
+        if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale: as the files are
+            sys.stdout.reconfigure(encoding="utf-8", newline="")
         yield sys.stdout
     elif not path.parent.is_dir() or path.is_dir():
         raise ConfigError(f"cannot write {name}; give --output a file in a folder that is there")

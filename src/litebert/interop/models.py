@@ -72,6 +72,8 @@ def load(path: str | Path, *, head: HeadName | None = None) -> LoadedModel:
         return _load_own(folder)
     if (folder / "config.json").is_file():
         return read_hf(folder, head)
+    if seeds := sorted(folder.glob("seed-*/finetune.json")):
+        raise ModelError(f"{folder} holds several seeds; name one of them, such as {seeds[0].parent}")
     raise ModelError(
         f"{folder} has neither recipe.json (a run or a litebert model) nor config.json (Hugging Face); "
         "give the folder that has"

@@ -8,6 +8,7 @@ that is the price of letting it attend to the choice.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -29,7 +30,9 @@ context (RoBERTa's; its code counts the leading special token among the 128). Th
 QUESTION_TOKENS = 128
 """Most tokens of a question with its option; less where that would leave the context under half of the row."""
 
-BLANK = "_"
+BLANKS = {"choices": re.compile(r"(?<!\w)_+|_+(?!\w)"), "race": re.compile("_")}
+"""The blank of a question, which a choice fills: a run of "_" that does not join two words; in RACE, as in its official
+code, every "_"."""
 
 
 class Choice(NamedTuple):
@@ -46,10 +49,10 @@ class Choice(NamedTuple):
     group: str = ""
     """Groups are also scored one by one."""
 
-    def filled(self) -> list[str]:
-        """The question with each of its choices: in place of every "_", else after it."""
-        if BLANK in self.question:
-            return [self.question.replace(BLANK, choice) for choice in self.choices]
+    def filled(self, blank: re.Pattern[str] = BLANKS["choices"]) -> list[str]:
+        """The question with each of its choices: in place of every blank, else after it."""
+        if blank.search(self.question):
+            return [blank.sub(choice.replace("\\", r"\\"), self.question) for choice in self.choices]
         return [f"{self.question} {choice}".lstrip(" ") for choice in self.choices]
 
 
@@ -106,13 +109,14 @@ class ChoiceTask:
         """One row for each choice, of at most `length` tokens; what is cut is counted and noted."""
         room = length - 2 - tokenizer.pair_separators
         most = min(QUESTION_TOKENS, room // 2)
+        blank = BLANKS.get(self.name, BLANKS["choices"])
         contexts = list(dict.fromkeys(example.context for example in examples))  # one article has many questions
         context_ids = dict(zip(contexts, tokenizer.encode(contexts), strict=True))
         items = []
         for i, example in enumerate(examples):
             context = context_ids[example.context]
             rows = []
-            for asked in tokenizer.encode(example.filled()):
+            for asked in tokenizer.encode(example.filled(blank)):
                 if len(asked) > most:
                     self._found[f"questions with their option were cut to {most} tokens"] += 1
                     asked = asked[-most:] if self.order == "context" else asked[:most]

@@ -293,6 +293,9 @@ def _run(
     model = task_model(start, task, config).to(machine.device)
     open_folder(folder, identity(ready.source, start, task, config, steps, items, ready.dev, ready.tests))
     settings = replace(config.train, budget=f"{steps} steps", optimizer=_slower(config.train.optimizer, again))
+    file = folder / "scores.json"  # the last to be written
+    if file.exists() and not (folder / "checkpoints").exists():  # someone made room
+        return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file), False, again)
     best = folder / "best.safetensors"
     batches = TaskBatches(items, task.problem, pad, batch, steps, config.train.seed)
     work = FinetuningWork(model, task, batches, ready.dev, pad, scale, machine, best, config.layer_decay)
@@ -305,7 +308,6 @@ def _run(
         outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
-    file = folder / "scores.json"  # the last to be written
     if not file.exists():
         model.load_state_dict(read_tensors(best))
         logits = work.kept | {part.name: work.logits(part) for part in ready.parts if part.name not in work.kept}

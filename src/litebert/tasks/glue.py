@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from litebert.errors import ConfigError, DataError, MissingExtraError, nearest
-from litebert.tasks.rows import Found, clean, lines, shown
+from litebert.tasks.rows import Found, clean, lines, shown, text_of
 from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
 
 _BINARY = ("0", "1")
@@ -135,7 +135,13 @@ class Glue(TextTask):
         self.dev, self.tests = self.spec.dev, tuple(self.spec.files)
         self._source = None if source is None else str(source)
         self._beside: Path | None = None
-        if self._source is None or self._source.startswith("hf:"):
+        self._hub: Mapping[str, Any] = {}
+        if self._source is None:
+            return
+        if self._source.startswith("hf:"):
+            self._hub = _opened(self._source[3:], self.name)
+            self.dev = tuple(part for part in self.dev if part == self.dev[0] or _split(part) in self._hub)
+            self.tests = tuple(part for part in self.tests if _split(part) in self._hub)
             return
         folder = Path(self._source)
         if not folder.is_dir():
@@ -163,7 +169,7 @@ class Glue(TextTask):
         if part == _AX and self._beside is not None:
             return self._whole(GLUE[_AX], self._beside, test=True)
         if self._source.startswith("hf:"):
-            return list(_from_datasets(spec, self._source[3:], self.name, part, self._found))
+            return list(_from_datasets(spec, self._hub, self._source, part, self._found))
         folder = Path(self._source)
         paths = _places(spec, folder, part)
         if not paths:
@@ -286,21 +292,26 @@ def _label(spec: Spec, said: str, place: str) -> Label:
 # ---- the `datasets` library ----------------------------------------------------------------------------------------
 
 
-def _from_datasets(spec: Spec, name: str, task: str, part: str, found: Found) -> Iterator[Example]:
-    data = _split(name, task, part.replace("dev", "validation"))
+def _from_datasets(spec: Spec, hub: Mapping[str, Any], name: str, part: str, found: Found) -> Iterator[Example]:
+    if _split(part) not in hub:
+        raise DataError(f"{name} has no split '{_split(part)}' among {', '.join(hub)}; give a copy of {HUB}")
+    data = hub[_split(part)]
     for column in spec.columns:
         if column not in data.column_names:
-            raise DataError(f"hf:{name} has no column '{column}'; give a copy of {HUB} with its columns")
+            raise DataError(f"{name} has no column '{column}'; give a copy of {HUB} with its columns")
     names = getattr(data.features.get("label"), "names", None)
     test = part in spec.files
     index = 0
     wanted = [*spec.columns, *["label"] * (not test)]
     if not test and "label" not in data.column_names:
-        raise DataError(f"hf:{name} has no column 'label'; give a copy of {HUB} with its columns")
+        raise DataError(f"{name} has no column 'label'; give a copy of {HUB} with its columns")
     for batch in data.select_columns(wanted).iter(batch_size=1000):
         for row in zip(*(batch[column] for column in wanted), strict=True):
-            texts = clean(list(row[: len(spec.columns)]), found)
-            label = None if test else _hub_label(spec, row[-1], names, f"hf:{name} {part} row {index + 1}")
+            place = f"{name} {part} row {index + 1}"
+            texts = [
+                clean(text_of(text, column, place), found) for text, column in zip(row, spec.columns, strict=False)
+            ]
+            label = None if test else _hub_label(spec, row[-1], names, place)
             yield Example(texts[0], texts[1] if len(texts) > 1 else None, label, str(index))
             index += 1
 
@@ -315,7 +326,13 @@ def _hub_label(spec: Spec, said: Any, names: Sequence[str] | None, place: str) -
     return _label(spec, ours.get(names[said], names[said]), place)
 
 
-def _split(name: str, task: str, split: str) -> Any:
+def _split(part: str) -> str:
+    """What the hub calls a part."""
+    return part.replace("dev", "validation")
+
+
+def _opened(name: str, task: str) -> Mapping[str, Any]:
+    """The splits of a dataset by name."""
     try:
         import datasets
     except ImportError as error:
@@ -332,7 +349,6 @@ def _split(name: str, task: str, split: str) -> Any:
     except Exception as error:  # the library raises many kinds, its own and those of the network
         reason = str(error).split("\n")[0]
         raise DataError(f"hf:{name} cannot be opened ({reason}); a folder works too: hf:FOLDER") from error
-    if not isinstance(data, dict) or split not in data:
-        there = ", ".join(data) if isinstance(data, dict) else "one unnamed split"
-        raise DataError(f"hf:{name} has no split '{split}' among {there}; give a copy of {HUB}")
-    return data[split]
+    if not isinstance(data, dict):
+        raise DataError(f"hf:{name} is one split without a name; give a copy of {HUB}")
+    return data

@@ -70,13 +70,22 @@ class Model(LoadedModel):
         length = int(self.task.get("length", self.config.sequences.length))
         machine = devices.choose("float32", self.device)  # so that other programs give the same answers
         network.to(machine.device)
-        source = enumerate(inputs)
-        while chunk := list(islice(source, CHUNK)):
+        source, fault = enumerate(inputs), None
+        while fault is None:
+            chunk: list[tuple[int, Any]] = []
+            try:
+                chunk.extend(islice(source, CHUNK))
+            except DataError as error:  # what was read before it is answered first
+                fault = error
+            if not chunk:
+                break
             examples = [_example(task, value, number, self.task.get("pair")) for number, value in chunk]
             items = task.encode(examples, tokenizer, length)
             logits = logits_of(network, items, task, tokenizer.pad_id, machine)
             answers = task.answers(examples, items, logits)
             yield from (_record(task, example, answer) for example, answer in zip(examples, answers, strict=True))
+        if fault is not None:
+            raise fault
 
     def _parts(self) -> tuple[TaskModel, Tokenizer, Task[Any]]:
         if not isinstance(self.model, TaskModel):
@@ -110,7 +119,7 @@ def task_for(loaded: LoadedModel) -> Task[Any]:
     if kind == "tokens":
         return tagging.TaggingTask({}, labels=labels)
     if kind == "choice":
-        return ChoiceTask({}, order=loaded.task.get("order", "context"))
+        return ChoiceTask({}, order=loaded.task.get("order", "context"), name=loaded.task.get("task", "choices"))
     if kind == "span":
         about = loaded.task
         return Squad(version=about.get("version", 1), threshold=float(about.get("threshold", 0.0)),
@@ -208,9 +217,10 @@ def predict_file(
 ) -> int:
     """Answer every row of a file or of standard input (`-`), in order; how many there were.
 
-    Columns: `text` and `pair` of texts to classify or tag; question and context; context, question and choices (JSONL).
-    In CSV, probabilities have a column each; tags are joined by spaces, several labels by semicolons. `say` is told at
-    the end what was mended, passed over or cut.
+    Columns: `text` and `pair` of texts to classify; `text`, or CoNLL columns, of sentences to tag; question and
+    context; context, question and choices (JSONL). In CSV, probabilities of labels have a column each; tags are joined
+    by spaces, several labels and the probabilities of choices by semicolons. `say` is told at the end what was mended,
+    passed over or cut. What stands before a malformed row is answered.
 
     Raises:
         DataError: the file is missing or malformed; the message names the line.
@@ -243,7 +253,9 @@ def predict_file(
 def _inputs(
     task: Task[Any], source: str | Path, form: Form | None, text: str, pair: str | None, found: Found
 ) -> Iterator[Any]:
-    if task.kind in ("sequence", "tokens"):
+    if task.kind == "tokens":
+        yield from tagging.stream(source, text=text, form=form, found=found)
+    elif task.kind == "sequence":
         for example in table.stream(source, text=text, pair=pair, form=form, found=found):
             yield example.text if example.pair is None else (example.text, example.pair)
     elif task.kind == "span":

@@ -18,8 +18,9 @@ from typing import Any, Literal, NamedTuple, get_args
 from litebert.data import formats
 from litebert.errors import DataError, nearest
 
-Form = Literal["csv", "tsv", "jsonl", "parquet", "text"]
-"""CSV with real quoting; TSV without; one JSON object a line; Parquet; plain text, each line a row of one column."""
+Form = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
+"""CSV with real quoting; TSV without; one JSON object a line; Parquet; plain text, each line a row of one column; a
+word a line with a blank line between sentences, which only a task that tags words reads."""
 
 STANDARD_INPUT = "-"
 
@@ -30,6 +31,7 @@ _FORMS: dict[str, Form] = {
     ".ndjson": "jsonl",
     ".parquet": "parquet",
     ".txt": "text",
+    ".conll": "conll",
 }
 
 
@@ -180,6 +182,10 @@ def records(
     form = form or form_of(source)
     if form not in get_args(Form):
         raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(Form))}")
+    if form == "conll":
+        raise DataError(
+            f"{source} holds words in columns, which only a model that tags words reads; give rows of texts"
+        )
     if form == "parquet":
         rows = _parquet(Path(source), columns, optional, found)
     elif form == "jsonl":
@@ -209,7 +215,7 @@ def _table(
             found["blank lines were passed over"] += 1
             continue
         if not header:
-            header = row
+            header = [name.strip() for name in row]
             places = _places(header, columns, optional, f"the first line of {source}")
             continue
         if len(row) != len(header):

@@ -40,6 +40,8 @@ def check_folder(folder: Path) -> None:
         return
     ours = (COLLAPSED, f"{IDENTITY}.tmp")  # a kill may leave the second
     foreign = sorted(path.name for path in folder.iterdir() if path.name[0] != "." and path.name not in ours)
+    if foreign and (folder / foreign[0] / IDENTITY).is_file():
+        raise RunError(f"{folder} holds several seeds; give --seeds too, or another --out")
     if foreign:
         raise RunError(f"{folder} is no run and holds other files ({foreign[0]}); give --out a new or empty folder")
 

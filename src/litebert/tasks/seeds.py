@@ -106,6 +106,8 @@ def noise_of(name: str, values: list[float]) -> str:
     """What difference between two means of as many seeds is more than chance, in words; empty for one seed."""
     if len(values) < 2:
         return ""
+    if not statistics.stdev(values):
+        return f"{name} is the same for all {len(values)} seeds, which does not tell what chance does to it"
     return (
         f"{name} differs from seed to seed by {statistics.stdev(values):.3g}: between two means of {len(values)} "
         f"seeds, a difference below {margin(values, values):.3g} is inside the noise"

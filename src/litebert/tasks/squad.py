@@ -21,7 +21,7 @@ from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError
 from litebert.tasks.parts import held_out, part_file, scored_parts, unscored_parts
 from litebert.tasks.rows import Found
-from litebert.tasks.squad_files import Question, may_be_unanswerable, read_questions
+from litebert.tasks.squad_files import Question, may_be_unanswerable, read_questions, stands
 from litebert.tasks.squad_scores import Judged, best_threshold, halves, judge, scores_1, scores_2, tune
 from litebert.tasks.squad_spans import Answer, Candidate, Window, best_answer, tokens_of, windows
 from litebert.tasks.task import Item, Kind, Problem, row_of
@@ -116,6 +116,11 @@ class Squad:
         questions = read_questions(path, self._found)
         if self._split and part != "test":
             questions = self._held_out(questions, path, part)
+        if self._split and part == "dev":
+            self._found = Found()  # said of the file when its train part was read
+        wrong = sum(not stands(gold, one.context) for one in questions for gold in one.answers)
+        if wrong:
+            self._found["answers do not stand at their answer_start"] += wrong
         if part == "train":
             usable = [question for question in questions if question.impossible or question.placed]
             if len(usable) < len(questions):

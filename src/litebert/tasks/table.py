@@ -119,6 +119,8 @@ class Table(TextTask):
         examples = [self._example(row, source) for row in rows]
         if split:
             examples = self._split(examples, source, part)
+            if part == "dev":
+                self._found = Found()  # said of the file when its train part was read
         if part == "train":
             for name, count in self.class_counts(examples).items():
                 if count == 0:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError
 from litebert.tasks.parts import Data, part_file, part_files, scored_parts, unscored_parts
-from litebert.tasks.rows import MARK, MARKS, Found, lines, shown
+from litebert.tasks.rows import MARK, MARKS, Form, Found, clean, form_of, lines, records, shown
 from litebert.tasks.task import Item, Kind, Problem, row_of
 
 OUTSIDE = "O"
@@ -257,7 +257,39 @@ def _cells(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
 
 
-def _sentences(path: Path, found: Found, tagged: bool) -> Iterator[Sentence]:
+def stream(
+    source: str | Path, *, text: str = "text", form: Form | None = None, found: Found | None = None
+) -> Iterator[tuple[str, ...]]:
+    """The words of each sentence of a file or of standard input (`-`), in constant memory, for prediction.
+
+    CoNLL columns, of which the first is read; or rows whose column `text` is a list of words, or a text that is split
+    at spaces.
+
+    Raises:
+        DataError: a file that is missing or malformed; the message names the line.
+    """
+    found = Found() if found is None else found
+    form = form or form_of(source)
+    if form == "conll":
+        yield from (sentence.words for sentence in _sentences(source, found, tagged=False))
+        return
+    for row in records(source, (text,), found, form=form):
+        words = clean(row.values[0], found)
+        if words is None or isinstance(words, str):
+            cells = _cells(words or "")
+            if form == "text" and len(cells) == 2 and cells[1].startswith(("B-", "I-")):
+                raise DataError(
+                    f"{source}:{row.line} is a word and its tag; give --input-format conll, or sentences without tags"
+                )
+            words = (words or "").split()
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise DataError(f"{source}:{row.line}: '{text}' is {shown(words)}; give a text or a list of words")
+        if not words:
+            found["texts are empty"] += 1
+        yield tuple(words)
+
+
+def _sentences(path: str | Path, found: Found, tagged: bool) -> Iterator[Sentence]:
     """The sentences of a CoNLL file, with IOB2 tags; `tagged` says that they must have tags."""
     words: list[str] = []
     tags: list[str] = []
