@@ -185,6 +185,7 @@ def test_a_share_of_one_file_is_held_out(tmp_path: Path) -> None:
     dev = task.read("dev")
     assert task.notes == [], "said of the file already"
     assert len(dev) == 30
+    assert [int(example.name) for example in dev] == [int(example.text[1:]) + 2 for example in dev], "their lines"
     texts = [example.text for example in train], [example.text for example in dev]
     assert sorted([*texts[0], *texts[1]]) == sorted(f"t{i}" for i in range(200))
     assert texts[0] == sorted(texts[0], key=lambda text: int(text[1:])), "in the order of the file"
@@ -351,6 +352,11 @@ def test_predicted_numbers(tmp_path: Path) -> None:
     answers = task.answers([], [], [np.array([x], np.float32) for x in (3.2, -1e-8)])
     task.write([Example("x")] * 2, answers, tmp_path / "a.csv")
     assert (tmp_path / "a.csv").read_text() == "prediction\n3.2\n-1e-08\n"
+    task.write([Example("x", name="7"), Example("x", name="9")], answers, tmp_path / "a.csv")
+    assert (tmp_path / "a.csv").read_text() == "line,prediction\n7,3.2\n9,-1e-08\n"
+    held = io.StringIO()
+    assert write_answers(answers, held, "jsonl", (), lines=(7, 9)) == 2
+    assert held.getvalue() == '{"line": 7, "prediction": 3.2}\n{"line": 9, "prediction": -1e-08}\n'
     held = io.StringIO()
     assert write_answers(answers, held, "jsonl", ()) == 2
     assert held.getvalue() == '{"prediction": 3.2}\n{"prediction": -1e-08}\n'

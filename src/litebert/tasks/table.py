@@ -116,7 +116,7 @@ class Table(TextTask):
         self._found = Found(self._remarks) if part == "train" else Found()
         label = [] if part == "test" else [self._label]
         rows = records(source, [*self._texts, *label], self._found)
-        examples = [self._example(row, source) for row in rows]
+        examples = [self._example(row, source)._replace(name=str(row.line) if split else "") for row in rows]
         if split:
             examples = self._split(examples, source, part)
             if part == "dev":
@@ -132,10 +132,14 @@ class Table(TextTask):
         return f"{part}.csv"
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """The answers with their probabilities: JSONL by its suffix, else CSV; see `write_answers`."""
+        """The answers with their probabilities: JSONL by its suffix, else CSV; see `write_answers`.
+
+        Of rows that were held out, `line` says where they start in the file.
+        """
         form: Literal["csv", "jsonl"] = "jsonl" if path.suffix in (".jsonl", ".ndjson") else "csv"
         with open(path, "w", encoding="utf-8", newline="\n") as file:
-            write_answers(answers, file, form, self.labels, self._separator or ";")
+            lines = [int(example.name) for example in examples if example.name]
+            write_answers(answers, file, form, self.labels, self._separator or ";", lines)
 
     # ---- labels ----------------------------------------------------------------------------------------------------
 
@@ -296,25 +300,29 @@ def _example(texts: Sequence[Any], names: Sequence[str], place: str, found: Foun
 
 
 def write_answers(
-    answers: Iterable[Answer], file: TextIO, form: Literal["csv", "jsonl"], labels: Sequence[str], separator: str = ";"
-) -> int:
+    answers: Iterable[Answer], file: TextIO, form: Literal["csv", "jsonl"], labels: Sequence[str],
+    separator: str = ";", lines: Sequence[int] = (),
+) -> int:  # fmt: skip
     """Write answers as they come, in order; how many there were.
 
     CSV has a first line and the columns `prediction` and, for each label, `p_LABEL`; several labels are joined by
     `separator`. JSONL has `{"prediction": ..., "probabilities": {LABEL: ...}}`, several labels as a list. Numbers have
-    no probabilities.
+    no probabilities. `lines`, one for each answer or none, come first, as `line`.
     """
     rows = csv.writer(file, lineterminator="\n")
     if form == "csv":
-        rows.writerow(["prediction", *(f"p_{name}" for name in labels)])
+        rows.writerow([*["line"] * bool(lines), "prediction", *(f"p_{name}" for name in labels)])
     count = 0
     for answer in answers:
         value: Any = float(f"{answer.value:.7g}") if isinstance(answer.value, float) else answer.value
         likely = [round(p, 6) for p in answer.probabilities.tolist()]
         if form == "csv":
-            rows.writerow([separator.join(value) if isinstance(value, tuple) else value, *likely])
+            rows.writerow(
+                [*lines[count : count + 1], separator.join(value) if isinstance(value, tuple) else value, *likely]
+            )
         else:
             said = {
+                **({"line": lines[count]} if lines else {}),
                 "prediction": value,
                 **({"probabilities": dict(zip(labels, likely, strict=True))} if likely else {}),
             }
