@@ -21,6 +21,7 @@ from litebert.model.heads import TaskModel
 from litebert.tasks.batches import TaskBatch
 from litebert.tasks.finetune import finetune
 from litebert.tasks.judging import logits_of
+from litebert.tasks.predict import load as predictor
 from litebert.tasks.start import layer_rates, starting_point, task_model
 from litebert.tasks.table import Table
 from litebert.tasks.texts import Example
@@ -143,6 +144,20 @@ def test_numbers_of_any_size_are_learned(tiny_tokenizer: Path, tmp_path: Path) -
     with torch.no_grad():
         number = loaded.model(torch.tensor(row.ids[None].astype(np.int64)), None, None).item()
     assert number == pytest.approx(written[0], rel=1e-4)
+
+
+def test_scores_of_a_run_in_bfloat16_are_those_of_the_saved_model(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    settings = config(epochs=0.5)
+    settings = replace(settings, train=replace(settings.train, precision="bfloat16"))
+    run(table, tmp_path / "run", tiny_tokenizer, settings)
+    written = (tmp_path / "run" / "predictions" / "dev.csv").read_text().splitlines()[1:]
+    answers = predictor(tmp_path / "run").predict([example.text for example in table.read("dev")])
+    for line, answer in zip(written, answers, strict=True):
+        prediction, *likely = line.split(",")
+        assert prediction == answer["prediction"]
+        assert [float(p) for p in likely] == pytest.approx(list(answer["probabilities"].values()), abs=5e-6)
 
 
 def test_a_finished_run_without_its_checkpoints_is_finished(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:

@@ -310,7 +310,9 @@ def _run(
         return Finetuned(folder, steps, outcome, {})
     if not file.exists():
         model.load_state_dict(read_tensors(best))
-        logits = work.kept | {part.name: work.logits(part) for part in ready.parts if part.name not in work.kept}
+        kept = work.kept if machine.autocast is None else {}
+        work.device = replace(machine, autocast=None)  # as `predict` computes, and other programs
+        logits = kept | {part.name: work.logits(part) for part in ready.parts if part.name not in kept}
         scores = score_parts(task, ready.dev, logits) | score_tests(task, ready.tests, logits)
         _write_predictions(folder / "predictions", task, ready.parts, logits)
         _write_model(folder / "model", model, task, ready, scale, scores)
