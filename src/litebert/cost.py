@@ -150,9 +150,9 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
 
     Activations are not shared, however few the weights: every layer keeps its own. Counted per token and layer: the
     inputs of both norms and of the four linear maps, q k v (again after a rotation), and the feed-forward branches
-    before and after the activation; the fused attention keeps no S x S scores. Under autocast all of it but the
-    norms' inputs takes half, and the weights have a bfloat16 copy. There a CPU keeps what its attention reads and
-    writes in float32 (model/attention.py), which is counted; a GPU needs up to a fifth less.
+    before and after the activation; the fused attention keeps no S x S weights. Under autocast all of it but the
+    norms' inputs takes half, and the weights have a bfloat16 copy. There a CPU keeps the weights of attention too
+    (`attention_weights`), which are counted; a GPU does not.
     """
     shape = config.encoder
     weights = sum(model_parameters(config).values())
@@ -168,7 +168,22 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     vocabularies = sum(name in config.objectives for name in ("mlm", "sbo"))
     logits = vocabularies * config.masking.rate * (4 + 4 + width) * shape.vocab_size
     moments = 2 * weights if config.train.optimizer.name != "muon" else 2 * weights - matrices
-    return Memory((4 if width == 4 else 6) * weights, 4 * weights, 4 * moments, int(tokens * (per_token + logits)))
+    activations = int(tokens * (per_token + logits)) + (micro_batch or config.micro_sequences) * attention_weights(
+        config
+    )
+    return Memory((4 if width == 4 else 6) * weights, 4 * weights, 4 * moments, activations)
+
+
+def attention_weights(config: Config) -> int:
+    """Bytes of the A x S x S weights that a CPU keeps of one sequence in bfloat16, in all layers (model/attention.py).
+
+    With dropout they are kept before and after it, and so is what was dropped. In float32 nothing is.
+    """
+    if config.train.precision == "float32":
+        return 0
+    shapes = [config.encoder] if config.generator is None else [config.encoder, config.generator]
+    each = sum((5 if shape.attention_dropout else 2) * shape.layers * shape.heads for shape in shapes)
+    return each * config.sequences.length**2
 
 
 def _matrices(shape: EncoderConfig) -> int:
@@ -182,7 +197,7 @@ def _kept_bytes(shape: EncoderConfig, width: int) -> int:
     branches = 2 if shape.feedforward == "gated" else 1
     inner = width * 2 * branches * shape.intermediate_size
     if width == 2:
-        attention = 16 + 3 * width
+        attention = 5 * width
     else:
         attention = width * (8 if shape.positions == "rotary" else 6)
     return shape.layers * ((attention + 8) * shape.hidden_size + inner)

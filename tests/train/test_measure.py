@@ -121,13 +121,15 @@ def test_kept_bytes_grow_with_depth_and_length_and_not_with_sharing() -> None:
 
 
 @pytest.mark.parametrize("name", ["albert-tiny", "bert-tiny", "albert-base"])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_kept_bytes_are_near_those_planned(name: str, precision: str) -> None:
+@pytest.mark.parametrize(
+    ("precision", "length", "dropout"), [("float32", 64, 0.0), ("bfloat16", 64, 0.0), ("bfloat16", 256, 0.1)]
+)
+def test_kept_bytes_are_near_those_planned(name: str, precision: str, length: int, dropout: float) -> None:
     """Autograd's account against the formula, which knows of no copies of weights; four layers to be quick."""
     point = recipe(name)
-    encoder = replace(point.encoder, layers=4, vocab_size=500, hidden_dropout=0.0, attention_dropout=0.0)
+    encoder = replace(point.encoder, layers=4, vocab_size=500, hidden_dropout=0.0, attention_dropout=dropout)
     train = replace(point.train, precision=precision, depth_schedule=())
-    point = replace(point, encoder=encoder, train=train, sequences=SequenceConfig(length=64))
+    point = replace(point, encoder=encoder, train=train, sequences=SequenceConfig(length=length))
     assert kept_bytes(point) == pytest.approx(cost.memory(point, micro_batch=1).activations, rel=0.12)
 
 

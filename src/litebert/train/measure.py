@@ -124,7 +124,7 @@ def steps_for(config: Config, rate: Rate | None) -> int:
 
 
 def kept_bytes(config: Config) -> int:
-    """Bytes autograd keeps per sequence for the backward pass, counted on forward passes of two sizes.
+    """Bytes autograd keeps per sequence for the backward pass on a CPU, counted on forward passes of two sizes.
 
     Their difference leaves out what is kept once for any batch, as the copies of the weights that autocast makes.
     """
@@ -153,7 +153,9 @@ def largest_micro_batch(config: Config, device: Device, kept: int | None = None)
     """Sequences of full length per forward pass that fit in nine tenths of the free memory."""
     fixed = cost.memory(config, 1)
     room = 0.9 * free_memory(device) - fixed.weights - fixed.gradients - fixed.optimizer
-    return max(0, int(room // (kept if kept is not None else kept_bytes(config))))
+    if kept is None:
+        kept = kept_bytes(config) - (0 if device.device.type == "cpu" else cost.attention_weights(config))
+    return max(0, int(room // kept))
 
 
 def free_memory(device: Device) -> int:
