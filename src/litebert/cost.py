@@ -158,7 +158,8 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     weights = sum(model_parameters(config).values())
     matrices = _matrices(shape)
     width = 4 if config.train.precision == "float32" else 2
-    tokens = (micro_batch or config.micro_sequences) * config.sequences.length
+    sequences = micro_batch or config.micro_sequences
+    tokens = sequences * config.sequences.length
     per_token = _kept_bytes(shape, width) + 12 * shape.embedding_size
     if config.generator is not None:
         matrices += _matrices(config.generator)
@@ -168,9 +169,7 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     vocabularies = sum(name in config.objectives for name in ("mlm", "sbo"))
     logits = vocabularies * config.masking.rate * (4 + 4 + width) * shape.vocab_size
     moments = 2 * weights if config.train.optimizer.name != "muon" else 2 * weights - matrices
-    activations = int(tokens * (per_token + logits)) + (micro_batch or config.micro_sequences) * attention_weights(
-        config
-    )
+    activations = int(tokens * (per_token + logits)) + sequences * attention_weights(config)
     return Memory((4 if width == 4 else 6) * weights, 4 * weights, 4 * moments, activations)
 
 

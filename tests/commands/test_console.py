@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import json
+import sys
+
 import pytest
 
-from litebert.commands.console import print_markdown, score_rows, table
+from litebert.commands.console import print_json, print_markdown, score_rows, table
 
 
 def test_tables_keep_names_whole_and_fold_what_is_long(
@@ -49,3 +53,11 @@ def test_every_score_stands_beside_what_guessing_gives() -> None:
 def test_without_both_labels_there_is_no_curve_to_show() -> None:
     few = {"rtd_loss": 0.1, "rtd_accuracy": 1.0, "rtd_base_rate": 1.0, "rtd_replaced": 0.0}
     assert [name for name, _ in score_rows(few)] == ["tokens replaced", "RTD accuracy"]
+
+
+def test_what_programs_read_is_utf8_whatever_the_locale(monkeypatch: pytest.MonkeyPatch) -> None:
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
+    print_json({"label": "größe"})
+    sys.stdout.flush()
+    assert json.loads(raw.getvalue().decode("utf-8")) == {"label": "größe"}

@@ -107,6 +107,7 @@ def test_tsv_quotes_are_letters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
+        ("a.csv", "b \n1\n", "the first line of FILE has no column 'a'; choose one of: b"),
         ("a.tsv", "b\n1\n", "the first line of FILE has no column 'a'; choose one of: b"),
         ("a.csv", "a\n", "FILE holds no rows"),
         ("a.jsonl", "\n\n", "FILE holds no rows"),

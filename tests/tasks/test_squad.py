@@ -114,6 +114,19 @@ def test_without_a_dev_file_whole_articles_are_held_out(count: int, share: float
     assert [question.id for question in Squad(train=path, heldout=share).read("dev")] == dev
 
 
+def test_wrong_offsets_are_counted_in_the_part_they_are_in(tmp_path: Path) -> None:
+    path = articles(tmp_path / "train.json", 4)
+    whole = json.loads(path.read_text(encoding="utf-8"))
+    for article in whole["data"]:
+        article["paragraphs"][0]["qas"][0]["answers"][0]["answer_start"] = 1
+    path.write_text(json.dumps(whole), encoding="utf-8")
+    task = Squad(train=path, heldout=0.25)
+    task.read("train")
+    assert "answers do not stand at their answer_start (3)" in task.notes
+    task.read("dev")
+    assert task.notes == ["answers do not stand at their answer_start (1)"]
+
+
 def test_one_article_cannot_be_split(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="one article, too few to hold some out; give a dev file"):
         Squad(train=articles(tmp_path / "train.json", 1)).read("train")

@@ -5,13 +5,14 @@ Heavy modules are imported inside the functions that need them, so that `--help`
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 
 import tyro
 
@@ -111,8 +112,15 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     Console().print(grid, "")
 
 
+def data_output() -> TextIO:
+    """Standard output for what programs read: UTF-8 whatever the locale, as our files are."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", newline="")
+    return sys.stdout
+
+
 def print_json(data: Any) -> None:
-    sys.stdout.write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    data_output().write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
 
 
 def print_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import tyro
 from litebert.commands.console import (
     Json,
     ModelPath,
+    data_output,
     first,
     parse,
     print_json,
@@ -195,9 +195,7 @@ def _output(name: str) -> Iterator[TextIO]:
 
     path = Path(name)
     if name == "-":
-        if isinstance(sys.stdout, io.TextIOWrapper):  # whatever the locale: as the files are
-            sys.stdout.reconfigure(encoding="utf-8", newline="")
-        yield sys.stdout
+        yield data_output()
     elif not path.parent.is_dir() or path.is_dir():
         raise ConfigError(f"cannot write {name}; give --output a file in a folder that is there")
     elif path.exists() and not path.is_file():  # a pipe or a device

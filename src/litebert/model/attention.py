@@ -54,8 +54,8 @@ class Attention(nn.Module):
 def scaled_dot_product(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
     """softmax(q k^T / sqrt(D)) v (BERT section 3), in the dtype of q; `mask` as `Attention.forward` takes it.
 
-    What a CPU learns from in bfloat16 is two matrix products: the backward of PyTorch's fused kernel takes one and a
-    half to four times as long there (docs/decisions.md).
+    What a CPU learns from in bfloat16 is two matrix products: the backward of PyTorch's fused kernel is
+    slow there (docs/decisions.md).
     """
     if not (q_BASD.dtype == torch.bfloat16 and q_BASD.device.type == "cpu" and torch.is_grad_enabled()):
         return F.scaled_dot_product_attention(q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout)

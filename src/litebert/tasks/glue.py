@@ -308,9 +308,8 @@ def _from_datasets(spec: Spec, hub: Mapping[str, Any], name: str, part: str, fou
     for batch in data.select_columns(wanted).iter(batch_size=1000):
         for row in zip(*(batch[column] for column in wanted), strict=True):
             place = f"{name} {part} row {index + 1}"
-            texts = [
-                clean(text_of(text, column, place), found) for text, column in zip(row, spec.columns, strict=False)
-            ]
+            said = zip(row[: len(spec.columns)], spec.columns, strict=True)
+            texts = [clean(text_of(text, column, place), found) for text, column in said]
             label = None if test else _hub_label(spec, row[-1], names, place)
             yield Example(texts[0], texts[1] if len(texts) > 1 else None, label, str(index))
             index += 1

@@ -116,8 +116,8 @@ class Squad:
         questions = read_questions(path, self._found)
         if self._split and part != "test":
             questions = self._held_out(questions, path, part)
-        if self._split and part == "dev":
-            self._found = Found()  # said of the file when its train part was read
+            if part == "dev":
+                self._found = Found()  # said of the file when its train part was read
         wrong = sum(not stands(gold, one.context) for one in questions for gold in one.answers)
         if wrong:
             self._found["answers do not stand at their answer_start"] += wrong

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError
 from litebert.tasks.parts import Data, part_file, part_files, scored_parts, unscored_parts
-from litebert.tasks.rows import MARK, MARKS, Form, Found, clean, form_of, lines, records, shown
+from litebert.tasks.rows import MARK, MARKS, Form, Found, form_of, lines, records, shown
 from litebert.tasks.task import Item, Kind, Problem, row_of
 
 OUTSIDE = "O"
@@ -274,7 +274,7 @@ def stream(
         yield from (sentence.words for sentence in _sentences(source, found, tagged=False))
         return
     for row in records(source, (text,), found, form=form):
-        words = clean(row.values[0], found)
+        words = row.values[0]
         if words is None or isinstance(words, str):
             cells = _cells(words or "")
             if form == "text" and len(cells) == 2 and cells[1].startswith(("B-", "I-")):
