@@ -16,17 +16,15 @@ from litebert.config import (
     Config,
     EncoderConfig,
     MaskingConfig,
-    OptimizerConfig,
     ReplacedTokenConfig,
-    ScheduleConfig,
     SequenceConfig,
     Sharing,
     SpanBoundaryConfig,
-    TrainConfig,
     replace,
 )
 from litebert.errors import ConfigError
 from litebert.plain import from_dict, to_dict, to_json
+from litebert.training import OptimizerConfig, ScheduleConfig, TrainConfig
 
 REFUSALS: list[tuple[type, dict[str, Any], str]] = [
     *((EncoderConfig, {name: 0}, f"encoder.{name} is 0; it must be at least 1")

@@ -11,7 +11,7 @@ here imports torch, and nothing elsewhere holds a default of its own. Impossible
     ├── rtd         ReplacedTokenConfig   the generator of replaced token detection
     ├── sbo         SpanBoundaryConfig    the span boundary objective
     └── train       TrainConfig       batch, budget, precision, depth schedule
-        ├── optimizer  OptimizerConfig
+        ├── optimizer  OptimizerConfig    training.py, for fine-tuning has the same
         └── schedule   ScheduleConfig
 
 Symbols of the papers: H hidden size, E embedding size, V vocabulary size, L layers, A heads, I intermediate size.
@@ -24,7 +24,8 @@ from dataclasses import replace as replace  # re-exported: a variant is `replace
 from typing import Literal, get_args
 
 from litebert.amounts import parse_amount
-from litebert.errors import ConfigError, nearest
+from litebert.errors import nearest, require
+from litebert.training import TrainConfig
 
 Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
@@ -32,11 +33,6 @@ Objective = Literal["mlm", "sop", "nsp", "rtd", "sbo"]
 Format = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 PAIR_FORMATS: tuple[Format, ...] = ("segment-pair", "sentence-pair")
 """Formats of two segments; the others have one."""
-
-
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise ConfigError(message)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,31 +85,31 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "groups"):
-            _require(getattr(self, name) >= 1, f"encoder.{name} is {getattr(self, name)}; it must be at least 1")
-        _require(self.max_positions >= 8, f"encoder.max_positions is {self.max_positions}; it must be at least 8")
-        _require(self.segment_types >= 0, f"encoder.segment_types is {self.segment_types}; it cannot be negative")
-        _require(self.position_offset >= 0, f"encoder.position_offset is {self.position_offset}; it cannot be negative")
-        _require(
+            require(getattr(self, name) >= 1, f"encoder.{name} is {getattr(self, name)}; it must be at least 1")
+        require(self.max_positions >= 8, f"encoder.max_positions is {self.max_positions}; it must be at least 8")
+        require(self.segment_types >= 0, f"encoder.segment_types is {self.segment_types}; it cannot be negative")
+        require(self.position_offset >= 0, f"encoder.position_offset is {self.position_offset}; it cannot be negative")
+        require(
             self.position_offset == 0 or self.positions == "learned",
             f"encoder.position_offset is {self.position_offset}, which only encoder.positions=learned reads",
         )
-        _require(
+        require(
             self.hidden_size % self.heads == 0,
             f"encoder.hidden_size {self.hidden_size} is not a multiple of encoder.heads {self.heads}",
         )
-        _require(
+        require(
             self.positions != "rotary" or (self.hidden_size // self.heads) % 2 == 0,
             f"encoder.positions=rotary needs an even head size, and {self.hidden_size}/{self.heads} is odd",
         )
-        _require(
+        require(
             self.sharing == "groups" or self.groups == 1,
             f"encoder.groups is {self.groups}, which only encoder.sharing=groups reads",
         )
-        _require(self.groups <= self.layers, f"encoder.groups {self.groups} exceeds encoder.layers {self.layers}")
+        require(self.groups <= self.layers, f"encoder.groups {self.groups} exceeds encoder.layers {self.layers}")
         for name in ("hidden_dropout", "attention_dropout"):
-            _require(0 <= getattr(self, name) < 1, f"encoder.{name} is {getattr(self, name)}; it must be in [0, 1)")
-        _require(self.norm_eps > 0, f"encoder.norm_eps is {self.norm_eps}; it must be positive")
-        _require(self.init_std > 0, f"encoder.init_std is {self.init_std}; it must be positive")
+            require(0 <= getattr(self, name) < 1, f"encoder.{name} is {getattr(self, name)}; it must be in [0, 1)")
+        require(self.norm_eps > 0, f"encoder.norm_eps is {self.norm_eps}; it must be positive")
+        require(self.init_std > 0, f"encoder.init_std is {self.init_std}; it must be positive")
 
     def attention_of(self, layers: int | None = None) -> tuple[int, ...]:
         """The index map of attention blocks: layer i uses block `attention_of()[i]`; `layers` overrides the depth."""
@@ -150,8 +146,8 @@ class SequenceConfig:
     sentence-pair."""
 
     def __post_init__(self) -> None:
-        _require(self.length >= 8, f"sequences.length is {self.length}; it must be at least 8")
-        _require(
+        require(self.length >= 8, f"sequences.length is {self.length}; it must be at least 8")
+        require(
             0 <= self.short_probability <= 1,
             f"sequences.short_probability is {self.short_probability}; it must be in [0, 1]",
         )
@@ -182,16 +178,16 @@ class MaskingConfig:
     """Static masks: so many versions of each sequence, cycled over the epochs. 0 draws a fresh mask every time."""
 
     def __post_init__(self) -> None:
-        _require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
-        _require(self.max_span >= 1, f"masking.max_span is {self.max_span}; it must be at least 1")
-        _require(0 < self.geometric_p < 1, f"masking.geometric_p is {self.geometric_p}; it must be between 0 and 1")
-        _require(self.copies >= 0, f"masking.copies is {self.copies}; it cannot be negative")
-        _require(
+        require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
+        require(self.max_span >= 1, f"masking.max_span is {self.max_span}; it must be at least 1")
+        require(0 < self.geometric_p < 1, f"masking.geometric_p is {self.geometric_p}; it must be between 0 and 1")
+        require(self.copies >= 0, f"masking.copies is {self.copies}; it cannot be negative")
+        require(
             self.replace_mask >= 0 and self.replace_random >= 0 and self.replace_mask + self.replace_random <= 1,
             f"masking.replace_mask {self.replace_mask} and masking.replace_random {self.replace_random} "
             "must be shares that sum to at most 1",
         )
-        _require(
+        require(
             self.replace_mask + self.replace_random > 0,
             "masking.replace_mask and masking.replace_random are both 0, which hides nothing; set one above 0",
         )
@@ -214,11 +210,11 @@ class ReplacedTokenConfig:
     """Of the rtd loss; that of the generator's mlm loss is 1."""
 
     def __post_init__(self) -> None:
-        _require(
+        require(
             0 < self.generator_width <= 1,
             f"rtd.generator_width is {self.generator_width}; it must be above 0 and at most 1",
         )
-        _require(self.weight > 0, f"rtd.weight is {self.weight}; it must be positive")
+        require(self.weight > 0, f"rtd.weight is {self.weight}; it must be positive")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,105 +230,8 @@ class SpanBoundaryConfig:
     """Width of that table."""
 
     def __post_init__(self) -> None:
-        _require(self.positions >= 1, f"sbo.positions is {self.positions}; it must be at least 1")
-        _require(self.position_size >= 1, f"sbo.position_size is {self.position_size}; it must be at least 1")
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
-    """AdamW, LAMB (You et al. 2020, as in the official ALBERT code), or Muon on the block matrices, AdamW elsewhere."""
-
-    name: Literal["adamw", "lamb", "muon"] = "adamw"
-    learning_rate: float = 1e-4
-    """Peak rate. With Muon, the rate of AdamW on embeddings, heads, norms and biases."""
-    beta1: float = 0.9
-    beta2: float = 0.999
-    eps: float = 1e-6
-    weight_decay: float = 0.01
-    """Decoupled; norms and biases are left out."""
-    bias_correction: bool = True
-    """Of AdamW's moments; the TensorFlow AdamW has none, and LAMB never has."""
-    muon_learning_rate: float = 0.02
-    """Peak rate of Muon on the matrices of the attention and feed-forward blocks."""
-    muon_momentum: float = 0.95
-
-    def __post_init__(self) -> None:
-        for name in ("learning_rate", "muon_learning_rate", "eps"):
-            _require(getattr(self, name) > 0, f"train.optimizer.{name} is {getattr(self, name)}; it must be positive")
-        for name in ("beta1", "beta2", "muon_momentum"):
-            value = getattr(self, name)
-            _require(0 <= value < 1, f"train.optimizer.{name} is {value}; it must be in [0, 1)")
-        _require(self.weight_decay >= 0, f"train.optimizer.weight_decay is {self.weight_decay}; it cannot be negative")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScheduleConfig:
-    """Learning rate as a factor of the peak, over T steps with W of warm-up."""
-
-    name: Literal["linear", "tf_linear", "product_linear", "cosine", "constant", "trapezoid"] = "linear"
-    """linear: 0 to 1 at W, then straight to the end at T (fairseq). tf_linear: 1 - t/T, with t/W before W, hence a
-    jump at W (BERT, ALBERT). product_linear: (1 - t/T) min(1, t/W) (ELECTRA). trapezoid: flat, then a linear
-    cool-down over the last `cooldown` of the run."""
-    warmup: float = 0.025
-    """Below 1 a share of the run, else a number of steps."""
-    cooldown: float = 0.2
-    """Share of the run; read with trapezoid."""
-    final: float = 0.0
-    """Factor at the end of linear, cosine and trapezoid."""
-
-    def __post_init__(self) -> None:
-        _require(self.warmup >= 0, f"train.schedule.warmup is {self.warmup}; it cannot be negative")
-        _require(0 <= self.cooldown <= 1, f"train.schedule.cooldown is {self.cooldown}; it must be in [0, 1]")
-        _require(0 <= self.final <= 1, f"train.schedule.final is {self.final}; it must be in [0, 1]")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """The loop. A budget and a batch are written as people say them: `30m`, `5000 steps`, `300M tokens`."""
-
-    budget: str = "1000 steps"
-    """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short measurement, and saved."""
-    batch: str = "32 sequences"
-    """Sequences or tokens per optimizer step."""
-    micro_batch: int = 0
-    """Sequences per forward pass, the rest by accumulation; 0 takes the whole batch at once."""
-    clip: float = 1.0
-    """Largest global gradient norm; 0 for no clipping."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto takes bfloat16 autocast where the machine computes it natively."""
-    seed: int = 0
-    depth_schedule: tuple[tuple[float, int], ...] = ()
-    """Growing depth for shared layers: pairs (until this share of the run, this many layers), then all layers."""
-    save_every: str = "5m"
-    """Time or steps between checkpoints; one is always written at the end."""
-    keep_checkpoints: int = 2
-    evaluate_every: str = "10%"
-    """Share of the run or steps between held-out evaluations."""
-    evaluate_sequences: int = 512
-    """Held-out sequences per evaluation."""
-    compile: bool = False
-    """torch.compile of the blocks."""
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-
-    def __post_init__(self) -> None:
-        parse_amount(self.budget, "train.budget", ("time", "steps", "tokens"))
-        parse_amount(self.batch, "train.batch", ("sequences", "tokens"))
-        parse_amount(self.save_every, "train.save_every", ("time", "steps"))
-        parse_amount(self.evaluate_every, "train.evaluate_every", ("share", "steps"))
-        _require(self.micro_batch >= 0, f"train.micro_batch is {self.micro_batch}; it cannot be negative")
-        _require(self.clip >= 0, f"train.clip is {self.clip}; it cannot be negative")
-        _require(self.keep_checkpoints >= 1, f"train.keep_checkpoints is {self.keep_checkpoints}; keep at least 1")
-        _require(
-            self.evaluate_sequences >= 1, f"train.evaluate_sequences is {self.evaluate_sequences}; it must be positive"
-        )
-        shares = [share for share, _ in self.depth_schedule]
-        _require(
-            all(0 < share < 1 for share in shares) and shares == sorted(set(shares)),
-            f"train.depth_schedule shares {shares} must rise strictly between 0 and 1",
-        )
-        _require(abs(self.seed) < 2**63, f"train.seed is {self.seed}; it must fit in 64 bits")
-        _require(all(depth >= 1 for _, depth in self.depth_schedule), "train.depth_schedule depths must be at least 1")
+        require(self.positions >= 1, f"sbo.positions is {self.positions}; it must be at least 1")
+        require(self.position_size >= 1, f"sbo.position_size is {self.position_size}; it must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,48 +249,46 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
-        _require(
-            len(self.objectives) > 0, f"objectives is empty; name at least one of {', '.join(get_args(Objective))}"
-        )
-        _require(len(set(self.objectives)) == len(self.objectives), f"objectives {self.objectives} repeats one")
+        require(len(self.objectives) > 0, f"objectives is empty; name at least one of {', '.join(get_args(Objective))}")
+        require(len(set(self.objectives)) == len(self.objectives), f"objectives {self.objectives} repeats one")
         for name in self.objectives:
-            _require(name in get_args(Objective), f"objectives has '{name}'; {nearest(name, get_args(Objective))}")
+            require(name in get_args(Objective), f"objectives has '{name}'; {nearest(name, get_args(Objective))}")
         sentence = [name for name in self.objectives if name in ("sop", "nsp")]
-        _require(
+        require(
             len(sentence) <= 1,
             "objectives has both sop and nsp, which need different second segments; keep one of them",
         )
-        _require(
+        require(
             not sentence or self.encoder.pooler,
             f"objective {sentence[0] if sentence else ''} reads the pooled [CLS] state; set encoder.pooler=True",
         )
-        _require(
+        require(
             not sentence or self.sequences.format in PAIR_FORMATS,
             f"objective {sentence[0] if sentence else ''} compares two segments, and sequences.format="
             f"{self.sequences.format} has one; set sequences.format=segment-pair",
         )
         if "rtd" in self.objectives:
-            _require(
+            require(
                 "mlm" in self.objectives[: self.objectives.index("rtd")],
                 "objective rtd takes its tokens from a generator that learns mlm; name mlm before rtd",
             )
-            _require(
+            require(
                 "sbo" not in self.objectives,
                 "objective sbo predicts masked spans and rtd shows the encoder a text without masks; keep one of them",
             )
             _generator(self.encoder, self.rtd.generator_width)
-        _require(
+        require(
             self.sequences.length <= self.encoder.max_positions,
             f"sequences.length {self.sequences.length} exceeds encoder.max_positions {self.encoder.max_positions}",
         )
         depths = [depth for _, depth in self.train.depth_schedule]
         if depths:
-            _require(
+            require(
                 self.encoder.sharing in ("all", "groups"),
                 f"train.depth_schedule grows shared layers, and encoder.sharing={self.encoder.sharing} has layers "
                 "of their own; use sharing=all or drop the schedule",
             )
-            _require(
+            require(
                 self.encoder.groups <= min(depths) and depths == sorted(depths) and depths[-1] <= self.encoder.layers,
                 f"train.depth_schedule depths {depths} must rise from encoder.groups ({self.encoder.groups}) "
                 f"to encoder.layers ({self.encoder.layers}); give other depths, or none: --train.depth-schedule",
@@ -421,7 +318,7 @@ def _generator(encoder: EncoderConfig, width: float) -> EncoderConfig:
     size = encoder.hidden_size // encoder.heads
     heads = max(1, round(width * encoder.heads))
     hidden = round(width * encoder.hidden_size)
-    _require(
+    require(
         hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
         f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no whole number of heads of the "
         f"encoder's size {size}; take 1/{encoder.heads}, 2/{encoder.heads}, ... or 1",

@@ -54,3 +54,13 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     names = sorted(valid)
     close = get_close_matches(name, names, n=1)
     return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}"
+
+
+def require(condition: bool, message: str) -> None:
+    """Refuse a point of the space that is impossible.
+
+    Raises:
+        ConfigError: `condition` does not hold.
+    """
+    if not condition:
+        raise ConfigError(message)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from litebert.config import EncoderConfig, OptimizerConfig, ScheduleConfig, TrainConfig, replace
+from litebert.config import EncoderConfig, replace
 from litebert.errors import ConfigError, nearest
+from litebert.training import OptimizerConfig, ScheduleConfig, TrainConfig
 
 
 def _train() -> TrainConfig:

@@ -8,17 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from litebert.config import (
-    Config,
-    EncoderConfig,
-    MaskingConfig,
-    OptimizerConfig,
-    ReplacedTokenConfig,
-    ScheduleConfig,
-    SequenceConfig,
-    TrainConfig,
-    replace,
-)
+from litebert.config import Config, EncoderConfig, MaskingConfig, ReplacedTokenConfig, SequenceConfig, replace
+from litebert.training import OptimizerConfig, ScheduleConfig, TrainConfig
 
 # ---- ALBERT: Lan et al. 2020, tables 1 and 14, and the official version 2 configurations ---------------------------
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from litebert.config import TrainConfig
 from litebert.errors import ConfigError
 from litebert.finetuning import POINTS, FinetuneConfig, finetune_recipe, fitting
 from litebert.recipes import RECIPES
@@ -19,6 +18,7 @@ from litebert.tasks.race import RaceTask
 from litebert.tasks.squad import Squad
 from litebert.tasks.table import Table
 from litebert.tasks.task import full_name
+from litebert.training import TrainConfig
 
 Output = tuple[int, str, str]
 

@@ -5,15 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from litebert.config import (
-    Config,
-    EncoderConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    SequenceConfig,
-    TrainConfig,
-    replace,
-)
+from litebert.config import Config, EncoderConfig, SequenceConfig, replace
+from litebert.training import OptimizerConfig, ScheduleConfig, TrainConfig
 
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors")
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from runs import config, result
 
-from litebert.config import Config, MaskingConfig, OptimizerConfig, ScheduleConfig, replace
+from litebert.config import Config, MaskingConfig, replace
 from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
@@ -28,6 +28,7 @@ from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
 from litebert.train.pretrain import PLATEAU_ROWS, PLATEAU_STEPS, build, plateau_remark, pretrain
+from litebert.training import OptimizerConfig, ScheduleConfig
 
 # ---- the folder -----------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ import torch
 from safetensors import SafetensorError
 
 from litebert.amounts import parse_amount
-from litebert.config import Config, OptimizerConfig, SequenceConfig, replace
+from litebert.config import Config, SequenceConfig, replace
 from litebert.data.shards import written_whole
 from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError, RunError
@@ -56,6 +56,7 @@ from litebert.train import device as devices
 from litebert.train.checkpoint import RunLock
 from litebert.train.loop import Loop, Outcome, Say
 from litebert.train.metrics import read_json
+from litebert.training import OptimizerConfig
 
 _HEAD = "task"
 """Name of the one loss."""
