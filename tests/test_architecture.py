@@ -26,6 +26,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 LEVELS = (
     ("errors",),
     ("amounts", "plain"),
+    ("training",),
     ("config",),
     ("recipes", "cost"),
     ("recipe_files", "finetuning"),
