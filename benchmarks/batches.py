@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from litebert import Shards, prepare, recipe, replace, train_tokenizer
-from litebert.data.corpus import documents
+from litebert.text.sources import documents
 from litebert.train import device as devices
 from litebert.train.pretrain import PretrainingWork, build, resolve
 

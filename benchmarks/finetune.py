@@ -31,13 +31,14 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 import numpy as np
 
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
-from litebert.data.tokenizer import train_tokenizer
-from litebert.finetuning import FinetuneConfig, finetune_recipe
+from litebert.config.finetuning import FinetuneConfig
+from litebert.finetune.run import finetune
+from litebert.finetune.significance import margin
 from litebert.interop import convert, save_litebert
 from litebert.model.pretrainer import Pretrainer
-from litebert.tasks.finetune import finetune
+from litebert.recipes.finetuning import finetune_recipe
 from litebert.tasks.glue import Glue
-from litebert.tasks.noise import margin
+from litebert.tokenizer import train_tokenizer
 
 EPOCHS, BATCH, LENGTH = 2, 32, 128
 Precision = Literal["float32", "bfloat16"]

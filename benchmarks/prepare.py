@@ -49,7 +49,7 @@ def main() -> int:
 
 def _text(source: Path | None, folder: Path, files: int | None) -> Path:
     """Plain text files in `folder`, with what both sides shall read."""
-    from litebert.data.corpus import documents, expand
+    from litebert.text.sources import documents, expand
 
     folder.mkdir()
     for number, name in enumerate(expand([str(source or "python-docs")])[:files]):
@@ -62,7 +62,7 @@ def _text(source: Path | None, folder: Path, files: int | None) -> Path:
 
 def _tokenizer(text: Path, folder: Path) -> Path:
     from litebert import train_tokenizer
-    from litebert.data.corpus import documents
+    from litebert.text.sources import documents
 
     texts = (document.text for document in documents([str(text)]))
     train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder)

@@ -19,8 +19,9 @@ from typing import Any, get_type_hints
 from litebert import cost
 from litebert.cli import VERBS
 from litebert.config import Config
-from litebert.finetuning import POINTS, FinetuneConfig
+from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
+from litebert.recipes.finetuning import POINTS
 
 PAGE = Path(__file__).with_name("reference.md")
 TYPES = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Path": "path"}

@@ -25,16 +25,17 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 LEVELS = (
     ("errors",),
-    ("amounts", "plain"),
-    ("training",),
+    ("storage", "registry"),
     ("config",),
     ("recipes", "cost"),
-    ("recipe_files", "finetuning"),
+    ("text", "tokenizer"),
     ("data",),
     ("model",),
     ("interop",),
     ("train",),
+    ("finetune",),
     ("tasks",),
+    ("answer",),
     ("analysis",),
     ("studies", "serve"),
     ("commands",),
@@ -44,7 +45,7 @@ LEVELS = (
 """From the bottom up: a room imports from the levels below it and from itself."""
 
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
-LIGHT = ("errors", "amounts", "plain", "config", "recipes", "recipe_files", "cost", "cli")
+LIGHT = ("errors", "storage", "registry", "config", "recipes", "recipes.files", "recipes.finetuning", "cost", "cli")
 HEAVY = ("torch", "numpy", "pyarrow", "sklearn", "matplotlib", "transformers", "rich", "tyro")
 MODEL_NAMES = ("spanbert", "roberta", "electra", "albert", "bert")
 MAY_NAME_MODELS = ("recipes", "interop")

@@ -10,21 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.amounts import Amount, parse_amount
 from litebert.config import (
     Activation,
     Config,
     EncoderConfig,
     MaskingConfig,
+    OptimizerConfig,
     ReplacedTokenConfig,
+    ScheduleConfig,
     SequenceConfig,
     Sharing,
     SpanBoundaryConfig,
+    TrainConfig,
     replace,
 )
+from litebert.config.amounts import Amount, parse_amount
+from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.errors import ConfigError
-from litebert.plain import from_dict, to_dict, to_json
-from litebert.training import OptimizerConfig, ScheduleConfig, TrainConfig
 
 REFUSALS: list[tuple[type, dict[str, Any], str]] = [
     *((EncoderConfig, {name: 0}, f"encoder.{name} is 0; it must be at least 1")

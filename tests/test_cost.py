@@ -14,14 +14,21 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from litebert.config import Config, EncoderConfig, ReplacedTokenConfig, SequenceConfig, replace
+from litebert.config import (
+    Config,
+    EncoderConfig,
+    OptimizerConfig,
+    ReplacedTokenConfig,
+    SequenceConfig,
+    TrainConfig,
+    replace,
+)
 from litebert.cost import forward_flops, memory, model_parameters
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 from litebert.model.pretrainer import Pretrainer
-from litebert.recipe_files import recipe
+from litebert.recipes.files import recipe
 from litebert.train.optim import Optimizers
-from litebert.training import OptimizerConfig, TrainConfig
 
 ROWS, LENGTH, MASKED = 4, 40, 24  # 24 of 160 tokens are 15 %
 

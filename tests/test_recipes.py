@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from litebert.config import Config, replace
+from litebert.config.serialization import from_dict, to_json
 from litebert.cost import parameters
 from litebert.errors import ConfigError
-from litebert.plain import from_dict, to_json
-from litebert.recipe_files import recipe
 from litebert.recipes import PUBLISHED, RECIPES
+from litebert.recipes.files import recipe
 
 
 @pytest.mark.parametrize("name", RECIPES)

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare
+    from litebert.answer.predictor import load
     from litebert.config import Config, replace
+    from litebert.config.finetuning import FinetuneConfig
     from litebert.data.prepare import prepare
     from litebert.data.shards import Shards
-    from litebert.data.tokenizer import Tokenizer, train_tokenizer
     from litebert.errors import LitebertError
-    from litebert.finetuning import FinetuneConfig
+    from litebert.finetune.run import finetune
     from litebert.interop import convert
     from litebert.model.encoder import Encoder
     from litebert.model.pretrainer import Pretrainer
-    from litebert.recipe_files import recipe
-    from litebert.tasks.choose import task_of
-    from litebert.tasks.finetune import finetune
-    from litebert.tasks.predict import load
+    from litebert.recipes.files import recipe
+    from litebert.tasks.registry import task_of
+    from litebert.tokenizer import Tokenizer, train_tokenizer
     from litebert.train.evaluate import evaluate
     from litebert.train.pretrain import pretrain
 
@@ -50,22 +50,22 @@ __all__ = [
 _HOME = {
     "Config": "config",
     "Encoder": "model.encoder",
-    "FinetuneConfig": "finetuning",
+    "FinetuneConfig": "config",
     "LitebertError": "errors",
     "Pretrainer": "model.pretrainer",
     "Shards": "data.shards",
-    "Tokenizer": "data.tokenizer",
+    "Tokenizer": "tokenizer",
     "compare": "analysis.compare",
     "convert": "interop",
     "evaluate": "train.evaluate",
-    "finetune": "tasks.finetune",
-    "load": "tasks.predict",
+    "finetune": "finetune.run",
+    "load": "answer.predictor",
     "prepare": "data.prepare",
     "pretrain": "train.pretrain",
-    "recipe": "recipe_files",
+    "recipe": "recipes.files",
     "replace": "config",
-    "task_of": "tasks.choose",
-    "train_tokenizer": "data.tokenizer",
+    "task_of": "tasks.registry",
+    "train_tokenizer": "tokenizer",
 }
 
 

@@ -13,8 +13,8 @@ import pytest
 import litebert
 from litebert.analysis.compare import Row, compare, differences, table
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
+from litebert.config.serialization import to_json
 from litebert.errors import RunError
-from litebert.plain import to_json
 
 SHAPE = EncoderConfig(
     vocab_size=100, embedding_size=8, hidden_size=16, layers=2, heads=2, intermediate_size=32, max_positions=64

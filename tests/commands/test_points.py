@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from litebert.recipe_files import recipe
 from litebert.recipes import RECIPES
+from litebert.recipes.files import recipe
 
 Output = tuple[int, str, str]
 

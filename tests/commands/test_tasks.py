@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from litebert.cli import main
-from litebert.tasks.seeds import noise_of
-from tasks.toy_finetune import recipe_file
+from litebert.finetune.seeds import noise_of
+from toys.finetuning import recipe_file
 
 Output = tuple[int, str, str]
 Run = Callable[..., Output]

@@ -1,4 +1,4 @@
-"""Tokenizers trained once for the tests of a module."""
+"""Prepared folders, whole and unfinished."""
 
 from __future__ import annotations
 
@@ -6,46 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_prepare import Interrupted, run
-from toy_tokenizers import train
 
 from litebert.data import shards as disk
 from litebert.data.journal import Journal
-from litebert.data.tokenizer import Tokenizer
-
-KINDS = ["unigram", "wordpiece", "bpe", "unigram-cased", "unigram-strip", "wordpiece-cased", "wordpiece-strip"]
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Path]:
-    kind, _, option = request.param.partition("-")
-    options = {"": {}, "cased": {"lower_case": False}, "strip": {"strip_accents": True}}[option]
-    tokenizer = train(kind, **options)
-    folder = tmp_path_factory.mktemp(request.param)
-    tokenizer.save(folder)
-    return tokenizer, folder
-
-
-@pytest.fixture(scope="module")
-def theirs(saved: tuple[Tokenizer, Path]) -> Any:
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer.from_pretrained(saved[1])
-
-
-@pytest.fixture(scope="module")
-def unigram() -> Tokenizer:
-    return train()
-
-
-@pytest.fixture(scope="module")
-def wordpiece() -> Tokenizer:
-    return train("wordpiece")
-
-
-@pytest.fixture(scope="module")
-def bpe() -> Tokenizer:
-    return train("bpe")
+from toys.prepare import Interrupted, run
 
 
 @pytest.fixture(scope="session")

@@ -8,10 +8,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_shards import CLS, PAD, SEP, SPECIAL, ToySplit, prose, toy_tokenizer
 
 from litebert.config import PAIR_FORMATS, Format, MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch, Batches
+from toys.shards import CLS, PAD, SEP, SPECIAL, ToySplit, prose, toy_tokenizer
 
 FIELDS = tuple(field.name for field in fields(Batch))
 

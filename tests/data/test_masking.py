@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from toy_masks import BEGINS, VOCABULARY, masker, sequences
-from toy_shards import CLS, MASK, PAD, SEP, SPECIAL, UNK
 
-from litebert.data.draws import derive
 from litebert.data.masking import choose_units, find_units, span_boundaries
+from litebert.data.random_keys import derive
 from litebert.errors import DataError
+from toys.masks import BEGINS, VOCABULARY, masker, sequences
+from toys.shards import CLS, MASK, PAD, SEP, SPECIAL, UNK
 
 
 def words_of(row: np.ndarray) -> list[list[int]]:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy import stats
-from toy_masks import BEGINS, VOCABULARY, masker, runs, sequences
-from toy_shards import CLS, MASK, PAD, SEP, SPECIAL, toy_tokenizer
 
 from litebert.config import MaskingConfig
-from litebert.data.draws import derive, uniforms
 from litebert.data.masking import Masker, draw_lengths, length_law
+from litebert.data.random_keys import derive, uniforms
+from toys.masks import BEGINS, VOCABULARY, masker, runs, sequences
+from toys.shards import CLS, MASK, PAD, SEP, SPECIAL, toy_tokenizer
 
 UNLIKELY = 6.3e-5  # two-sided probability beyond four standard errors
 LARGE = 2_000_005  # vocabulary in which a random token is hardly ever the one it replaces

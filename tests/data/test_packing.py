@@ -7,13 +7,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
-from toy_shards import SPECIAL, ToySplit, prose
 
 from litebert.config import SequenceConfig
-from litebert.data.draws import derive
 from litebert.data.packing import DocumentSentences, FullSentences
 from litebert.data.passages import Segments
+from litebert.data.random_keys import derive
 from litebert.errors import DataError
+from toys.shards import SPECIAL, ToySplit, prose
 
 Kind = type[DocumentSentences] | type[FullSentences]
 KINDS = [DocumentSentences, FullSentences]

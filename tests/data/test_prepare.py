@@ -14,15 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_prepare import content, fails, needs_proc, run, start, texts_of, tree, wait_for
 
 from litebert.data import prepare as preparing
 from litebert.data import shards as disk
-from litebert.data.corpus import Document, documents, split_sentences
 from litebert.data.journal import Journal
 from litebert.data.shards import Shards
-from litebert.data.tokenizer import Tokenizer, train_tokenizer
 from litebert.errors import DataError
+from litebert.text.sources import Document, documents, split_sentences
+from litebert.tokenizer import Tokenizer, train_tokenizer
+from toys.prepare import content, fails, needs_proc, run, start, texts_of, tree, wait_for
 
 
 def test_every_sentence_of_every_document_is_there(tiny_corpus: Path, tiny_tokenizer: Path, whole: Path) -> None:

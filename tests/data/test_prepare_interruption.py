@@ -11,10 +11,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from toy_prepare import SHARD_BYTES, Interrupted, content, fails, is_alive, needs_proc, run, start, tree, wait_for
 
 from litebert.data import shards as disk
 from litebert.data.journal import Journal
+from toys.prepare import SHARD_BYTES, Interrupted, content, fails, is_alive, needs_proc, run, start, tree, wait_for
 
 KILLED_WHILE_WRITING = textwrap.dedent("""
     import functools, os, signal, sys
@@ -218,7 +218,7 @@ def test_a_whole_set_is_judged_by_the_text_of_its_sources_not_by_their_times(
 def test_another_tokenizer_is_refused(
     tiny_corpus: Path, tmp_path: Path, unfinished: Path, tiny_tokenizer: Path
 ) -> None:
-    from litebert.data.tokenizer import train_tokenizer
+    from litebert.tokenizer import train_tokenizer
 
     train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(tmp_path / "other")
     assert "is made with another tokenizer" in fails(tiny_corpus, unfinished, tmp_path / "other")
@@ -228,7 +228,7 @@ def test_another_tokenizer_is_refused(
 def test_a_command_may_be_corrected_while_no_shard_is_finished(
     tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
 ) -> None:
-    from litebert.data.tokenizer import train_tokenizer
+    from litebert.tokenizer import train_tokenizer
 
     train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(tmp_path / "other")
     bad = tmp_path / "bad.txt"

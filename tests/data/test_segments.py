@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
-from toy_shards import SPECIAL, ToySplit, prose
 
 from litebert.config import PAIR_FORMATS, Format, SequenceConfig
-from litebert.data.draws import derive
 from litebert.data.passages import Segments
+from litebert.data.random_keys import derive
 from litebert.data.segments import FORMATS, SegmentPairs, SentencePairs, trimmed_lengths
 from litebert.errors import DataError
+from toys.shards import SPECIAL, ToySplit, prose
 
 sentence_lengths = st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=1, max_size=6)
 tasks = st.sampled_from([None, "sop", "nsp"])

@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 
 from litebert.data import shards as disk
 from litebert.data.encoding import Encoded, id_type
-from litebert.data.shards import INDEX, Shards, Split, read_blocks, write_shard, written_whole
+from litebert.data.shards import INDEX, Shards, Split, read_blocks, write_shard
 from litebert.errors import DataError
+from litebert.storage import written_whole
 
 Documents = list[list[list[int]]]
 """Ids of sentences of documents."""

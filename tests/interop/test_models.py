@@ -13,12 +13,12 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
-from interop.folders import checkpoint, small_tokenizer, tiny
 from litebert.config import replace
 from litebert.errors import ModelError
 from litebert.interop import convert, load, save_hf, save_litebert
 from litebert.model.heads import TaskModel
 from litebert.model.pretrainer import Pretrainer
+from toys.folders import checkpoint, small_tokenizer, tiny
 
 IDS = torch.arange(5, 17)[None]
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import transformers
 
-from interop.folders import small_tokenizer
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA
 from litebert.interop.names import Layout
 from litebert.interop.settings import encoder_config, layout_for, layout_of, problem_of, settings_of
+from toys.folders import small_tokenizer
 
 ALBERT_BASE: dict[str, Any] = {  # what the released file says, keys without meaning included
     "model_type": "albert", "attention_probs_dropout_prob": 0, "hidden_act": "gelu_new", "hidden_dropout_prob": 0,

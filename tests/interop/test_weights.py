@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from interop.folders import tiny
 from litebert.config import EncoderConfig, Objective
 from litebert.errors import ModelError
 from litebert.interop.layouts import ALBERT, BERT, LAYOUTS
 from litebert.interop.names import TASK_PARTS, Layout
 from litebert.interop.weights import groups_agree, modernise, pairs, slots, to_ours, to_theirs
 from litebert.model.encoder import Encoder
+from toys.folders import tiny
 
 SHAPE: dict[str, Any] = {"vocab_size": 40, "embedding_size": 4, "hidden_size": 8, "layers": 6, "heads": 2,
                          "intermediate_size": 16, "max_positions": 16}  # fmt: skip

@@ -17,7 +17,7 @@ from litebert.errors import DataError
 from litebert.model.attention import scaled_dot_product
 from litebert.model.embedding import Rotary
 from litebert.model.encoder import Encoder
-from model.points import PIECES, batch, randomise, shape
+from toys.points import PIECES, batch, randomise, shape
 
 # ---- sharing ------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ import torch
 
 from litebert.errors import ModelError
 from litebert.model.heads import HEAD_ACTIVATIONS, HeadActivation, SentenceHead, TaskHead, TaskModel, VocabularyHead
-from model.points import PIECES, batch, randomise, shape
+from toys.points import PIECES, batch, randomise, shape
 
 
 @pytest.mark.parametrize("width", [8, 16])

@@ -16,7 +16,7 @@ from litebert.model import objectives as module
 from litebert.model.objectives import Loss, MaskedLanguageModeling
 from litebert.model.objectives import Objective as Hooks
 from litebert.model.pretrainer import Pretrainer
-from model.points import batch, config, randomise
+from toys.points import batch, config, randomise
 
 
 def made(objectives: tuple[Objective, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:

@@ -16,7 +16,7 @@ from litebert.data.batches import Batch
 from litebert.model.encoder import Encoder, Generator
 from litebert.model.objectives import Guessed, Loss, MaskedLanguageModeling, Replaced, ReplacedTokenDetection
 from litebert.model.pretrainer import Pretrainer
-from model.points import PIECES, batch, config, randomise
+from toys.points import PIECES, batch, config, randomise
 
 
 def point(embeddings: Any = "all", **changes: Any) -> Config:

@@ -13,7 +13,7 @@ from litebert.config import Config, SpanBoundaryConfig, replace
 from litebert.data.batches import Batch
 from litebert.model.objectives import SpanBoundary
 from litebert.model.pretrainer import Pretrainer
-from model.points import config, randomise
+from toys.points import config, randomise
 
 CLS, SEP, MASK = 2, 3, 4
 

@@ -16,7 +16,7 @@ from litebert.config import Config, EncoderConfig, SequenceConfig, SpanBoundaryC
 from litebert.errors import ModelError
 from litebert.interop import convert, load, save_hf, save_litebert
 from litebert.model.pretrainer import Pretrainer
-from parity.families import (
+from toys.families import (
     VOCABULARY,
     assert_equal_outputs,
     inputs,

@@ -24,7 +24,7 @@ from litebert.cost import (
 from litebert.model.encoder import Encoder
 from litebert.model.heads import TaskModel
 from litebert.model.pretrainer import Pretrainer
-from litebert.recipe_files import recipe
+from litebert.recipes.files import recipe
 
 
 def built(module: type[nn.Module], *arguments: Any) -> int:

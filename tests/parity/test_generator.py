@@ -13,7 +13,7 @@ from litebert.config import Config, EncoderConfig, ReplacedTokenConfig, Sequence
 from litebert.errors import ModelError
 from litebert.interop import convert, load, save_hf, save_litebert
 from litebert.model.pretrainer import Pretrainer
-from parity.families import (
+from toys.families import (
     VOCABULARY,
     assert_equal_outputs,
     generator_outputs,

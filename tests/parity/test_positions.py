@@ -11,10 +11,10 @@ import transformers
 from safetensors.torch import load_file
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.data.tokenizer import Tokenizer
 from litebert.interop import load, save_hf
 from litebert.model.pretrainer import Pretrainer
-from parity.families import VOCABULARY, assert_equal_outputs, inputs, our_outputs, randomise, reopen, their_outputs
+from litebert.tokenizer import Tokenizer
+from toys.families import VOCABULARY, assert_equal_outputs, inputs, our_outputs, randomise, reopen, their_outputs
 
 POSITIONS = "roberta.embeddings.position_embeddings.weight"
 

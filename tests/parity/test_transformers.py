@@ -13,7 +13,7 @@ from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
 from litebert.interop import convert, load, save_hf, save_litebert
 from litebert.model.heads import HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
-from parity.families import (
+from toys.families import (
     FAMILIES,
     HEADS,
     VOCABULARY,

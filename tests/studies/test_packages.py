@@ -11,9 +11,9 @@ import pytest
 from _pytest.monkeypatch import MonkeyPatch
 
 from litebert.config import replace
-from litebert.data.python_docs import package_of
 from litebert.errors import DataError
 from litebert.studies import packages
+from litebert.text.python_docs import package_of
 
 
 def docs() -> Iterator[tuple[str, str]]:
@@ -67,7 +67,7 @@ def test_the_table_is_written_once(tmp_path: Path, monkeypatch: MonkeyPatch) -> 
 def test_the_same_network_pretrained_and_not(
     tiny_data: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
-    from litebert.recipe_files import recipe
+    from litebert.recipes.files import recipe
     from litebert.train.pretrain import pretrain
 
     base = packages.settings()

@@ -21,8 +21,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from toy_finetune import recipe_file
-from toy_readers import (
+
+from litebert.answer.predictor import load
+from litebert.config import EncoderConfig
+from litebert.errors import DataError
+from litebert.interop import save_litebert
+from litebert.model.heads import TaskModel
+from litebert.tasks.glue import GLUE
+from litebert.tasks.table import Table
+from litebert.tokenizer import Tokenizer
+from toys.finetuning import recipe_file
+from toys.readers import (
     CHOICES,
     CUT_CONTEXT,
     CUT_TAGS,
@@ -37,15 +46,6 @@ from toy_readers import (
     one_line,
     place_of,
 )
-
-from litebert.config import EncoderConfig
-from litebert.data.tokenizer import Tokenizer
-from litebert.errors import DataError
-from litebert.interop import save_litebert
-from litebert.model.heads import TaskModel
-from litebert.tasks.glue import GLUE
-from litebert.tasks.predict import load
-from litebert.tasks.table import Table
 
 Run = Callable[..., tuple[int, str, str]]
 JSON = [name for name, reader in READERS.items() if reader.content[:1] == b"{"]

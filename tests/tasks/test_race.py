@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError
+from litebert.finetune.task import Item
 from litebert.tasks.choices import BLANKS, Choice, ChoiceTask
 from litebert.tasks.race import RaceTask
-from litebert.tasks.task import Item
+from litebert.tokenizer import Tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -190,7 +190,7 @@ class TestRows:
         assert [len(row.ids) for row in item.rows] == [23, 23]
 
     def test_two_separators_fit_too(self, tmp_path: Path, tiny_corpus: Path) -> None:
-        from litebert.data.tokenizer import train_tokenizer
+        from litebert.tokenizer import train_tokenizer
 
         texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
         tokenizer = train_tokenizer(texts, kind="bpe", vocab_size=400)

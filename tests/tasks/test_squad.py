@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litebert.data.tokenizer import Tokenizer, train_tokenizer
 from litebert.errors import ConfigError, DataError
-from litebert.tasks.squad import Squad
-from litebert.tasks.squad_files import Gold, Question
-from litebert.tasks.squad_spans import best_spans, windows
-from litebert.tasks.task import Item
+from litebert.finetune.task import Item
+from litebert.tasks.squad.files import Gold, Question
+from litebert.tasks.squad.spans import best_spans, windows
+from litebert.tasks.squad.task import Squad
+from litebert.tokenizer import Tokenizer, train_tokenizer
 
 CONTEXT = "Zoë's café, in São Paulo,\u00a0sold 1,200 cups (½ price) to 猫 fans. " * 3 + "It closed in 1999."
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

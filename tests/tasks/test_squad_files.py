@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from litebert.errors import DataError
-from litebert.tasks.squad import Squad
+from litebert.tasks.squad.task import Squad
 
 CONTEXT = "Zoë's café, in São Paulo, sold 1,200 cups. It closed in 1999."
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.tasks.squad_scores import (
+from litebert.tasks.squad.scores import (
     Judged,
     best_threshold,
     exact_match,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from litebert.errors import DataError
-from litebert.tasks.squad import Squad
-from litebert.tasks.squad_files import Gold, Question
-from litebert.tasks.squad_scores import halves, judge
-from litebert.tasks.squad_spans import Answer, Candidate
+from litebert.tasks.squad.files import Gold, Question
+from litebert.tasks.squad.scores import halves, judge
+from litebert.tasks.squad.spans import Answer, Candidate
+from litebert.tasks.squad.task import Squad
 
 CONTEXT = "Zoë's café, in São Paulo, sold 1,200 cups. It closed in 1999."
 YEAR = Gold("1999", CONTEXT.index("1999"))

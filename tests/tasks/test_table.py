@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from litebert.errors import ConfigError, DataError
-from litebert.tasks.rows import Found
 from litebert.tasks.table import Table, stream, write_answers
 from litebert.tasks.texts import Answer, Example
+from litebert.text.records import Found
 
 
 def jsonl(path: Path, *rows: dict[str, Any]) -> Path:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.data.tokenizer import Tokenizer, train_tokenizer
 from litebert.errors import ConfigError, DataError
+from litebert.finetune.task import Item
 from litebert.tasks.tagging import (
     Entity,
     EntityScores,
@@ -23,7 +23,7 @@ from litebert.tasks.tagging import (
     entities,
     entity_scores,
 )
-from litebert.tasks.task import Item
+from litebert.tokenizer import Tokenizer, train_tokenizer
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TRAIN = "ann\tB-per\nsaw\tO\nold\tB-loc\nrome\tI-loc\n\nit\tO\n"

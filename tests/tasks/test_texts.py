@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import expit, softmax
 
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import DataError
-from litebert.tasks.task import Task
+from litebert.finetune.task import Task
 from litebert.tasks.texts import Example, TextTask
+from litebert.tokenizer import Tokenizer
 
 
 class Toy(TextTask):

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import config
-from scored import CPU, model_of, seen_by
 
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
@@ -21,6 +19,8 @@ from litebert.errors import ConfigError, DataError
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.evaluate import evaluate, evaluate_split
 from litebert.train.pretrain import pretrain
+from toys.pretraining import config
+from toys.scored import CPU, model_of, seen_by
 
 
 @pytest.fixture(scope="module")

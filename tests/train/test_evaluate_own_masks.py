@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from runs import config, result
-from scored import model_of, seen_by
 
 from litebert.config import MaskingConfig, Objective, SequenceConfig
 from litebert.data.batches import Batch
@@ -20,6 +18,8 @@ from litebert.interop.models import save_litebert
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.evaluate import evaluate
 from litebert.train.pretrain import pretrain
+from toys.pretraining import config, result
+from toys.scored import model_of, seen_by
 
 
 @pytest.fixture(scope="module")

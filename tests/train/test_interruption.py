@@ -18,7 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from runs import result
+
+from toys.pretraining import result
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills and forks are POSIX's")
 
@@ -95,7 +96,7 @@ class Commands:
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "output.txt"
-        script = Path(__file__).with_name("command_server.py")
+        script = Path(__file__).parents[1] / "toys" / "command_server.py"
         self._server = subprocess.Popen(
             [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )

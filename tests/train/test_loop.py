@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from runs import config, result
 from torch import Tensor
 
 from litebert.config import Config, MaskingConfig, Objective, SequenceConfig
@@ -23,6 +22,7 @@ from litebert.train import checkpoint, metrics, schedule
 from litebert.train.device import choose
 from litebert.train.loop import Loop, Outcome
 from litebert.train.pretrain import PretrainingWork, build, pretrain
+from toys.pretraining import config, result
 
 
 def loop_of(point: Config, data: Path, folder: Path, steps: int = 12, **changes: Any) -> Loop[Batch]:

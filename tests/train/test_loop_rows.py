@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import config
 
 from litebert.model.objectives import Loss
 from litebert.train import metrics
 from litebert.train.loop import Window
 from litebert.train.pretrain import PretrainingWork, pretrain
+from toys.pretraining import config
 
 
 def sums(total: float, count: int, correct: int, **extras: float) -> Loss:

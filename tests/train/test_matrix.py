@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from runs import config, result
 
 from litebert.config import Config, MaskingConfig, Objective, ReplacedTokenConfig, Sharing
 from litebert.cost import model_parameters
@@ -18,6 +17,7 @@ from litebert.data.batches import Batch
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.loop import Loop
 from litebert.train.pretrain import pretrain
+from toys.pretraining import config, result
 
 SHARING: list[dict[str, Any]] = [
     {"sharing": "none"},

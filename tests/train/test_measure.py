@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from runs import config
 
 from litebert import cost
 from litebert.config import Config, MaskingConfig, SequenceConfig, replace
 from litebert.model.pretrainer import Pretrainer
-from litebert.recipe_files import recipe
+from litebert.recipes.files import recipe
 from litebert.train import measure as module
 from litebert.train.device import choose
 from litebert.train.measure import (
@@ -24,6 +23,7 @@ from litebert.train.measure import (
     steps_for,
     synthetic_batch,
 )
+from toys.pretraining import config
 
 CPU = choose("float32", "cpu")
 

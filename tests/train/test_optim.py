@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
 from litebert.train.optim import Lamb, Optimizers, build_optimizers
-from litebert.training import OptimizerConfig
 
 needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
 KINDS = [

@@ -13,22 +13,21 @@ from typing import Any
 
 import pytest
 import torch
-from runs import config, result
 
-from litebert.config import Config, MaskingConfig, replace
+from litebert.config import Config, MaskingConfig, OptimizerConfig, ScheduleConfig, replace
+from litebert.config.serialization import from_dict
 from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import DataError, RunError
-from litebert.plain import from_dict
+from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
 from litebert.train.checkpoint import RunLock
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
 from litebert.train.pretrain import PLATEAU_ROWS, PLATEAU_STEPS, build, plateau_remark, pretrain
-from litebert.training import OptimizerConfig, ScheduleConfig
+from toys.pretraining import config, result
 
 # ---- the folder -----------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from litebert.config import ScheduleConfig
 from litebert.train.schedule import depth_at, factor
-from litebert.training import ScheduleConfig
 
 NAMES = get_args(get_type_hints(ScheduleConfig)["name"])
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from litebert import cost
 from litebert.analysis.report import Table
 from litebert.config import Config
+from litebert.config.serialization import from_dict
 from litebert.errors import ConfigError, RunError
-from litebert.plain import from_dict
 from litebert.train import metrics
 
 ALIKE = 1.5

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from litebert.analysis.report import Table
 from litebert.errors import RunError
-from litebert.recipe_files import names_recipe
-from litebert.tasks.noise import margin
+from litebert.finetune.significance import margin
+from litebert.recipes.files import names_recipe
 from litebert.train.metrics import read_json
 
 _PERCENT = ("squad1", "squad2")

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from litebert.data.shards import Split
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ModelError
 from litebert.model.objectives import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
+from litebert.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
 import tyro
 
 from litebert.config import Config
-from litebert.recipe_files import names_recipe, recipe
+from litebert.recipes.files import names_recipe, recipe
 
 if TYPE_CHECKING:
     from rich.console import Console

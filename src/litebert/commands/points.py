@@ -9,8 +9,8 @@ from litebert import cost
 from litebert import recipes as points
 from litebert.commands.console import Json, RecipeName, parse, parse_with_recipe, print_json, show, table
 from litebert.config import Config, replace
+from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError
-from litebert.plain import to_dict
 
 
 @dataclass

@@ -23,8 +23,8 @@ from litebert.commands.console import (
     training_progress,
 )
 from litebert.config import replace
+from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError
-from litebert.finetuning import FinetuneConfig
 
 
 @dataclass
@@ -86,12 +86,12 @@ def finetune(words: list[str]) -> int:
         FinetuneArguments, prog="litebert finetune", args=first(words), return_unknown_args=True,
         config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
-    from litebert.finetuning import finetune_recipe, fitting
-    from litebert.tasks.choose import task_of
-    from litebert.tasks.judging import metric_name
-    from litebert.tasks.seeds import finetune_seeds
-    from litebert.tasks.start import starting_point
-    from litebert.tasks.task import full_name
+    from litebert.finetune.scoring import metric_name
+    from litebert.finetune.seeds import finetune_seeds
+    from litebert.finetune.start import starting_point
+    from litebert.finetune.task import full_name
+    from litebert.recipes.finetuning import finetune_recipe, fitting
+    from litebert.tasks.registry import task_of
 
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
@@ -166,7 +166,7 @@ class PredictArguments:
 def predict(words: list[str]) -> int:
     """litebert predict MODEL --input F --output G"""
     arguments = parse(PredictArguments, words, "predict")
-    from litebert.tasks.predict import load, predict_file
+    from litebert.answer.predictor import load, predict_file
 
     source, output = Path(str(arguments.input)), Path(arguments.output)
     if source.is_file() and output.is_file() and source.samefile(output):
@@ -191,7 +191,7 @@ def predict(words: list[str]) -> int:
 @contextmanager
 def _output(name: str) -> Iterator[TextIO]:
     """Standard output, or a file that is there when it is whole."""
-    from litebert.data.shards import written_whole
+    from litebert.storage import written_whole
 
     path = Path(name)
     if name == "-":

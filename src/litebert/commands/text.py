@@ -68,13 +68,13 @@ def tokenizer(words: list[str]) -> int:
         arguments = parse(TrainTokenizerArguments, words[1:], "tokenizer train")
     else:
         arguments = parse(InspectTokenizerArguments, words[1:], "tokenizer inspect")
-    from litebert.data.corpus import documents
+    from litebert.text.sources import documents
 
     texts = (document.text for document in documents(
         arguments.sources, text_field=arguments.text_field, split=arguments.split, encoding=arguments.encoding
     ))  # fmt: skip
     if isinstance(arguments, TrainTokenizerArguments):
-        from litebert.data.tokenizer import train_tokenizer
+        from litebert.tokenizer import train_tokenizer
 
         trained = train_tokenizer(
             texts,
@@ -88,7 +88,7 @@ def tokenizer(words: list[str]) -> int:
         trained.save(arguments.out)
         say(f"wrote {arguments.out}: {trained.kind}, {trained.vocab_size} pieces")
         return 0
-    from litebert.data.tokenizer import Tokenizer, inspect
+    from litebert.tokenizer import Tokenizer, inspect
 
     report = inspect(Tokenizer.load(arguments.tokenizer), texts)
     if arguments.json:

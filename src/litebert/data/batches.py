@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert.config import MaskingConfig, SequenceConfig
-from litebert.data.draws import derive, permute
 from litebert.data.masking import Masker
 from litebert.data.passages import Segments, SentenceTask
+from litebert.data.random_keys import derive, permute
 from litebert.data.segments import FORMATS
 
 if TYPE_CHECKING:
     from litebert.data.shards import Split
-    from litebert.data.tokenizer import Tokenizer
+    from litebert.tokenizer import Tokenizer
 
 _PLACE, _EXAMPLE = 21, 22  # what a key is for
 _MULTIPLE = 8

@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from litebert.data.corpus import split_sentences
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import DataError
+from litebert.text.sources import split_sentences
+from litebert.tokenizer import Tokenizer
 
 T = TypeVar("T")
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from litebert.data.shards import ShardInfo, sha256_of
+from litebert.data.shards import ShardInfo
 from litebert.errors import DataError
+from litebert.storage import sha256_of
 
 try:
     import fcntl

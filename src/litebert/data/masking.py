@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import MaskingConfig
-from litebert.data.draws import Keys, uniforms
+from litebert.data.random_keys import Keys, uniforms
 from litebert.errors import DataError
 
 if TYPE_CHECKING:
-    from litebert.data.tokenizer import Tokenizer
+    from litebert.tokenizer import Tokenizer
 
 _BUDGET, _ORDER, _LENGTH, _REPLACE, _RANDOM = 11, 12, 13, 14, 15  # streams of draws
 

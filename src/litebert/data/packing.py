@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import SequenceConfig
-from litebert.data.draws import Keys, uniforms
 from litebert.data.passages import CHOICES, UNLABELLED, Numbered, Segments, SentenceTask, Tokens
+from litebert.data.random_keys import Keys, uniforms
 
 if TYPE_CHECKING:
     from litebert.data.shards import Split

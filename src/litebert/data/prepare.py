@@ -26,14 +26,15 @@ from typing import Any
 
 import numpy as np
 
+from litebert import storage
 from litebert.data import shards as disk
-from litebert.data.corpus import Document, DocumentSplit, check_language, documents, expand
 from litebert.data.encoding import Encoded, encode_all
-from litebert.data.formats import Meter
 from litebert.data.journal import Journal, check_same
 from litebert.data.shards import ShardInfo, Shards
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import DataError
+from litebert.text.formats import Meter
+from litebert.text.sources import Document, DocumentSplit, check_language, documents, expand
+from litebert.tokenizer import Tokenizer
 
 CHUNK_BYTES = 1 << 20
 """Text encoded in one call."""
@@ -137,9 +138,9 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
         shutil.rmtree(aside, ignore_errors=True)
         tokenizer.save(aside)
         for file in aside.iterdir():
-            disk.sync(file)
+            storage.sync(file)
         os.replace(aside, place)
-        disk.sync(folder)
+        storage.sync(folder)
     saved = Tokenizer.load(place)
     assert saved.fingerprint == tokenizer.fingerprint, "a saved tokenizer gives the same ids"
 
@@ -335,7 +336,7 @@ def _write(folder: Path, split: str, file: str, text: str, chunks: list[Encoded]
         sentences=sum(len(chunk.sentence_tokens) for chunk in chunks),
         tokens=sum(len(chunk.ids) for chunk in chunks),
         bytes=path.stat().st_size,
-        sha256=disk.sha256_of(path),
+        sha256=storage.sha256_of(path),
         text=text,
     )
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import Format, SequenceConfig
-from litebert.data.draws import Keys, uniforms
 from litebert.data.packing import DocumentSentences, FullSentences
 from litebert.data.passages import CHOICES, UNLABELLED, Numbered, Segments, SentenceTask, Tokens
+from litebert.data.random_keys import Keys, uniforms
 from litebert.errors import DataError
 
 if TYPE_CHECKING:

@@ -15,21 +15,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from litebert.data.encoding import Encoded, id_type
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import DataError
+from litebert.storage import sha256_of, written_whole
+from litebert.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
 INDEX = "index.json"
@@ -59,33 +58,6 @@ class ShardInfo:
 # ---- writing -------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def written_whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name complete and on the disk, or not at all."""
-    aside = path.with_name(path.name + ".tmp")
-    try:
-        with open(aside, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    except BaseException:
-        aside.unlink(missing_ok=True)
-        raise
-    sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk itself; systems without folder handles do so on their own."""
-    if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_shard(path: Path, chunks: Sequence[Encoded], vocab_size: int) -> None:
     """Write chunks of documents as one shard."""
     dtype = id_type(vocab_size)
@@ -110,15 +82,6 @@ def _offsets(counts: Sequence[npt.NDArray[np.int32]]) -> Any:
     total = np.concatenate([np.zeros(1, np.int64), *counts]).cumsum(dtype=np.int64)
     assert total[-1] < 1 << 31, "a record batch is bounded far below the range of its offsets"
     return pa.array(total.astype(np.int32))
-
-
-def sha256_of(path: Path) -> str:
-    """Hexadecimal checksum of a file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInfo]) -> None:

@@ -17,8 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ModelError
+from litebert.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
 SBO = "sbo.safetensors"

@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from litebert.config import EncoderConfig
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ModelError, nearest
 from litebert.interop.files import SBO, WEIGHTS, new_folder, write_tensors
 from litebert.interop.names import HeadName, Layout
@@ -24,6 +23,7 @@ from litebert.interop.settings import layout_for, padding_id, settings_of
 from litebert.interop.weights import pairs, slots, to_theirs
 from litebert.model.heads import TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.tokenizer import Tokenizer
 
 
 def save_hf(

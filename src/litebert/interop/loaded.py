@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ModelError
 from litebert.model.heads import HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from litebert.config import Config, Objective
-from litebert.data.tokenizer import Tokenizer
+from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.files import (
     WEIGHTS,
@@ -39,7 +39,7 @@ from litebert.interop.loaded import LoadedModel, fill, fresh_dense, sequences_fo
 from litebert.interop.names import PROBLEM_TYPES, TASKS, HeadName
 from litebert.model.heads import HEAD_ACTIVATIONS, HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
-from litebert.plain import from_dict, to_json
+from litebert.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)

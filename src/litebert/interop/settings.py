@@ -6,11 +6,11 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from litebert.config import Activation, EncoderConfig
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA
 from litebert.interop.names import ACTIVATIONS, PROBLEM_TYPES, HeadName, Layout
 from litebert.interop.weights import groups_agree
+from litebert.tokenizer import Tokenizer
 
 _COMPUTED: Mapping[str, object] = {"norm": "post", "feedforward": "plain", "positions": "learned", "bias": True}
 """Fields for which their classes have one value only."""

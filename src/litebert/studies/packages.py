@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from litebert.config import replace
-from litebert.data.python_docs import package_of, python_docs
-from litebert.data.shards import written_whole
+from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import DataError
-from litebert.finetuning import FinetuneConfig, finetune_recipe
-from litebert.tasks.finetune import finetune
+from litebert.finetune.run import finetune
+from litebert.recipes.finetuning import finetune_recipe
+from litebert.storage import written_whole
 from litebert.tasks.parts import held_out
 from litebert.tasks.table import Table
+from litebert.text.python_docs import package_of, python_docs
 from litebert.train.loop import Loop, Say
 
 CLASSES, TRAIN, DEV = 8, 100, 50

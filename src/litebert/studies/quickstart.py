@@ -17,15 +17,15 @@ from litebert import cost
 from litebert.analysis import report
 from litebert.analysis.fill import Guess, examples
 from litebert.config import Config, EncoderConfig, replace
-from litebert.data.corpus import documents
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
-from litebert.data.tokenizer import Tokenizer, train_tokenizer
 from litebert.errors import ConfigError
 from litebert.interop import load
 from litebert.model.pretrainer import Pretrainer
-from litebert.recipe_files import recipe
+from litebert.recipes.files import recipe
 from litebert.studies import packages
+from litebert.text.sources import documents
+from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate

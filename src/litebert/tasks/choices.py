@@ -16,11 +16,11 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError, nearest
+from litebert.finetune.task import Item, Kind, Problem, row_of
 from litebert.tasks.parts import Data, part_file, part_files, scored_parts, unscored_parts
-from litebert.tasks.rows import Form, Found, records, shown, text_of
-from litebert.tasks.task import Item, Kind, Problem, row_of
+from litebert.text.records import Form, Found, records, shown, text_of
+from litebert.tokenizer import Tokenizer
 
 Order = Literal["context", "question"]
 """Which comes first in a row. `context`: then the question with its option, of which the LAST 128 tokens are kept

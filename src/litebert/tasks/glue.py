@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import Any
 
 from litebert.errors import ConfigError, DataError, MissingExtraError, nearest
-from litebert.tasks.rows import Found, clean, lines, shown, text_of
 from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
+from litebert.text.records import Found, clean, lines, shown, text_of
 
 _BINARY = ("0", "1")
 _ENTAILS = ("entailment", "not_entailment")

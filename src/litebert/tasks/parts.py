@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.data.draws import derive, permute
+from litebert.data.random_keys import derive, permute
 from litebert.errors import DataError
 
 _NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}

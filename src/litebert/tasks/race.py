@@ -13,7 +13,7 @@ from pathlib import Path
 from litebert.errors import DataError
 from litebert.tasks.choices import Choice, ChoiceTask, Order, choices_of, letter_of
 from litebert.tasks.parts import Data
-from litebert.tasks.rows import records, shown, text_of
+from litebert.text.records import records, shown, text_of
 
 PARTS = ("train", "dev", "test")
 LEVELS = ("middle", "high")

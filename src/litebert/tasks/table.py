@@ -17,8 +17,8 @@ from typing import Any, Literal, TextIO, get_args
 
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.tasks.parts import held_out
-from litebert.tasks.rows import Cells, Form, Found, records, shown
 from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
+from litebert.text.records import Cells, Form, Found, records, shown
 
 Target = Literal["auto", "class", "labels", "number"]
 

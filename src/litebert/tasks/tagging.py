@@ -18,11 +18,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError
+from litebert.finetune.task import Item, Kind, Problem, row_of
 from litebert.tasks.parts import Data, part_file, part_files, scored_parts, unscored_parts
-from litebert.tasks.rows import MARK, MARKS, Form, Found, form_of, lines, records, shown
-from litebert.tasks.task import Item, Kind, Problem, row_of
+from litebert.text.records import MARK, MARKS, Form, Found, form_of, lines, records, shown
+from litebert.tokenizer import Tokenizer
 
 OUTSIDE = "O"
 DOCUMENT = "-DOCSTART-"

@@ -14,11 +14,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import DataError
-from litebert.tasks.rows import Found
+from litebert.finetune.task import Item, Kind, row_of
 from litebert.tasks.scores import scores
-from litebert.tasks.task import Item, Kind, row_of
+from litebert.text.records import Found
+from litebert.tokenizer import Tokenizer
 
 TextProblem = Literal["classes", "labels", "number"]
 

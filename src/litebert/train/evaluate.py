@@ -19,11 +19,11 @@ from litebert.config import PAIR_FORMATS, MaskingConfig, SequenceConfig, replace
 from litebert.data.batches import Batch, Batches
 from litebert.data.passages import SentenceTask
 from litebert.data.shards import Shards, Split
-from litebert.data.tokenizer import Tokenizer
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import load
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
+from litebert.tokenizer import Tokenizer
 from litebert.train.device import Device, choose, seed_step
 
 SEED = 20191  # any constant: the same masks for every run over the same data

@@ -21,13 +21,13 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import nn
 
-from litebert.amounts import parse_amount
+from litebert.config import TrainConfig
+from litebert.config.amounts import parse_amount
 from litebert.errors import NonFiniteError
 from litebert.model.objectives import Loss
 from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog
 from litebert.train.optim import Optimizers
-from litebert.training import TrainConfig
 
 Say = Callable[[str], None]
 

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from litebert import cost
-from litebert.amounts import parse_amount
 from litebert.config import Config
+from litebert.config.amounts import parse_amount
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 from litebert.model.pretrainer import Pretrainer

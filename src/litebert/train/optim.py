@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
-from litebert.training import OptimizerConfig
 
 NO_RATES: Mapping[str, float] = MappingProxyType({})
 

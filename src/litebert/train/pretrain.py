@@ -21,16 +21,17 @@ from typing import Any
 
 import torch
 
-from litebert.amounts import parse_amount
 from litebert.config import Config, replace
+from litebert.config.amounts import parse_amount
+from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.data.batches import Batch, Batches
-from litebert.data.shards import Shards, written_whole
+from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.model.attention import Attention
 from litebert.model.feedforward import FeedForward
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
-from litebert.plain import from_dict, to_dict, to_json
+from litebert.storage import written_whole
 from litebert.train import device as devices
 from litebert.train.checkpoint import RunLock
 from litebert.train.evaluate import evaluate_split

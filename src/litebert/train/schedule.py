@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from litebert.training import ScheduleConfig
+from litebert.config import ScheduleConfig
 
 
 def factor(config: ScheduleConfig, step: int, steps: int) -> float:

@@ -1,0 +1,1 @@
+"""From a model folder to answers: tokenizer, task and engine."""

@@ -1,0 +1,332 @@
+"""THE SPACE: every model, data and training choice as a field of a frozen dataclass.
+
+A point of the space is a complete `Config`; `recipes.py` names the points, `replace` moves between them. Nothing
+here imports torch, and nothing elsewhere holds a default of its own. Impossible points are refused at construction.
+
+    Config
+    ├── encoder     EncoderConfig     shape, sharing, norm, feed-forward, positions, dropout, initialisation
+    ├── sequences   SequenceConfig    how sentences become sequences
+    ├── masking     MaskingConfig     unit x length law x replacement x copies
+    ├── objectives  names             what the heads learn: mlm, sop, nsp, rtd, sbo
+    ├── rtd         ReplacedTokenConfig   the generator of replaced token detection
+    ├── sbo         SpanBoundaryConfig    the span boundary objective
+    └── train       TrainConfig       batch, budget, precision, depth schedule
+        ├── optimizer  OptimizerConfig    training.py, for fine-tuning has the same
+        └── schedule   ScheduleConfig
+
+Symbols of the papers: H hidden size, E embedding size, V vocabulary size, L layers, A heads, I intermediate size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from dataclasses import replace as replace  # re-exported: a variant is `replace(recipe, ...)`
+from typing import Literal, get_args
+
+from litebert.config.amounts import parse_amount
+from litebert.config.run import TrainConfig
+from litebert.errors import nearest, require
+
+Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+Objective = Literal["mlm", "sop", "nsp", "rtd", "sbo"]
+Format = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
+PAIR_FORMATS: tuple[Format, ...] = ("segment-pair", "sentence-pair")
+"""Formats of two segments; the others have one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """The one encoder (ALBERT section 3.1; BERT section 3). Sizes are counts, dropouts are probabilities."""
+
+    vocab_size: int = 30000
+    """V. A run takes it from the tokenizer of its data."""
+    embedding_size: int = 128
+    """E. A linear map E -> H follows the embeddings where E differs from H."""
+    hidden_size: int = 768
+    """H."""
+    layers: int = 12
+    """L: how many times a block is applied."""
+    heads: int = 12
+    """A: attention heads; H must be a multiple of it."""
+    intermediate_size: int = 3072
+    """I: width of the feed-forward block (of each of its two branches when gated)."""
+    sharing: Sharing = "all"
+    """What the layers share: none, all, attention, feedforward, or groups of adjacent layers."""
+    groups: int = 1
+    """Number of groups; read only with sharing=groups."""
+    max_positions: int = 512
+    """Longest sequence, in tokens."""
+    position_offset: int = 0
+    """Rows of the position table before the first token's; RoBERTa has two, its padding index and one more."""
+    segment_types: int = 2
+    """Rows of the token type table; 0 for none. With 1, every token has that row."""
+    positions: Literal["learned", "rotary"] = "learned"
+    """A learned table added to the embeddings, or rotation of queries and keys."""
+    norm: Literal["post", "pre"] = "post"
+    """Layer norm after each residual sum, or before each block with one more at the end."""
+    norm_eps: float = 1e-12
+    """Epsilon of every layer norm."""
+    feedforward: Literal["plain", "gated"] = "plain"
+    """act(xW)V, or (act(xW) * xU)V."""
+    activation: Activation = "gelu_tanh"
+    """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses."""
+    bias: bool = True
+    """Biases in the encoder's linear maps and norms. Heads always have theirs."""
+    always_project: bool = False
+    """Keep the E -> H map even where E = H, as `transformers` does for ALBERT."""
+    pooler: bool = True
+    """tanh(W h_[CLS] + b), which sentence objectives and classifiers read."""
+    hidden_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    init: Literal["truncated_normal", "normal"] = "truncated_normal"
+    """Weight initialisation; truncated at two standard deviations, as the TensorFlow releases do."""
+    init_std: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name in ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "groups"):
+            require(getattr(self, name) >= 1, f"encoder.{name} is {getattr(self, name)}; it must be at least 1")
+        require(self.max_positions >= 8, f"encoder.max_positions is {self.max_positions}; it must be at least 8")
+        require(self.segment_types >= 0, f"encoder.segment_types is {self.segment_types}; it cannot be negative")
+        require(self.position_offset >= 0, f"encoder.position_offset is {self.position_offset}; it cannot be negative")
+        require(
+            self.position_offset == 0 or self.positions == "learned",
+            f"encoder.position_offset is {self.position_offset}, which only encoder.positions=learned reads",
+        )
+        require(
+            self.hidden_size % self.heads == 0,
+            f"encoder.hidden_size {self.hidden_size} is not a multiple of encoder.heads {self.heads}",
+        )
+        require(
+            self.positions != "rotary" or (self.hidden_size // self.heads) % 2 == 0,
+            f"encoder.positions=rotary needs an even head size, and {self.hidden_size}/{self.heads} is odd",
+        )
+        require(
+            self.sharing == "groups" or self.groups == 1,
+            f"encoder.groups is {self.groups}, which only encoder.sharing=groups reads",
+        )
+        require(self.groups <= self.layers, f"encoder.groups {self.groups} exceeds encoder.layers {self.layers}")
+        for name in ("hidden_dropout", "attention_dropout"):
+            require(0 <= getattr(self, name) < 1, f"encoder.{name} is {getattr(self, name)}; it must be in [0, 1)")
+        require(self.norm_eps > 0, f"encoder.norm_eps is {self.norm_eps}; it must be positive")
+        require(self.init_std > 0, f"encoder.init_std is {self.init_std}; it must be positive")
+
+    def attention_of(self, layers: int | None = None) -> tuple[int, ...]:
+        """The index map of attention blocks: layer i uses block `attention_of()[i]`; `layers` overrides the depth."""
+        return self._map(layers, shared=self.sharing in ("all", "attention"))
+
+    def feedforward_of(self, layers: int | None = None) -> tuple[int, ...]:
+        """The index map of feed-forward blocks."""
+        return self._map(layers, shared=self.sharing in ("all", "feedforward"))
+
+    def _map(self, layers: int | None, shared: bool) -> tuple[int, ...]:
+        depth = self.layers if layers is None else layers
+        if self.sharing == "groups":
+            return tuple(i * self.groups // depth for i in range(depth))
+        return (0,) * depth if shared else tuple(range(depth))
+
+    @property
+    def projects(self) -> bool:
+        """Whether a map E -> H exists."""
+        return self.always_project or self.embedding_size != self.hidden_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceConfig:
+    """How the sentences of a document become sequences (BERT appendix A.2; RoBERTa section 4.2)."""
+
+    format: Format = "segment-pair"
+    """segment-pair: two runs of sentences of a document. sentence-pair: two single sentences. full-sentences: whole
+    sentences, over the ends of documents with a separator between them. doc-sentences: whole sentences of one
+    document."""
+    length: int = 512
+    """Longest sequence in tokens, [CLS] and [SEP] included."""
+    short_probability: float = 0.1
+    """Share of sequences whose target length is drawn uniformly instead of being the longest; not read with
+    sentence-pair."""
+
+    def __post_init__(self) -> None:
+        require(self.length >= 8, f"sequences.length is {self.length}; it must be at least 8")
+        require(
+            0 <= self.short_probability <= 1,
+            f"sequences.short_probability is {self.short_probability}; it must be in [0, 1]",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingConfig:
+    """Masked language modeling: unit x length law x replacement x copies. Nothing of it is baked to disk."""
+
+    rate: float = 0.15
+    """Share of the tokens, special tokens aside, that are predicted; exact in the mean at every length."""
+    unit: Literal["token", "word"] = "word"
+    """What a span is made of; words come from the tokenizer."""
+    span: Literal["single", "ngram", "geometric"] = "ngram"
+    """Length law: always one unit; n units with p(n) ~ 1/n (ALBERT section 4.1); or p(n) ~ (1 - p)^n (SpanBERT
+    section 3.1). The last two are truncated at max_span and renormalised."""
+    max_span: int = 3
+    """Longest span in units; not read with span=single."""
+    geometric_p: float = 0.2
+    """p of the geometric law; read with span=geometric."""
+    replace_mask: float = 0.8
+    """Share of the predicted tokens that become [MASK]."""
+    replace_random: float = 0.1
+    """Share that become a random token; the rest stays."""
+    replace_per: Literal["token", "span"] = "token"
+    """Whether each token draws what replaces it, or the tokens of a span draw together (SpanBERT section 3.1)."""
+    copies: int = 0
+    """Static masks: so many versions of each sequence, cycled over the epochs. 0 draws a fresh mask every time."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
+        require(self.max_span >= 1, f"masking.max_span is {self.max_span}; it must be at least 1")
+        require(0 < self.geometric_p < 1, f"masking.geometric_p is {self.geometric_p}; it must be between 0 and 1")
+        require(self.copies >= 0, f"masking.copies is {self.copies}; it cannot be negative")
+        require(
+            self.replace_mask >= 0 and self.replace_random >= 0 and self.replace_mask + self.replace_random <= 1,
+            f"masking.replace_mask {self.replace_mask} and masking.replace_random {self.replace_random} "
+            "must be shares that sum to at most 1",
+        )
+        require(
+            self.replace_mask + self.replace_random > 0,
+            "masking.replace_mask and masking.replace_random are both 0, which hides nothing; set one above 0",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplacedTokenConfig:
+    """Replaced token detection (ELECTRA section 3.1): the encoder tells which tokens a small generator replaced.
+
+    The generator is another point of the space: the encoder's, with `generator_width` of its hidden size, heads and
+    intermediate size, without a pooler. Read with objective rtd; the generator learns objective mlm.
+    """
+
+    generator_width: float = 0.25
+    """Share of the encoder's width; 1 for a generator of its size (the released ELECTRA-small)."""
+    generator_embeddings: Literal["tables", "all"] = "all"
+    """What the two share: the token and position tables (ELECTRA section 3.2), or the token types and the layer norm
+    too (its code). The map from E to the hidden size is always each one's own."""
+    weight: float = 50.0
+    """Of the rtd loss; that of the generator's mlm loss is 1."""
+
+    def __post_init__(self) -> None:
+        require(
+            0 < self.generator_width <= 1,
+            f"rtd.generator_width is {self.generator_width}; it must be above 0 and at most 1",
+        )
+        require(self.weight > 0, f"rtd.weight is {self.weight}; it must be positive")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpanBoundaryConfig:
+    """The span boundary objective (SpanBERT section 3.2): tokens of a masked span from the two tokens around it.
+
+    Read with objective sbo.
+    """
+
+    positions: int = 15
+    """Tokens of a span that are predicted, from its first on; one row each in a table of relative positions."""
+    position_size: int = 200
+    """Width of that table."""
+
+    def __post_init__(self) -> None:
+        require(self.positions >= 1, f"sbo.positions is {self.positions}; it must be at least 1")
+        require(self.position_size >= 1, f"sbo.position_size is {self.position_size}; it must be at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """One complete point of the space."""
+
+    name: str
+    """The recipe it came from, for people; no result depends on it."""
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    sequences: SequenceConfig = field(default_factory=SequenceConfig)
+    masking: MaskingConfig = field(default_factory=MaskingConfig)
+    objectives: tuple[Objective, ...] = ("mlm", "sop")
+    rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
+    sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        require(len(self.objectives) > 0, f"objectives is empty; name at least one of {', '.join(get_args(Objective))}")
+        require(len(set(self.objectives)) == len(self.objectives), f"objectives {self.objectives} repeats one")
+        for name in self.objectives:
+            require(name in get_args(Objective), f"objectives has '{name}'; {nearest(name, get_args(Objective))}")
+        sentence = [name for name in self.objectives if name in ("sop", "nsp")]
+        require(
+            len(sentence) <= 1,
+            "objectives has both sop and nsp, which need different second segments; keep one of them",
+        )
+        require(
+            not sentence or self.encoder.pooler,
+            f"objective {sentence[0] if sentence else ''} reads the pooled [CLS] state; set encoder.pooler=True",
+        )
+        require(
+            not sentence or self.sequences.format in PAIR_FORMATS,
+            f"objective {sentence[0] if sentence else ''} compares two segments, and sequences.format="
+            f"{self.sequences.format} has one; set sequences.format=segment-pair",
+        )
+        if "rtd" in self.objectives:
+            require(
+                "mlm" in self.objectives[: self.objectives.index("rtd")],
+                "objective rtd takes its tokens from a generator that learns mlm; name mlm before rtd",
+            )
+            require(
+                "sbo" not in self.objectives,
+                "objective sbo predicts masked spans and rtd shows the encoder a text without masks; keep one of them",
+            )
+            _generator(self.encoder, self.rtd.generator_width)
+        require(
+            self.sequences.length <= self.encoder.max_positions,
+            f"sequences.length {self.sequences.length} exceeds encoder.max_positions {self.encoder.max_positions}",
+        )
+        depths = [depth for _, depth in self.train.depth_schedule]
+        if depths:
+            require(
+                self.encoder.sharing in ("all", "groups"),
+                f"train.depth_schedule grows shared layers, and encoder.sharing={self.encoder.sharing} has layers "
+                "of their own; use sharing=all or drop the schedule",
+            )
+            require(
+                self.encoder.groups <= min(depths) and depths == sorted(depths) and depths[-1] <= self.encoder.layers,
+                f"train.depth_schedule depths {depths} must rise from encoder.groups ({self.encoder.groups}) "
+                f"to encoder.layers ({self.encoder.layers}); give other depths, or none: --train.depth-schedule",
+            )
+
+    @property
+    def generator(self) -> EncoderConfig | None:
+        """The point of the space that proposes tokens for replaced token detection; None without it."""
+        return _generator(self.encoder, self.rtd.generator_width) if "rtd" in self.objectives else None
+
+    @property
+    def batch_sequences(self) -> int:
+        """Sequences per optimizer step."""
+        amount = parse_amount(self.train.batch, "train.batch", ("sequences", "tokens"))
+        if amount.unit == "tokens":
+            return max(1, int(amount.value) // self.sequences.length)
+        return int(amount.value)
+
+    @property
+    def micro_sequences(self) -> int:
+        """Sequences per forward pass."""
+        return min(self.train.micro_batch or self.batch_sequences, self.batch_sequences)
+
+
+def _generator(encoder: EncoderConfig, width: float) -> EncoderConfig:
+    """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its code), or one smaller."""
+    size = encoder.hidden_size // encoder.heads
+    heads = max(1, round(width * encoder.heads))
+    hidden = round(width * encoder.hidden_size)
+    require(
+        hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
+        f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no whole number of heads of the "
+        f"encoder's size {size}; take 1/{encoder.heads}, 2/{encoder.heads}, ... or 1",
+    )
+    return replace(
+        encoder,
+        hidden_size=hidden,
+        heads=heads,
+        intermediate_size=max(1, round(width * encoder.intermediate_size)),
+        pooler=False,
+    )

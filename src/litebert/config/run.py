@@ -1,0 +1,106 @@
+"""THE SPACE of a run: optimizer, schedule, budget and batch, which pretraining and fine-tuning have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from litebert.config.amounts import parse_amount
+from litebert.errors import require
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """AdamW, LAMB (You et al. 2020, as in the official ALBERT code), or Muon on the block matrices, AdamW elsewhere."""
+
+    name: Literal["adamw", "lamb", "muon"] = "adamw"
+    learning_rate: float = 1e-4
+    """Peak rate. With Muon, the rate of AdamW on embeddings, heads, norms and biases."""
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    """Decoupled; norms and biases are left out."""
+    bias_correction: bool = True
+    """Of AdamW's moments; the TensorFlow AdamW has none, and LAMB never has."""
+    muon_learning_rate: float = 0.02
+    """Peak rate of Muon on the matrices of the attention and feed-forward blocks."""
+    muon_momentum: float = 0.95
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rate", "muon_learning_rate", "eps"):
+            require(getattr(self, name) > 0, f"train.optimizer.{name} is {getattr(self, name)}; it must be positive")
+        for name in ("beta1", "beta2", "muon_momentum"):
+            value = getattr(self, name)
+            require(0 <= value < 1, f"train.optimizer.{name} is {value}; it must be in [0, 1)")
+        require(self.weight_decay >= 0, f"train.optimizer.weight_decay is {self.weight_decay}; it cannot be negative")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """Learning rate as a factor of the peak, over T steps with W of warm-up."""
+
+    name: Literal["linear", "tf_linear", "product_linear", "cosine", "constant", "trapezoid"] = "linear"
+    """linear: 0 to 1 at W, then straight to the end at T (fairseq). tf_linear: 1 - t/T, with t/W before W, hence a
+    jump at W (BERT, ALBERT). product_linear: (1 - t/T) min(1, t/W) (ELECTRA). trapezoid: flat, then a linear
+    cool-down over the last `cooldown` of the run."""
+    warmup: float = 0.025
+    """Below 1 a share of the run, else a number of steps."""
+    cooldown: float = 0.2
+    """Share of the run; read with trapezoid."""
+    final: float = 0.0
+    """Factor at the end of linear, cosine and trapezoid."""
+
+    def __post_init__(self) -> None:
+        require(self.warmup >= 0, f"train.schedule.warmup is {self.warmup}; it cannot be negative")
+        require(0 <= self.cooldown <= 1, f"train.schedule.cooldown is {self.cooldown}; it must be in [0, 1]")
+        require(0 <= self.final <= 1, f"train.schedule.final is {self.final}; it must be in [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """The loop. A budget and a batch are written as people say them: `30m`, `5000 steps`, `300M tokens`."""
+
+    budget: str = "1000 steps"
+    """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short measurement, and saved."""
+    batch: str = "32 sequences"
+    """Sequences or tokens per optimizer step."""
+    micro_batch: int = 0
+    """Sequences per forward pass, the rest by accumulation; 0 takes the whole batch at once."""
+    clip: float = 1.0
+    """Largest global gradient norm; 0 for no clipping."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto takes bfloat16 autocast where the machine computes it natively."""
+    seed: int = 0
+    depth_schedule: tuple[tuple[float, int], ...] = ()
+    """Growing depth for shared layers: pairs (until this share of the run, this many layers), then all layers."""
+    save_every: str = "5m"
+    """Time or steps between checkpoints; one is always written at the end."""
+    keep_checkpoints: int = 2
+    evaluate_every: str = "10%"
+    """Share of the run or steps between held-out evaluations."""
+    evaluate_sequences: int = 512
+    """Held-out sequences per evaluation."""
+    compile: bool = False
+    """torch.compile of the blocks."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+
+    def __post_init__(self) -> None:
+        parse_amount(self.budget, "train.budget", ("time", "steps", "tokens"))
+        parse_amount(self.batch, "train.batch", ("sequences", "tokens"))
+        parse_amount(self.save_every, "train.save_every", ("time", "steps"))
+        parse_amount(self.evaluate_every, "train.evaluate_every", ("share", "steps"))
+        require(self.micro_batch >= 0, f"train.micro_batch is {self.micro_batch}; it cannot be negative")
+        require(self.clip >= 0, f"train.clip is {self.clip}; it cannot be negative")
+        require(self.keep_checkpoints >= 1, f"train.keep_checkpoints is {self.keep_checkpoints}; keep at least 1")
+        require(
+            self.evaluate_sequences >= 1, f"train.evaluate_sequences is {self.evaluate_sequences}; it must be positive"
+        )
+        shares = [share for share, _ in self.depth_schedule]
+        require(
+            all(0 < share < 1 for share in shares) and shares == sorted(set(shares)),
+            f"train.depth_schedule shares {shares} must rise strictly between 0 and 1",
+        )
+        require(abs(self.seed) < 2**63, f"train.seed is {self.seed}; it must fit in 64 bits")
+        require(all(depth >= 1 for _, depth in self.depth_schedule), "train.depth_schedule depths must be at least 1")

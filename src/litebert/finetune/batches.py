@@ -1,0 +1,126 @@
+"""Batches of a task: the batch of step N is a pure function of (items, config, seed, N), with little padding.
+
+The order of an epoch is a keyed permutation, as in pretraining. Fifty batches at a time are sorted by length and cut
+into batches, whose order is then drawn anew: so a batch pads to its own longest row and the model still sees short
+and long texts in turn. What is given up is that the rows of a batch are drawn independently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from litebert.data.random_keys import derive, permute
+from litebert.finetune.task import Item, Problem
+
+_ORDER, _POOL = 41, 42  # what a key is for
+_POOL_BATCHES = 50
+_MULTIPLE = 8
+IGNORED = -100
+
+
+@dataclass(frozen=True, eq=False)
+class TaskBatch:
+    """R rows of S tokens: one for each of B items, or one for each choice of an item."""
+
+    input_ids: Tensor
+    """int64 (R, S)"""
+    token_type_ids: Tensor
+    """int64 (R, S)"""
+    attention_mask: Tensor
+    """bool (R, S)"""
+    choices: tuple[int, ...]
+    """Rows of each item; their sum is R."""
+    targets: Tensor | None
+    """By problem: int64 (B,), float32 (B, C), float32 (B,), int64 (B, S), int64 (B, 2), int64 (B,); None where the
+    answers are not known."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens, padding aside."""
+        return int(self.attention_mask.sum())
+
+    def to(self, device: torch.device) -> TaskBatch:
+        """The same batch on a device."""
+        targets = None if self.targets is None else self.targets.to(device)
+        return TaskBatch(
+            self.input_ids.to(device),
+            self.token_type_ids.to(device),
+            self.attention_mask.to(device),
+            self.choices,
+            targets,
+        )
+
+
+def collate(items: Sequence[Item], problem: Problem, pad_id: int) -> TaskBatch:
+    """Items side by side, padded to the longest row and on to a multiple of eight."""
+    rows = [row for item in items for row in item.rows]
+    lengths = np.array([len(row.ids) for row in rows])
+    size = -(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE
+    ids = np.full((len(rows), size), pad_id, np.int64)
+    types = np.zeros((len(rows), size), np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row.ids)] = row.ids
+        types[i, : len(row.ids)] = row.types
+    mask = np.arange(size) < lengths[:, None]
+    return TaskBatch(
+        torch.from_numpy(ids),
+        torch.from_numpy(types),
+        torch.from_numpy(mask),
+        tuple(len(item.rows) for item in items),
+        _targets([item.target for item in items], problem, size),
+    )
+
+
+def _targets(targets: Sequence[Any], problem: Problem, size: int) -> Tensor | None:
+    if any(target is None for target in targets):
+        return None
+    if problem in ("number", "labels"):
+        return torch.tensor(targets, dtype=torch.float32)
+    if problem != "tokens":
+        return torch.tensor(targets, dtype=torch.int64)
+    padded = np.full((len(targets), size), IGNORED, np.int64)
+    for i, target in enumerate(targets):
+        padded[i, : len(target)] = target
+    return torch.from_numpy(padded)
+
+
+def item_length(item: Item) -> int:
+    """Tokens of its longest row."""
+    return max(len(row.ids) for row in item.rows)
+
+
+class TaskBatches:
+    """The training batches of a task, by step; every item comes once per epoch."""
+
+    def __init__(self, items: Sequence[Item], problem: Problem, pad_id: int, batch: int, steps: int, seed: int) -> None:
+        self._items, self._problem, self._pad_id = items, problem, pad_id
+        self._batch, self._steps, self._seed = batch, steps, seed
+        self._lengths = np.array([item_length(item) for item in items])
+        self._pool: tuple[int, NDArray[np.int64]] = (-1, np.zeros((0, 0), np.int64))
+
+    def __call__(self, step: int, rows: slice = slice(None)) -> TaskBatch:
+        """Some rows, all by default, of the batch of a step."""
+        chosen = self._batches_of(step // _POOL_BATCHES)[step % _POOL_BATCHES][rows]
+        return collate([self._items[i] for i in chosen.tolist()], self._problem, self._pad_id)
+
+    def _batches_of(self, pool: int) -> NDArray[np.int64]:
+        """The items of fifty steps, fewer at the end of the run: (steps, batch)."""
+        known, batches = self._pool
+        if known != pool:
+            first = pool * _POOL_BATCHES
+            count = min(_POOL_BATCHES, self._steps - first)
+            place = np.arange(first * self._batch, (first + count) * self._batch, dtype=np.int64)
+            epoch, place = np.divmod(place, len(self._items))
+            chosen = permute(place, len(self._items), derive(self._seed, _ORDER, epoch))
+            batches = chosen[self._lengths[chosen].argsort(kind="stable")].reshape(count, self._batch)
+            key = np.repeat(derive(self._seed, _POOL, pool), count)
+            batches = batches[permute(np.arange(count, dtype=np.int64), count, key)]
+            self._pool = (pool, batches)
+        return batches

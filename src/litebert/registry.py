@@ -1,0 +1,68 @@
+"""Where litebert is extended: each registry is one kind of part, and maps the names a person types to those parts.
+
+    OBJECTIVES   what pretraining learns              `--objectives mlm sop`            model/objectives/
+    POSITIONS    how the encoder knows token order    `--encoder.positions rotary`      model/positions.py
+    TASKS        what fine-tuning learns              `--task table`                    tasks/
+    ENGINES      what computes logits for answers     `--engine torch`                  answer/engines.py
+    SOURCES      where text comes from                `litebert prepare SOURCE`         text/sources.py
+
+Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file that a recipe or your program
+imports. Built-in parts stand here as "module:attribute" and are imported when they are first asked for, so a verb pays
+only for what it uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from litebert.errors import ConfigError, nearest
+
+
+class Registry(Mapping[str, Any]):
+    """Names of one kind of part. A part is imported the first time it is looked up."""
+
+    def __init__(self, kind: str, **parts: str) -> None:
+        self.kind = kind
+        self._parts: dict[str, Any] = dict(parts)
+
+    def add(self, name: str, part: Any) -> None:
+        """Give a name to a part.
+
+        Raises:
+            ConfigError: another part has that name.
+        """
+        if name in self._parts and self._parts[name] is not part:
+            raise ConfigError(f"the {self.kind} '{name}' exists already; choose another name")
+        self._parts[name] = part
+
+    def __getitem__(self, name: str) -> Any:
+        """The part with a name.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        if name not in self._parts:
+            raise ConfigError(f"there is no {self.kind} '{name}'; {nearest(name, self._parts)}")
+        part = self._parts[name]
+        if isinstance(part, str):
+            module, _, attribute = part.partition(":")
+            part = self._parts[name] = getattr(import_module(f"litebert.{module}"), attribute)
+        return part
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._parts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+OBJECTIVES = Registry("objective")
+POSITIONS = Registry("positions kind")
+TASKS = Registry("task")
+ENGINES = Registry("engine")
+SOURCES = Registry("source of text")

@@ -1,0 +1,1 @@
+"""SQuAD 1.1 and 2.0: files, spans, scores."""

@@ -1,0 +1,158 @@
+"""Reading SQuAD files: questions over paragraphs, with gold answers and where they stand.
+
+The official JSON, 1.1 and 2.0. A file is one JSON value, often one line, so places in it are named as
+`data[3].paragraphs[0].qas[2]`. It is read whole: the largest holds 130,000 questions in 42 MB.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from litebert.errors import DataError
+from litebert.text.records import Form, Found, clean, json_fault, lines, records, shown, text_of
+
+
+class Gold(NamedTuple):
+    """An answer as people gave it."""
+
+    text: str
+    start: int
+    """Its first character in the context, as the file says."""
+
+
+class Question(NamedTuple):
+    """A question about a text."""
+
+    id: str
+    text: str
+    context: str
+    answers: tuple[Gold, ...]
+    impossible: bool
+    """The context holds no answer. With neither answers nor this, what is right is not known."""
+    article: int = 0
+    """Which article of its file the context is from."""
+
+    @property
+    def known(self) -> bool:
+        """Whether it can be scored."""
+        return bool(self.answers) or self.impossible
+
+    @property
+    def placed(self) -> Gold | None:
+        """The first answer that does stand where the file says."""
+        return next((gold for gold in self.answers if stands(gold, self.context)), None)
+
+
+def stands(gold: Gold, context: str) -> bool:
+    """Whether the text of an answer is found at its start."""
+    return bool(gold.text) and gold.start >= 0 and context.startswith(gold.text, gold.start)
+
+
+def read_questions(path: Path, found: Found) -> list[Question]:
+    """The questions of a file, in order; answers that do not stand where the file says are counted in `found`.
+
+    Raises:
+        DataError: the file is missing, empty, not UTF-8, not JSON, of another form, or has an id twice; the message
+            names the line, or the place.
+    """
+    whole = _load(path, found)
+    version = whole.get("version") if isinstance(whole, dict) else None
+    second = isinstance(version, str) and version.lower().removeprefix("v").startswith("2")
+    places: dict[str, str] = {}
+    questions = []
+    for where, article, context, entry in _entries(whole, str(path)):
+        name = clean(_field(entry, "id", str, where), found)
+        if name in places:
+            raise DataError(f"{where} has the id {shown(name)} of {places[name]}; give each question an id of its own")
+        places[name] = where.removeprefix(f"{path}: ")
+        question = _question(entry, name, clean(context, found), second, where, found)
+        questions.append(question._replace(article=article))
+    if not questions:
+        raise DataError(f"{path} holds no questions; give a file with some")
+    return questions
+
+
+def may_be_unanswerable(path: Path) -> bool:
+    """Whether a file is of SQuAD 2.0: it says so, or says of questions whether they can be answered.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Found())) is not None
+
+
+def stream(source: str | Path, *, form: Form | None = None, found: Found | None = None) -> Iterator[Question]:
+    """The questions of a file with the columns `question` and `context`, or of standard input (`-`), row by row in
+    constant memory, for prediction.
+
+    Raises:
+        DataError: a file that is missing or malformed; the message names the line.
+    """
+    found = Found() if found is None else found
+    for line, (text, context) in records(source, ("question", "context"), found, form=form):
+        where = f"{source}:{line}"
+        yield Question(str(line), text_of(text, "question", where), text_of(context, "context", where), (), False)
+
+
+def _question(entry: Any, name: str, context: str, second: bool, where: str, found: Found) -> Question:
+    text = clean(_field(entry, "question", str, where), found)
+    answers = []
+    if entry.get("answers") is not None:
+        for i, answer in enumerate(_field(entry, "answers", list, where)):
+            place = f"{where}.answers[{i}]"
+            words = clean(_field(answer, "text", str, place), found)
+            answers.append(Gold(words, _field(answer, "answer_start", int, place)))
+    if entry.get("is_impossible") is None:
+        impossible = second and entry.get("answers") == []
+    else:
+        impossible = _field(entry, "is_impossible", bool, where)
+    if impossible and answers:
+        raise DataError(f"{where} ({shown(name)}) is called impossible and has answers; mend one of the two")
+    return Question(name, text, context, tuple(answers), impossible)
+
+
+def _entries(whole: Any, name: str) -> Iterator[tuple[str, int, str, Any]]:
+    """(place, article, context, question as the file has it)."""
+    for i, article in enumerate(_field(whole, "data", list, f"{name}: the file")):
+        article_place = f"{name}: data[{i}]"
+        for j, paragraph in enumerate(_field(article, "paragraphs", list, article_place)):
+            place = f"{article_place}.paragraphs[{j}]"
+            context = _field(paragraph, "context", str, place)
+            for k, entry in enumerate(_field(paragraph, "qas", list, place)):
+                yield f"{place}.qas[{k}]", i, context, entry
+
+
+_KINDS = {str: "a text", list: "a list", int: "a whole number", bool: "true or false"}
+
+
+def _field(entry: Any, key: str, kind: type, where: str) -> Any:
+    if not isinstance(entry, dict) or key not in entry:
+        raise DataError(f"{where} has no '{key}'; give a file in the form of SQuAD")
+    value = entry[key]
+    if type(value) is not kind:
+        raise DataError(f"{where}: {key} is {str(value)[:40]!r}, not {_KINDS[kind]}; mend it")
+    return value
+
+
+def _text(path: Path, found: Found) -> str:
+    if not path.is_file():
+        raise DataError(f"{path} cannot be read; give the path of a SQuAD file")
+    return "\n".join(line for _, line in lines(path, found))
+
+
+def _load(path: Path, found: Found) -> Any:
+    text = _text(path, found)
+    if not text.strip():
+        raise DataError(f"{path} is empty; give a file with questions")
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        mend = "it is cut short, so fetch it again" if cut else "mend it, or fetch it again"
+        raise DataError(f"{path}:{error.lineno} is not JSON ({json_fault(error)}); {mend}") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path} is not JSON of a SQuAD file ({json_fault(error)}); fetch it again") from error

@@ -1,0 +1,301 @@
+"""SQuAD 1.1 and 2.0: the answer to a question is a span of a text, or, in 2.0, perhaps there is none.
+
+A text longer than a row is read in windows that overlap (squad_spans.py). What no answer is worth is the score of [CLS]
+for start and end, as in BERT's code; the heads of ALBERT's for 2.0 are another model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.errors import ConfigError, DataError
+from litebert.finetune.task import Item, Kind, Problem, row_of
+from litebert.storage import written_whole
+from litebert.tasks.parts import held_out, part_file, scored_parts, unscored_parts
+from litebert.tasks.squad.files import Question, may_be_unanswerable, read_questions, stands
+from litebert.tasks.squad.scores import Judged, best_threshold, halves, judge, scores_1, scores_2, tune
+from litebert.tasks.squad.spans import Answer, Candidate, Window, best_answer, tokens_of, windows
+from litebert.text.records import Found
+from litebert.tokenizer import Tokenizer
+
+QUESTION_TOKENS = 64
+"""Most tokens of a question; less where that would be more than half of a row."""
+STRIDE = 128
+"""Tokens from the start of a window to the next; less where that would be more than half of a window."""
+ANSWER_TOKENS = 30
+"""Most tokens of an answer that is found, where not said otherwise; training knows no limit."""
+Threshold = Literal["half", "dev"] | float
+"""How much likelier no answer must be than an answer, in logits, to be given. `half`: the threshold that is best for
+one half of the scored questions, and the scores of the other half. `dev`: the papers' way, the best for the very
+questions that are scored, which flatters. Or a number. What is tuned is tuned on the dev part, and cuts the test part
+too, whose own answers are never looked at for it."""
+
+
+class Squad:
+    """SQuAD from the files of its parts.
+
+    Without `dev`, a share `heldout` of the articles of `train` takes its place: whole articles, for questions about one
+    text help to answer one another.
+    `version` is 1 or 2; None looks into the files: 2 where one says so, or says of questions whether they can be
+    answered. The scores are those of the official script of the version, as percentages.
+    """
+
+    name = "squad"
+    kind: Kind = "span"
+    problem: Problem = "span"
+    labels: tuple[str, ...] = ()
+    metric = "f1"
+
+    def __init__(
+        self,
+        *,
+        train: str | Path | None = None,
+        dev: str | Path | None = None,
+        test: str | Path | None = None,
+        version: Literal[1, 2] | None = None,
+        threshold: Threshold = "half",
+        stride: int = STRIDE,
+        answer_tokens: int = ANSWER_TOKENS,
+        heldout: float = 0.1,
+    ) -> None:
+        if version not in (None, 1, 2):
+            raise ConfigError(f"version is {version!r}; give 1 for SQuAD 1.1, 2 for SQuAD 2.0, or leave it out")
+        if threshold not in ("half", "dev") and (isinstance(threshold, str) or math.isnan(threshold)):
+            raise ConfigError(f"threshold is '{threshold}'; give 'half', 'dev' or a number")
+        if stride < 1 or answer_tokens < 1:
+            raise ConfigError(
+                f"stride is {stride} and answer_tokens {answer_tokens}; give numbers of tokens, such as {STRIDE} and "
+                f"{ANSWER_TOKENS}"
+            )
+        if not 0 < heldout < 1:
+            raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
+        paths = {"train": train, "dev": dev, "test": test}
+        self._files = {part: Path(path) for part, path in paths.items() if path is not None}
+        self._split = train is not None and dev is None
+        self._heldout = heldout
+        self.dev = ("dev",) if self._split else scored_parts(self._files)
+        self.tests = unscored_parts(self._files)
+        self.threshold, self.stride, self.answer_tokens = threshold, stride, answer_tokens
+        self._version = version
+        self._found = Found()
+        self._deciding: frozenset[Question] = frozenset()
+        self._tuned: float | None = None
+
+    @property
+    def notes(self) -> list[str]:
+        """What reading and all that came after the last `read` found worth saying."""
+        return self._found.notes()
+
+    @cached_property
+    def version(self) -> int:
+        """1 or 2.
+
+        Raises:
+            DataError: a file cannot be read.
+        """
+        return self._version or 1 + any(may_be_unanswerable(path) for path in self._files.values())
+
+    # ------------------------------------------------------------------------------------------------------- reading
+
+    def read(self, part: str) -> list[Question]:
+        """The questions of a part, in order. Of `train`, those without an answer that can be learnt are left out.
+
+        Raises:
+            DataError: a file is missing or malformed; the message names the line, or the place.
+        """
+        path = part_file(self._files, "train" if self._split and part == "dev" else part, self.name)
+        self._found = Found()
+        questions = read_questions(path, self._found)
+        if self._split and part != "test":
+            questions = self._held_out(questions, path, part)
+            if part == "dev":
+                self._found = Found()  # said of the file when its train part was read
+        wrong = sum(not stands(gold, one.context) for one in questions for gold in one.answers)
+        if wrong:
+            self._found["answers do not stand at their answer_start"] += wrong
+        if part == "train":
+            usable = [question for question in questions if question.impossible or question.placed]
+            if len(usable) < len(questions):
+                self._found["questions have no answer to learn and were left out"] += len(questions) - len(usable)
+            questions = usable
+        if part != "test" and not any(question.known for question in questions):
+            raise DataError(f"no question in {path} has an answer to learn or score by; give a labelled {part} file")
+        if part == "dev":
+            self._deciding, self._tuned = frozenset(questions), None
+        return questions
+
+    def _held_out(self, questions: list[Question], path: Path, part: str) -> list[Question]:
+        """The questions about the articles of train or of dev."""
+        articles = list(dict.fromkeys(question.article for question in questions))
+        size = len(articles)
+        if size < 2:
+            raise DataError(f"{path} has questions about one article, too few to hold some out; give a dev file")
+        apart = {article for article, held in zip(articles, held_out(size, self._heldout), strict=True) if held}
+        if part == "train":
+            self._found[f"of {size} articles of {path} are held out for dev"] = len(apart)
+        return [question for question in questions if (question.article in apart) == (part == "dev")]
+
+    # ------------------------------------------------------------------------------------------------------ encoding
+
+    def encode(self, examples: Sequence[Question], tokenizer: Tokenizer, length: int) -> list[Item]:
+        """[CLS] question [SEP] part of the context [SEP], one row for each window, of at most `length` tokens.
+
+        The target is the first and last token of the first answer that stands where the file says; (0, 0), that is
+        [CLS], in windows without the whole of it and where there is no answer (official BERT and ALBERT code); None
+        where the answer is not known or not in any window.
+
+        Raises:
+            ConfigError: the row has no room.
+        """
+        room = length - 2 - tokenizer.pair_separators
+        if room < 2:
+            raise ConfigError(f"rows of {length} tokens have no room for a question and a text; give a length of 384")
+        contexts = list(dict.fromkeys(example.context for example in examples))  # one text has many questions
+        encoded = dict(zip(contexts, tokenizer.encode_offsets(contexts), strict=True))
+        asked = tokenizer.encode([example.text.strip() for example in examples])
+        items = []
+        for i, (example, question) in enumerate(zip(examples, asked, strict=True)):
+            most = min(QUESTION_TOKENS, room // 2)
+            if len(question) > most:
+                self._found[f"questions were cut to {most} tokens"] += 1
+            question = question[:most]
+            ids, spans = encoded[example.context]
+            answer = self._tokens(example, spans)
+            first = 1 + len(question) + tokenizer.pair_separators
+            rows = []
+            for begin, end, owned in windows(len(ids), room - len(question), self.stride):
+                row = row_of(tokenizer, question, ids[begin:end].tolist())
+                inside = answer is not None and begin <= answer[0] and answer[1] < end
+                target = (first + answer[0] - begin, first + answer[1] - begin) if inside and answer else (0, 0)
+                rows.append((row, target, Window(first, spans[begin:end], owned)))
+            known = example.impossible or any(target != (0, 0) for _, target, _ in rows)
+            if answer is not None and not known:
+                self._found[f"answers are too long for any window at {length} tokens"] += 1
+            items += [Item(i, (row,), target if known else None, window) for row, target, window in rows]
+        return items
+
+    def _tokens(self, example: Question, spans: NDArray[np.int32]) -> tuple[int, int] | None:
+        """The first and last token of the answer; None without one."""
+        gold = example.placed
+        if gold is None:
+            return None
+        tokens = tokens_of(gold, spans)
+        if tokens is None:
+            self._found["answers hold nothing that the tokenizer reads"] += 1
+        return tokens
+
+    # ------------------------------------------------------------------------------------------------------- answers
+
+    def answers(
+        self, examples: Sequence[Question], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
+    ) -> list[Answer]:
+        """One per question, in order: the best of all spans of at most `answer_tokens` tokens in all windows."""
+        seen: list[list[tuple[Window, NDArray[np.float64]]]] = [[] for _ in examples]
+        for item, found in zip(items, logits, strict=True):
+            seen[item.example].append((item.detail, found.astype(np.float64)))
+        return [
+            best_answer(example.context, here, self.answer_tokens) for example, here in zip(examples, seen, strict=True)
+        ]
+
+    def texts(self, answers: Sequence[Answer], threshold: float = 0.0) -> list[str]:
+        """The text of each answer; in version 2 empty where the odds of no answer are above the threshold."""
+        return ["" if self.version == 2 and answer.odds > threshold else answer.value for answer in answers]
+
+    # -------------------------------------------------------------------------------------------------------- scores
+
+    def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
+        """Scores over the questions whose answers are known: those of the official script, and in version 2 the
+        `threshold` they hold for. With the threshold `half` they are those of the half it was not tuned on; with
+        `dev`, `best_exact` and `best_f1` come with thresholds of their own. Once a dev part was read, the threshold is
+        tuned on its questions alone: all others are scored whole, by the threshold that the last score of dev tuned.
+
+        Raises:
+            DataError: no answer is known.
+        """
+        known = [(example, answer) for example, answer in zip(examples, answers, strict=True) if example.known]
+        if not known:
+            raise DataError(f"the questions of {self.name} have no answers to score by; give a part that has")
+        if self.version == 1:
+            golds = [[gold.text for gold in example.answers] or [""] for example, _ in known]
+            return scores_1([answer.value for _, answer in known], golds)
+        judged = _judged(known)
+        decides = self._decide(examples)
+        threshold, reported = self._tune(judged) if decides else (self._kept(), judged)
+        scores = scores_2(reported, threshold) | {"threshold": threshold}
+        if self.threshold == "dev" and decides:
+            for name in ("exact", "f1"):
+                scores[f"best_{name}"], scores[f"best_{name}_thresh"] = best_threshold(judged, name)
+        return scores
+
+    def _decide(self, examples: Sequence[Question]) -> bool:
+        """Whether these questions may tune the threshold: those of dev, or any where no dev part was read."""
+        return not self._deciding or all(question in self._deciding for question in examples)
+
+    def _tune(self, judged: Sequence[Judged]) -> tuple[float, Sequence[Judged]]:
+        """The threshold, which is kept, and the questions to report on."""
+        tuned, reported = halves(judged) if self.threshold == "half" else (judged, judged)
+        self._tuned = tune(tuned) if isinstance(self.threshold, str) else float(self.threshold)
+        return self._tuned, reported
+
+    def _kept(self) -> float:
+        """The threshold that is given, or was tuned last."""
+        if not isinstance(self.threshold, str):
+            return float(self.threshold)
+        if self._tuned is None:
+            self._found["no dev part was scored to tune the threshold on, so it is 0; give a number"] += 1
+        return self._tuned or 0.0
+
+    # ------------------------------------------------------------------------------------------------------- writing
+
+    def file_name(self, part: str) -> str:
+        """A name for the predictions file of a part."""
+        return f"{part}.json"
+
+    def write(self, examples: Sequence[Question], answers: Sequence[Answer], path: Path) -> None:
+        """`path` as the official script reads it, {id: text}, and beside it `nbest_NAME`; in version 2 also
+        `null_odds_NAME`, for its --na-prob-file.
+
+        In version 2 the threshold is that of `score`; where none was tuned before it is 0, which is noted.
+        """
+        threshold = 0.0
+        if self.version == 2:
+            known = [(example, answer) for example, answer in zip(examples, answers, strict=True) if example.known]
+            threshold = self._tune(_judged(known))[0] if known and self._decide(examples) else self._kept()
+        ids = [example.id for example in examples]
+        _write(path, dict(zip(ids, self.texts(answers, threshold), strict=True)))
+        nbest = [_listed(answer, self.version == 2) for answer in answers]
+        _write(path.with_name(f"nbest_{path.name}"), dict(zip(ids, nbest, strict=True)))
+        if self.version == 2:
+            odds = [answer.odds for answer in answers]
+            _write(path.with_name(f"null_odds_{path.name}"), dict(zip(ids, odds, strict=True)))
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+def _judged(known: Sequence[tuple[Question, Answer]]) -> list[Judged]:
+    return [judge(q.id, answer.value, answer.odds, [gold.text for gold in q.answers]) for q, answer in known]
+
+
+def _listed(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
+    """The candidates with their probabilities among one another, no answer among them in version 2."""
+    candidates = [*answer.candidates, *[Candidate("", *answer.null)] * (with_null or not answer.candidates)]
+    candidates.sort(key=lambda candidate: -candidate.score)
+    likely = np.exp([candidate.score - candidates[0].score for candidate in candidates])
+    return [
+        {"text": one.text, "probability": p, "start_logit": one.start, "end_logit": one.end}
+        for one, p in zip(candidates, (likely / likely.sum()).tolist(), strict=True)
+    ]
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    with written_whole(path) as file:
+        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,301 @@
+"""Rows of a user's file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and plain text.
+
+Each row comes with its line number, so that whoever reads it can name the place of what is wrong. What is mended or
+passed over is counted in a `Found`, never silent. UTF-8 only: a guessed encoding trains on wrong letters.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+from litebert.errors import DataError, nearest
+from litebert.text import formats
+
+Form = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
+"""CSV with real quoting; TSV without; one JSON object a line; Parquet; plain text, each line a row of one column; a
+word a line with a blank line between sentences, which only a task that tags words reads."""
+
+STANDARD_INPUT = "-"
+
+_FORMS: dict[str, Form] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".txt": "text",
+    ".conll": "conll",
+}
+
+
+MARK = "\ufeff"
+MARKS = "byte-order marks inside the text were left out"
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+class Found(Counter[str]):
+    """How often something worth saying was met while reading."""
+
+    def notes(self) -> list[str]:
+        """One sentence each."""
+        return [f"{what} ({count:,})" for what, count in self.items()]
+
+
+class Cells(NamedTuple):
+    """The wanted cells of a row."""
+
+    line: int
+    """Where the row starts, from 1; in Parquet the row's number."""
+    values: tuple[Any, ...]
+    """As many as columns were asked for: text in CSV, TSV and plain text; None where the file has no such column."""
+
+
+def form_of(source: str | Path) -> Form:
+    """What a file's name says it is; standard input is plain text.
+
+    Raises:
+        DataError: the suffix is none of ours.
+    """
+    if str(source) == STANDARD_INPUT:
+        return "text"
+    path = Path(source)
+    plain = path.with_suffix("") if path.suffix.lower() in formats.COMPRESSIONS else path
+    form = _FORMS.get(plain.suffix.lower())
+    if form is None:
+        raise DataError(f"{source} has no suffix that says what it holds; use one of {', '.join(_FORMS)}")
+    return form
+
+
+def lines(source: str | Path, found: Found) -> Iterator[tuple[int, str]]:
+    """(number, text) of every line of a UTF-8 file or of standard input, in constant memory.
+
+    Lines end in a line feed, with a carriage return before it or not. A byte-order mark before a line is left out (and
+    counted, but at the start of the file, where many programs put it), a NUL character becomes a space.
+
+    Raises:
+        DataError: there is no such file, or it is not UTF-8; the message names the line.
+    """
+    if str(source) == STANDARD_INPUT:
+        blocks = formats.standard_input(formats.Meter())
+    else:
+        _check_file(Path(source))
+        blocks = formats.blocks(Path(source), formats.Meter())
+    for number, raw in enumerate(_split(_narrow(blocks, source)), 1):
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(
+                f"{source}:{number} is not UTF-8 (byte 0x{raw[error.start]:02x} after {error.start:,} others); save "
+                "the whole file as UTF-8"
+            ) from error
+        if text[:1] == MARK:
+            text = text[1:]
+            if number > 1:
+                found[MARKS] += 1
+        yield number, clean(text.removesuffix("\r"), found)
+
+
+def _narrow(blocks: Iterator[bytes], source: str | Path) -> Iterator[bytes]:
+    """The same blocks; refuses UTF-16 without its mark, which is UTF-8 too, with a NUL beside every letter."""
+    first = next(blocks, b"")
+    head = first[:64]
+    if len(head) > 3 and not (any(head[::2]) and any(head[1::2])):
+        raise DataError(
+            f"{source}:1 is not UTF-8 (every second byte is zero, as in UTF-16); save the whole file as UTF-8"
+        )
+    return chain([first], blocks)
+
+
+def clean(value: Any, found: Found) -> Any:
+    """A value whose texts hold only what a tokenizer takes and a file holds, each as long as before.
+
+    A NUL character becomes a space, half of a character (which JSON can spell) the replacement character.
+    """
+    if isinstance(value, list):
+        return [clean(one, found) for one in value]
+    if not isinstance(value, str):
+        return value
+    if "\0" in value:
+        found["NUL characters were read as spaces"] += value.count("\0")
+        value = value.replace("\0", " ")
+    if not value.isascii() and _HALVES.search(value):
+        value, count = _HALVES.subn("\ufffd", value)
+        found["halves of characters were read as the replacement character"] += count
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value in a message: on one line, and not long."""
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def json_fault(error: ValueError | RecursionError) -> str:
+    """What is wrong with a text that is not JSON, with the place in its line."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg.removesuffix(' at').removesuffix(':')} at character {error.colno:,}"
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+
+
+def text_of(value: Any, field: str, where: str) -> str:
+    """A field that must be a text, or a DataError."""
+    if not isinstance(value, str):
+        raise DataError(f"{where}: {field} is {shown(value)}, not a text; write it in quotes")
+    return value
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise DataError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}; give the path of a file")
+
+
+def _split(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    rest = b""
+    for block in blocks:
+        *whole, rest = (rest + block).split(b"\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
+def records(
+    source: str | Path, columns: Sequence[str], found: Found, *, optional: Sequence[str] = (), form: Form | None = None
+) -> Iterator[Cells]:
+    """The cells of `columns`, then of `optional`, of each row of a file, in constant memory.
+
+    Blank lines are no rows (but in plain text they are).
+
+    Args:
+        optional: columns that the file, or a JSON object, may lack.
+        form: what the file is; by its suffix where None.
+
+    Raises:
+        DataError: a file that is missing, empty or malformed, or lacks a column; the message names the line.
+    """
+    form = form or form_of(source)
+    if form not in get_args(Form):
+        raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(Form))}")
+    if form == "conll":
+        raise DataError(
+            f"{source} holds words in columns, which only a model that tags words reads; give rows of texts"
+        )
+    if form == "parquet":
+        rows = _parquet(Path(source), columns, optional, found)
+    elif form == "jsonl":
+        rows = _jsonl(source, columns, optional, found)
+    elif form == "text":
+        if len(columns) > 1:
+            raise DataError(f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL or Parquet")
+        blank = (None,) * len(optional)
+        rows = (Cells(number, (text, *blank)) for number, text in lines(source, found))
+    else:
+        rows = _table(source, columns, optional, found, quoted=form == "csv")
+    empty = True
+    for row in rows:
+        empty = False
+        yield row
+    if empty:
+        raise DataError(f"{source} holds no rows; give a file with some")
+
+
+def _table(
+    source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Found, quoted: bool
+) -> Iterator[Cells]:
+    rows = _quoted(source, found) if quoted else ((number, line.split("\t")) for number, line in lines(source, found))
+    header: list[str] = []
+    for number, row in rows:
+        if not row or (row == [""] and not quoted):  # quotes around nothing are a cell
+            found["blank lines were passed over"] += 1
+            continue
+        if not header:
+            header = [name.strip() for name in row]
+            places = _places(header, columns, optional, f"the first line of {source}")
+            continue
+        if len(row) != len(header):
+            raise DataError(
+                f"{source}:{number} has {len(row)} columns where the first line has {len(header)}; mend the row"
+                + (", or its quotes" if quoted else "")
+            )
+        yield Cells(number, tuple(None if place is None else row[place] for place in places))
+
+
+def _quoted(source: str | Path, found: Found) -> Iterator[tuple[int, list[str]]]:
+    """(number of its first line, cells) of each row of CSV."""
+    csv.field_size_limit(2**31 - 1)
+    reader = csv.reader((line + "\n" for _, line in lines(source, found)), strict=True)
+    start = 1
+    try:
+        for row in reader:
+            yield start, row
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(f"{source}:{start} is not a well-formed row ({error}); mend its quotes or line ends") from error
+
+
+def _jsonl(source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Found) -> Iterator[Cells]:
+    for number, line in lines(source, found):
+        if not line or line.isspace():
+            found["blank lines were passed over"] += 1
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(
+                f"{source}:{number} is not JSON ({json_fault(error)}); write one whole object per line"
+            ) from error
+        if not isinstance(row, dict):
+            raise DataError(f'{source}:{number} is not a JSON object; write lines like {{"{columns[0]}": ...}}')
+        _places(list(row), columns, optional, f"{source}:{number}")
+        yield Cells(number, tuple(clean(row.get(name), found) for name in (*columns, *optional)))
+
+
+def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str], found: Found) -> Iterator[Cells]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    _check_file(path)
+    number = 0
+    try:
+        with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
+            names = file.schema_arrow.names
+            places = _places(names, columns, optional, str(path))
+            wanted = [name for name, place in zip((*columns, *optional), places, strict=True) if place is not None]
+            for batch in file.iter_batches(batch_size=1024, columns=wanted):
+                for row in _dicts(batch):
+                    number += 1
+                    yield Cells(number, tuple(clean(row.get(name), found) for name in (*columns, *optional)))
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).split("\n")[0]
+        raise DataError(f"{path} is not a whole Parquet file ({reason}); make or fetch the file again") from error
+    except UnicodeDecodeError as error:  # the format does not look into its texts
+        raise DataError(
+            f"{path}:{number + 1} is not UTF-8 (byte 0x{error.object[error.start]:02x}); write the file again from "
+            "text in UTF-8"
+        ) from error
+
+
+def _dicts(batch: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a batch, up to one whose text is not UTF-8."""
+    try:
+        yield from batch.to_pylist()
+    except UnicodeDecodeError:
+        for place in range(batch.num_rows):
+            yield from batch.slice(place, 1).to_pylist()
+
+
+def _places(names: Sequence[str], columns: Sequence[str], optional: Sequence[str], where: str) -> list[int | None]:
+    for name in columns:
+        if name not in names:
+            there = [" ".join(other.split())[:40] for other in names]
+            raise DataError(f"{where} has no column '{name}'; {nearest(name, there) if there else 'write it'}")
+    for name in (*columns, *optional):
+        if names.count(name) > 1:
+            raise DataError(f"{where} has more than one column '{name}'; give the others another name")
+    return [names.index(name) if name in names else None for name in (*columns, *optional)]

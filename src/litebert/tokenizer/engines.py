@@ -1,0 +1,396 @@
+"""The two libraries that cut text into pieces, behind one small face.
+
+`SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch, several times
+as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` says:
+WordPiece, byte-level BPE, and unigram models whose normaliser SentencePiece cannot express. Both encode on the calling
+thread only: preparing text runs several processes, and threads that outlive a fork are what deadlocks are made of.
+
+SentencePiece applies a model's character table by longest match, `tokenizers` by grapheme, and the two disagree on
+marks that do not compose. So the models trained here read NFKC text, on both sides (plain ASCII skips the step), and
+their table maps single characters only in ways that the normalisers of `tokenizers` can repeat.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import unicodedata
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import sentencepiece
+import tokenizers
+from google.protobuf.message import DecodeError
+from sentencepiece import sentencepiece_model_pb2
+from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
+from tokenizers.models import BPE, Unigram, WordPiece
+
+from litebert.errors import DataError
+from litebert.tokenizer.words import WORD_MARK, byte_word_starts, marked_word_starts, prefixed_word_starts
+
+model_pb2: Any = sentencepiece_model_pb2  # classes made at run time, unknown to type checkers
+STEPS_PREFIX = "litebert:"
+"""A model's normaliser name `litebert:a,b` says which of `STEPS` run on a text before SentencePiece sees it; after a
+bar, `litebert:a|c,d`, which of them the model's own table of single characters does."""
+
+# What the character table of our models does to controls (SentencePiece's nmt rules, and soft hyphens dropped).
+DROPPED_CHARACTERS = (*range(0x1, 0x9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F, 0xAD)
+SPACE_CHARACTERS = (0x9, 0xA, 0xC, 0xD, 0x61C, 0x1680, 0x200B, 0x200C, 0x200E, 0x200F, 0x2028, 0x2029, 0x2581, 0xFEFF)
+
+SPECIAL_NAMES = {
+    "pad": ("<pad>", "[PAD]"),
+    "unk": ("<unk>", "[UNK]"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+"""Role -> the names it goes by; the first that the vocabulary holds is taken."""
+
+
+class Engine(Protocol):
+    """What a tokenizer needs from a library. Encoding adds no special pieces and never finds one in raw text."""
+
+    kind: str
+    pieces: list[str]
+    roles: dict[str, int]
+    special_ids: tuple[int, ...]
+    pair_separators: int
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+    def normalize(self, text: str) -> str: ...
+    def word_starts(self) -> np.ndarray | None: ...
+    def digest(self) -> str: ...
+    def files(self) -> dict[str, bytes]: ...
+    def settings(self) -> dict[str, Any]: ...
+    def portable(self) -> dict[str, Any]: ...
+
+
+def find_roles(pieces: Sequence[str], name: str) -> dict[str, int]:
+    """Role -> the id of its piece, in the order of `SPECIAL_NAMES`."""
+    id_of = {piece: i for i, piece in enumerate(pieces)}
+    roles: dict[str, int] = {}
+    for role, names in SPECIAL_NAMES.items():
+        found = [id_of[n] for n in names if n in id_of]
+        if not found:
+            raise DataError(f"{name} has no piece {' or '.join(names)}; add it, or train a tokenizer of your own")
+        roles[role] = found[0]
+    return roles
+
+
+# ---------------------------------------------------------------------------------------------------- SentencePiece
+
+
+def strip_marks(text: str) -> str:
+    """The text without its non-spacing marks, composed again where letters decompose (Hangul)."""
+    kept = "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn")
+    return unicodedata.normalize("NFC", kept)
+
+
+STEPS: dict[str, tuple[Callable[[str], str], list[Any]]] = {
+    "nfkc": (lambda text: unicodedata.normalize("NFKC", text), [normalizers.NFKC()]),
+    "lower": (str.lower, [normalizers.Lowercase()]),
+    "strip": (strip_marks, [normalizers.NFKD(), normalizers.Replace(Regex(r"\p{Mn}"), ""), normalizers.NFC()]),
+}
+_ASCII_UNCHANGED = ("nfkc", "strip")
+
+
+class SentencePieceEngine:
+    """A SentencePiece unigram model; `proto` is the content of a `spiece.model` file, `name` appears in errors."""
+
+    kind = "unigram"
+    pair_separators = 1
+
+    def __init__(self, proto: bytes, name: str) -> None:
+        mend = "give a unigram SentencePiece model"
+        try:
+            model = model_pb2.ModelProto.FromString(proto)
+            if not model.pieces:
+                raise DataError(f"{name} holds no SentencePiece pieces; {mend}")
+            if model.trainer_spec.model_type != model_pb2.TrainerSpec.UNIGRAM:
+                raise DataError(f"{name} is not a unigram model but another type of SentencePiece model; {mend}")
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
+        except (DecodeError, RuntimeError) as error:
+            raise DataError(f"{name} is not a SentencePiece model or is damaged; {mend}") from error
+        self._proto = proto
+        self.pieces = [piece.piece for piece in model.pieces]
+        self.roles = find_roles(self.pieces, name)
+        reserved = (i for i, p in enumerate(model.pieces) if p.type in (p.CONTROL, p.UNKNOWN, p.UNUSED))
+        self.special_ids = tuple(sorted({*self.roles.values(), *reserved}))  # never drawn, never masked
+        named = model.normalizer_spec.name
+        before, bar, inside = named.removeprefix(STEPS_PREFIX).partition("|")
+        ours = named.startswith(STEPS_PREFIX)
+        self.steps = before.split(",") if ours else []
+        self._table = [step for step in inside.split(",") if step] if ours and bar else None
+        if unknown := sorted({*self.steps, *(self._table or ())} - set(STEPS)):
+            raise DataError(f"{name} asks for the normaliser {unknown[0]!r}, written by a newer litebert; update it")
+
+    def _prepare(self, text: str) -> str:
+        for step in self.steps:
+            if not (text.isascii() and step in _ASCII_UNCHANGED):
+                text = STEPS[step][0](text)
+        return text
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        batch = [self._prepare(text) for text in texts] if self.steps else list(texts)
+        ids: list[list[int]] = self._processor.encode(batch, out_type=int, num_threads=1)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return str(self._processor.decode(list(ids)))
+
+    def normalize(self, text: str) -> str:
+        return str(self._processor.normalize(self._prepare(text))).replace(WORD_MARK, " ").strip()
+
+    def _model(self) -> Any:
+        return model_pb2.ModelProto.FromString(self._proto)
+
+    def word_starts(self) -> np.ndarray | None:
+        model = self._model()
+        if model.trainer_spec.treat_whitespace_as_suffix:
+            return None
+        starts = marked_word_starts(self.pieces)
+        if starts is not None:
+            for i, piece in enumerate(model.pieces):
+                if piece.type == piece.BYTE:  # of the bytes of a character, all but the first continue
+                    starts[i] = not 0x80 <= int(piece.piece[1:-1], 16) < 0xC0
+        return starts
+
+    def digest(self) -> str:
+        # Of the training record only what encoding reads: not paths, seeds or thread counts.
+        model = self._model()
+        decisive = model_pb2.ModelProto(pieces=model.pieces, normalizer_spec=model.normalizer_spec)
+        for field in ("model_type", "treat_whitespace_as_suffix", "byte_fallback"):
+            setattr(decisive.trainer_spec, field, getattr(model.trainer_spec, field))
+        return hashlib.sha256(decisive.SerializeToString(deterministic=True)).hexdigest()
+
+    def files(self) -> dict[str, bytes]:
+        return {"spiece.model": self._proto}
+
+    def settings(self) -> dict[str, Any]:
+        return {}
+
+    def portable(self) -> dict[str, Any]:
+        """The same model for `tokenizers`.
+
+        Where the two can still differ: SentencePiece adds scores in float32, so that of two cuts whose scores agree to
+        seven digits either may win (in a run of one character, `*****`, they agree to the last); `tokenizers` does not
+        know compatibility characters younger than its tables; a foreign model's character table is applied by longest
+        match there and by grapheme here.
+        """
+        model = self._model()
+        spec, rules = model.normalizer_spec, []
+        for step in self.steps:
+            rules += STEPS[step][1]
+        if self._table is not None:
+            dropped, spaces = (
+                "".join(rf"\x{{{point:X}}}" for point in points) for points in (DROPPED_CHARACTERS, SPACE_CHARACTERS)
+            )
+            # The word mark goes before what begins the text; something dropped there must not count as its beginning.
+            leading = dropped + (r"\p{Mn}" if "strip" in self._table else "")
+            for pattern, becomes in ((rf"\A[{leading}]+", " "), (f"[{dropped}]", ""), (f"[{spaces}]", " ")):
+                rules.append(normalizers.Replace(Regex(pattern), becomes))
+            for step in self._table:
+                rules += STEPS[step][1]
+        elif spec.precompiled_charsmap:
+            rules += [normalizers.NFC(), normalizers.Precompiled(spec.precompiled_charsmap)]
+        if spec.remove_extra_whitespaces:
+            rules += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(r" +\z"), "")]
+            if not spec.add_dummy_prefix:
+                rules.append(normalizers.Replace(Regex(r"\A +"), ""))
+        # User-defined pieces have no score of their own: SentencePiece gives them length * best - 0.1.
+        best = max((p.score for p in model.pieces if p.type == p.NORMAL), default=0.0)
+        scores = [
+            (p.piece, len(p.piece.encode()) * best - 0.1 if p.type == p.USER_DEFINED else p.score) for p in model.pieces
+        ]
+        unk_id = next((i for i, p in enumerate(model.pieces) if p.type == p.UNKNOWN), None)
+        portable = tokenizers.Tokenizer(Unigram(scores, unk_id, model.trainer_spec.byte_fallback))
+        if rules:
+            portable.normalizer = normalizers.Sequence(rules)
+        scheme = "first" if spec.add_dummy_prefix else "never"
+        portable.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+        portable.decoder = decoders.Metaspace(prepend_scheme=scheme, split=False)
+        portable.add_special_tokens([AddedToken(self.pieces[i], normalized=False) for i in self.special_ids])
+        written: dict[str, Any] = json.loads(portable.to_str())
+        return written
+
+
+# -------------------------------------------------------------------------------------------------------- tokenizers
+
+
+class TokenizersEngine:
+    """A WordPiece, byte-level BPE or unigram model of `tokenizers`; `text` is the content of a `tokenizer.json`."""
+
+    def __init__(self, text: str, name: str) -> None:
+        try:
+            self._spec: dict[str, Any] = json.loads(text)
+            self._tokenizer = tokenizers.Tokenizer.from_str(text)
+            model = self._spec["model"]
+            # Files written before the type was recorded are told apart by their fields.
+            kind = model.get("type") or next(k for k, field in _TYPE_FIELDS.items() if field in model)
+            separators = _pair_separators(self._spec.get("post_processor"))
+        except Exception as error:  # the library raises plain Exception
+            raise DataError(f"{name} is not a tokenizer.json file or is damaged ({error}); save it again") from error
+        self._bytes = _part(self._spec.get("pre_tokenizer"), "ByteLevel") if kind == "BPE" else None
+        if kind not in _TYPE_FIELDS or (kind == "BPE" and self._bytes is None):
+            raise DataError(
+                f"{name} holds a {kind} tokenizer; litebert reads WordPiece, Unigram and byte-level BPE, so use one of "
+                "them"
+            )
+        self.kind = kind.lower()
+        self.pair_separators = separators or (2 if self.kind == "bpe" else 1)
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.encode_special_tokens = True  # "[MASK]" in a text is text
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)
+        if [vocabulary[piece] for piece in self.pieces] != list(range(len(self.pieces))):
+            raise DataError(f"the ids of {name} have gaps or repeat; renumber them from 0 without gaps")
+        self.roles = find_roles(self.pieces, name)
+        added = {token["id"]: token for token in self._spec.get("added_tokens", [])}
+        for i in self.roles.values():  # a file may leave out that they are special
+            added[i] = {**_PLAIN_TOKEN, "id": i, "content": self.pieces[i], **added.get(i, {}), "special": True}
+        self._spec["added_tokens"] = [added[i] for i in sorted(added)]
+        self.special_ids = tuple(i for i in sorted(added) if added[i].get("special"))
+        self._cutter = self._tokenizer if self.kind != "unigram" else self._without_special()
+
+    def _without_special(self) -> tokenizers.Tokenizer:
+        """A unigram model finds any of its pieces in a text, so this copy spells the special ones as no text does."""
+        vocabulary = list(self._spec["model"]["vocab"])
+        for i in self.special_ids:
+            if i < len(vocabulary):
+                vocabulary[i] = (f"\0 {self.pieces[i]}", vocabulary[i][1])
+        others = [token for token in self._spec["added_tokens"] if not token.get("special")]
+        spec = {**self._spec, "model": {**self._spec["model"], "vocab": vocabulary}, "added_tokens": others}
+        spec["post_processor"] = spec["truncation"] = spec["padding"] = None
+        return tokenizers.Tokenizer.from_str(json.dumps(spec))
+
+    def __reduce__(self) -> tuple[type[TokenizersEngine], tuple[str, str]]:
+        # The library's own pickling forgets that special pieces are not to be found in text.
+        return TokenizersEngine, (json.dumps(self._spec), "the tokenizer")
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        # One call a text: a batch call would start the library's thread pool.
+        encode = self._cutter.encode
+        return [encode(text, add_special_tokens=False).ids for text in texts]
+
+    def encode_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids, and from which character of `text` to which, as the library counts them."""
+        encoding = self._cutter.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
+    def decode(self, ids: Sequence[int]) -> str:
+        text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+        return text.removeprefix(" ") if self._bytes and self._bytes["add_prefix_space"] else text
+
+    def normalize(self, text: str) -> str:
+        normalizer = self._tokenizer.normalizer
+        text = normalizer.normalize_str(text) if normalizer else text
+        return " ".join((text.replace(WORD_MARK, " ") if self.kind == "unigram" else text).split())
+
+    def word_starts(self) -> np.ndarray | None:
+        if self.kind == "bpe":
+            return byte_word_starts(self.pieces)
+        if self.kind == "unigram":
+            return marked_word_starts(self.pieces)
+        prefix = self._spec["model"].get("continuing_subword_prefix")
+        return prefixed_word_starts(self.pieces, prefix) if prefix else None
+
+    def digest(self) -> str:
+        # From the file's own words, not re-written by whichever version of the library reads it.
+        parts = {key: self._spec.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+    def files(self) -> dict[str, bytes]:
+        """The vocabulary as older programs read it."""
+        if self.kind == "unigram":
+            return {}
+        if self.kind == "wordpiece":
+            return {"vocab.txt": "".join(f"{piece}\n" for piece in self.pieces).encode()}
+        merges = (pair if isinstance(pair, str) else " ".join(pair) for pair in self._spec["model"]["merges"])
+        vocabulary = {piece: i for i, piece in enumerate(self.pieces)}
+        return {
+            "vocab.json": json.dumps(vocabulary, ensure_ascii=False).encode(),
+            "merges.txt": "".join(f"{line}\n" for line in ("#version: 0.2", *merges)).encode(),
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """What a class of `transformers` that builds its own normaliser or splitter must be told."""
+        if self._bytes:
+            return {"add_prefix_space": self._bytes["add_prefix_space"]}
+        normalizer = _part(self._spec.get("normalizer"), "BertNormalizer")
+        if normalizer is None:
+            return {}
+        return {
+            "do_lower_case": normalizer["lowercase"],
+            "strip_accents": normalizer["strip_accents"],
+            "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
+        }
+
+    def portable(self) -> dict[str, Any]:
+        return dict(self._spec)
+
+
+_TYPE_FIELDS = {"BPE": "merges", "WordPiece": "continuing_subword_prefix", "Unigram": "unk_id"}
+_PLAIN_TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+
+
+def _part(spec: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
+    """The part of this type, itself or in a sequence, of a `tokenizer.json`'s normaliser, splitter or processor."""
+    if spec is None:
+        return None
+    steps = next((spec[key] for key in ("normalizers", "pretokenizers", "processors") if key in spec), [spec])
+    return next((step for step in steps if step["type"] == kind), None)
+
+
+def _pair_separators(processor: dict[str, Any] | None) -> int | None:
+    """How many separators a `tokenizer.json` puts between two segments; None where it does not say."""
+    for kind, count in (("RobertaProcessing", 2), ("BertProcessing", 1)):
+        if _part(processor, kind):
+            return count
+    template = _part(processor, "TemplateProcessing")
+    if template is None:
+        return None
+    names = [part["id"] for item in template["pair"] for part in item.values()]
+    return max(1, sum(name in SPECIAL_NAMES["sep"] for name in names[names.index("A") : names.index("B")]))
+
+
+def wordpiece_normalizer(lower_case: bool, strip_accents: bool | None, split_chinese: bool = True) -> Any:
+    """BERT's normaliser; accents None means stripped together with lower-casing, as in the original."""
+    return normalizers.BertNormalizer(
+        clean_text=True, handle_chinese_chars=split_chinese, strip_accents=strip_accents, lowercase=lower_case
+    )
+
+
+def wordpiece_engine(vocabulary: dict[str, int], normalizer: Any, name: str) -> TokenizersEngine:
+    """WordPiece with greedy longest match over `vocabulary`, split at whitespace and punctuation."""
+    unk = next((n for n in SPECIAL_NAMES["unk"] if n in vocabulary), None)
+    if unk is None:
+        raise DataError(f"{name} has no piece {' or '.join(SPECIAL_NAMES['unk'])}; add it, or give another file")
+    portable = tokenizers.Tokenizer(WordPiece(vocabulary, unk_token=unk))
+    portable.normalizer = normalizer
+    portable.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    portable.decoder = decoders.WordPiece()
+    return _engine(portable, vocabulary, name)
+
+
+def byte_engine(
+    vocabulary: dict[str, int], merges: Iterable[tuple[str, str]], prefix: bool, name: str
+) -> TokenizersEngine:
+    """Byte-level BPE, split as GPT-2 splits; with `prefix`, a text's first word is cut as elsewhere in it."""
+    unk = next((n for n in SPECIAL_NAMES["unk"] if n in vocabulary), None)
+    portable = tokenizers.Tokenizer(BPE(vocabulary, list(merges), unk_token=unk))
+    portable.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    portable.decoder = decoders.ByteLevel()
+    return _engine(portable, vocabulary, name, lstrip=SPECIAL_NAMES["mask"])
+
+
+def _engine(
+    portable: tokenizers.Tokenizer, vocabulary: dict[str, int], name: str, lstrip: Sequence[str] = ()
+) -> TokenizersEngine:
+    """`lstrip`: special pieces that, where `transformers` finds them in a text, take the space before them along."""
+    special = [n for names in SPECIAL_NAMES.values() for n in names if n in vocabulary]
+    ordered = sorted(special, key=vocabulary.__getitem__)
+    portable.add_special_tokens([AddedToken(n, normalized=False, lstrip=n in lstrip) for n in ordered])
+    return TokenizersEngine(portable.to_str(), name)

@@ -1,0 +1,334 @@
+"""Text to ids and back: one `Tokenizer` over unigram (SentencePiece), WordPiece and byte-level BPE models.
+
+Each kind is trained here or imported. Ids never contain a special piece that was spelt in the text: "[MASK]" in a
+document is text, and batches place the special ids themselves. A saved folder also opens with
+`transformers.AutoTokenizer` and gives the same ids, except that `transformers` does read "[MASK]" and its like in a
+text as the special pieces. There is no rule for digits and commas: "1,999" is cut as the model likes, as in
+`transformers` 5.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers.models import BPE
+
+from litebert.errors import DataError
+from litebert.tokenizer.engines import (
+    SPECIAL_NAMES,
+    STEPS_PREFIX,
+    Engine,
+    SentencePieceEngine,
+    TokenizersEngine,
+    byte_engine,
+    model_pb2,
+    strip_marks,
+    wordpiece_engine,
+    wordpiece_normalizer,
+)
+from litebert.tokenizer.inspection import Inspection, inspect
+from litebert.tokenizer.offsets import encode_offsets, following
+from litebert.tokenizer.training import train_engine
+
+__all__ = ["Inspection", "Tokenizer", "inspect", "train_tokenizer"]
+
+
+class Tokenizer:
+    """Pieces, their ids and what each is for.
+
+    Attributes: `kind` (unigram, wordpiece or bpe), `vocab_size`, the ids `pad_id`, `unk_id`, `cls_id`, `sep_id`,
+    `mask_id`, `special_ids` (ascending; everything that is no text), and `pair_separators`: how many separators stand
+    between two segments, 2 in the layout `<s> A </s></s> B </s>`, else 1. Can be pickled to worker processes.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.kind = engine.kind
+        self.vocab_size = len(engine.pieces)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = engine.roles.values()
+        self.special_ids = engine.special_ids
+        self.pair_separators = engine.pair_separators
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """sha256 (hex) over what decides ids: pieces, scores and normaliser, not file paths or dates."""
+        return self._engine.digest()
+
+    @cached_property
+    def word_starts(self) -> np.ndarray | None:
+        """bool (vocab_size,): the piece begins a word; None where the tokenizer cannot tell.
+
+        A piece goes on with the word before it only if it carries no word mark (or, in WordPiece, carries `##`) and
+        begins with a letter, digit or combining mark of a script written with spaces. So punctuation is its own
+        word, and in Chinese, Japanese, Thai and their like every piece is a word, never a clause. In byte-level BPE
+        the mark is the space itself, and the later bytes of a character go on with it. An imported one that puts no
+        space before a text cannot mark the text's first word.
+        """
+        starts = self._engine.word_starts()
+        if starts is not None:
+            starts[list(self.special_ids)] = True
+        return starts
+
+    def piece(self, id: int) -> str:  # noqa: A002
+        """The piece as the vocabulary writes it, mark included."""
+        return self._engine.pieces[id]
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of each text, on the calling thread, without special pieces. An empty text gives no ids."""
+        with _whole_characters(texts):
+            return self._engine.encode(texts)
+
+    def encode_offsets(self, texts: Sequence[str]) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+        """Of each text the ids (n,), and from which character of it to which each token reaches, (n, 2).
+
+        Both columns ascend. Together the spans cover the text but for its spaces and what the tokenizer drops between
+        words; none begins or ends with a space. Pieces of one character share its span; a piece that is only a space
+        or the mark of a word has an empty one. The ids are those of `encode` where the two libraries agree; see
+        `SentencePieceEngine.portable` for where they may not.
+        """
+        with _whole_characters(texts):
+            return [encode_offsets(self._following, text) for text in texts]
+
+    @cached_property
+    def _following(self) -> TokenizersEngine:
+        return following(self._engine)
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """The ids of all texts end to end, int32 (n,), and how many each text has, int64 (texts,)."""
+        encoded = self.encode(texts)
+        lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+        return np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum())), lengths
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the ids without special pieces, and without the space that encoding put before the first word;
+        unknown pieces are shown."""
+        silent = {*self.special_ids} - {self.unk_id}
+        return self._engine.decode([int(i) for i in ids if i not in silent])
+
+    def normalize(self, text: str) -> str:
+        """The text as the model sees it, whitespace collapsed."""
+        return self._engine.normalize(text)
+
+    def save(self, folder: str | Path, *, token_types: bool | None = None) -> None:
+        """Write a folder that `Tokenizer.load` and `transformers.AutoTokenizer.from_pretrained` both open.
+
+        `token_types`: whether `transformers` shall give a second segment the token type 1, and hand token types to
+        the model at all. None says yes, except with two separators between segments: such models have one type.
+        """
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        names = {role: self.piece(getattr(self, f"{role}_id")) for role in SPECIAL_NAMES}
+        typed = self.pair_separators == 1 if token_types is None else token_types
+        portable = self._engine.portable()
+        portable["truncation"] = portable["padding"] = None
+        portable["post_processor"] = self._post_processor(int(typed))
+        config = {
+            "tokenizer_class": "PreTrainedTokenizerFast",  # the class that takes tokenizer.json as it stands
+            **{f"{role}_token": name for role, name in names.items()},
+            "model_input_names": ["input_ids", *["token_type_ids"] * typed, "attention_mask"],
+            "clean_up_tokenization_spaces": False,
+            **self._engine.settings(),
+            _ENGINE_KEY: type(self._engine).__name__,
+        }
+        for file, content in self._engine.files().items():
+            (folder / file).write_bytes(content)
+        written = json.dumps(portable, indent=2, ensure_ascii=False)
+        (folder / "tokenizer.json").write_text(written, encoding="utf-8")
+        (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+
+    def _post_processor(self, second_type: int) -> dict[str, Any]:
+        """Where special pieces stand around one text and two, as a `tokenizer.json` says it."""
+        cls, sep = self.piece(self.cls_id), self.piece(self.sep_id)
+
+        def special(name: str, type_id: int = 0) -> dict[str, Any]:
+            return {"SpecialToken": {"id": name, "type_id": type_id}}
+
+        single = [special(cls), {"Sequence": {"id": "A", "type_id": 0}}, special(sep)]
+        second = [{"Sequence": {"id": "B", "type_id": second_type}}, special(sep, second_type)]
+        template = {
+            "type": "TemplateProcessing",
+            "single": single,
+            "pair": [*single, *[special(sep)] * (self.pair_separators - 1), *second],
+            "special_tokens": {
+                name: {"id": name, "ids": [i], "tokens": [name]} for name, i in ((cls, self.cls_id), (sep, self.sep_id))
+            },
+        }
+        if self.kind != "bpe":
+            return template
+        # Offsets into the text leave out the space that a piece begins with.
+        trim = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
+        return {"type": "Sequence", "processors": [trim, template]}
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """Open a folder saved here or by `transformers`, or a bare `*.model`, `vocab.txt` or `tokenizer.json` file.
+
+        An old folder with `vocab.json` and `merges.txt` is byte-level BPE; it puts a space before a text only where
+        its `tokenizer_config.json` says `add_prefix_space`.
+
+        A bare `*.model` or `vocab.txt` does not say whether text was lower-cased or stripped of accents before it
+        reached the model. Then the pieces tell: what none of them can spell was done outside, and is done here.
+        """
+        path = Path(path)
+        if path.is_dir():
+            return cls(_load_folder(path))
+        if not path.is_file():
+            raise DataError(f"there is no tokenizer at {path}; give a folder, *.model, vocab.txt or tokenizer.json")
+        loaders: dict[str, Callable[[Path, dict[str, Any]], Engine]] = {
+            ".model": _load_sentencepiece,
+            ".txt": _load_vocabulary,
+            ".json": _load_json,
+        }
+        if path.suffix not in loaders:
+            raise DataError(f"{path} is no tokenizer file; give a folder, *.model, vocab.txt or tokenizer.json")
+        return cls(loaders[path.suffix](path, {}))
+
+
+def train_tokenizer(
+    texts: Iterable[str],
+    *,
+    kind: Literal["unigram", "wordpiece", "bpe"],
+    vocab_size: int,
+    lower_case: bool | None = None,
+    strip_accents: bool = False,
+    memory: int = 64 << 20,
+    seed: int = 0,
+) -> Tokenizer:
+    """Learn `vocab_size` pieces, special ones included, from `texts` (documents or lines, any number, read once).
+
+    `unigram` has ALBERT's layout of ids (its README), `wordpiece` BERT's order of special pieces. `bpe` is byte-level
+    in RoBERTa's layout: four special pieces, what was learned, `<mask>` last; a text's first word is cut as elsewhere.
+    It keeps a text byte for byte, so `lower_case` and `strip_accents` are refused with it. The other kinds lower-case
+    unless `lower_case` is False, and keep accents unless `strip_accents`.
+
+    `memory` is the budget in bytes for the sample of lines that training sees. The same texts, options and seed give
+    the same ids. Raises DataError when there is no text, and when `vocab_size` is more or less than the text can fill;
+    the message names the limit.
+    """
+    return Tokenizer(train_engine(texts, kind, vocab_size, lower_case, strip_accents, memory, seed))
+
+
+@contextmanager
+def _whole_characters(texts: Sequence[str]) -> Iterator[None]:
+    """Say what is wrong where a library refuses a text: a surrogate, left by a wrong decoding."""
+    try:
+        yield
+    except (TypeError, UnicodeEncodeError):
+        for text in texts:
+            if any("\ud800" <= char <= "\udfff" for char in text):
+                raise DataError(f"{text[:30]!a} holds half a character; read the file as UTF-8") from None
+        raise
+
+
+# ----------------------------------------------------------------------------------------------------------- loading
+
+_ENGINE_KEY = "litebert_engine"
+
+
+def _load_folder(folder: Path) -> Engine:
+    config_file, portable = folder / "tokenizer_config.json", folder / "tokenizer.json"
+    config: dict[str, Any] = {}
+    if config_file.is_file():
+        try:
+            config = json.loads(_read_text(config_file))
+            if not isinstance(config, dict):
+                raise ValueError("not an object")
+        except ValueError as error:
+            raise DataError(f"{config_file} is not a JSON object ({error}); save the tokenizer again") from error
+    models = sorted(folder.glob("*.model"))
+    ours = config.get(_ENGINE_KEY) == SentencePieceEngine.__name__
+    # Another program's tokenizer.json may say more than its model file (lower case, accents), so it goes first.
+    if portable.is_file() and not (ours and models):
+        return _load_json(portable, config)
+    if models:
+        if len(models) > 1 and folder / "spiece.model" not in models:
+            raise DataError(f"{folder} holds {len(models)} *.model files; give the path of the one to use")
+        return _load_sentencepiece(models[0] if len(models) == 1 else folder / "spiece.model", config)
+    if (folder / "vocab.txt").is_file():
+        return _load_vocabulary(folder / "vocab.txt", config)
+    if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
+        return _load_merges(folder, config)
+    raise DataError(
+        f"{folder} holds no tokenizer.json, *.model, vocab.txt, or vocab.json with merges.txt; give a tokenizer's "
+        "folder or file"
+    )
+
+
+def _load_json(path: Path, config: dict[str, Any]) -> Engine:
+    return TokenizersEngine(_read_text(path), str(path))
+
+
+def _load_sentencepiece(path: Path, config: dict[str, Any]) -> Engine:
+    proto = _read_bytes(path)
+    engine = SentencePieceEngine(proto, str(path))
+    if engine.steps:
+        return engine
+    text = [piece for i, piece in enumerate(engine.pieces) if i not in engine.special_ids]
+    lower = config.get("do_lower_case", not _has_upper(text))
+    strip = not config.get("keep_accents", not lower or any(strip_marks(piece) != piece for piece in text))
+    # What the model's own normaliser does already needs no step.
+    steps = ["strip"] * (strip and engine.normalize("é") != "e") + ["lower"] * (lower and engine.normalize("A") != "a")
+    if not steps:
+        return engine
+    model = model_pb2.ModelProto.FromString(proto)
+    model.normalizer_spec.name = STEPS_PREFIX + ",".join(steps)
+    return SentencePieceEngine(model.SerializeToString(deterministic=True), str(path))
+
+
+def _load_vocabulary(path: Path, config: dict[str, Any]) -> Engine:
+    lines = _read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
+    vocabulary: dict[str, int] = {}
+    for i, piece in enumerate(lines):
+        if piece in vocabulary:
+            raise DataError(
+                f"{path}:{i + 1}: the piece {piece!r} stands on line {vocabulary[piece] + 1} too; remove one"
+            )
+        vocabulary[piece] = i
+    lower = config.get("do_lower_case", not _has_upper(p for p in vocabulary if not p.startswith("[")))
+    return wordpiece_engine(
+        vocabulary,
+        wordpiece_normalizer(
+            lower,
+            config.get("strip_accents"),
+            config.get("tokenize_chinese_chars", True),
+        ),
+        str(path),
+    )
+
+
+def _load_merges(folder: Path, config: dict[str, Any]) -> Engine:
+    try:
+        vocabulary, merges = BPE.read_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
+        return byte_engine(vocabulary, merges, config.get("add_prefix_space", False), str(folder))
+    except DataError:
+        raise
+    except Exception as error:  # the library raises plain Exception
+        raise DataError(
+            f"vocab.json and merges.txt in {folder} are no byte-level BPE vocabulary ({error}); save them again"
+        ) from error
+
+
+def _has_upper(pieces: Iterable[str]) -> bool:
+    return any(piece != piece.lower() for piece in pieces)
+
+
+def _read_bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); check its name and rights") from error
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return _read_bytes(path).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); give a text file, or save it again") from error

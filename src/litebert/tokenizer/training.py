@@ -1,0 +1,330 @@
+"""Train a tokenizer on a stream of texts of any size, within a memory budget, with the same result every time.
+
+The stream passes once. A seeded reservoir keeps a uniform sample of its lines that fits the budget, so training time
+and memory depend on the budget and not on the corpus: what is lost is the tail of rare words beyond the sample.
+Unigram models are trained by `sentencepiece` (`tokenizers` needs many times as long), WordPiece and byte-level BPE by
+`tokenizers`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import io
+import json
+import os
+import random
+import re
+import sys
+import tempfile
+import unicodedata
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import accumulate
+from pathlib import Path
+
+import sentencepiece
+import tokenizers
+from tokenizers import pre_tokenizers, trainers
+from tokenizers.models import BPE, WordPiece
+
+from litebert.errors import DataError, nearest
+from litebert.tokenizer.engines import (
+    DROPPED_CHARACTERS,
+    SPACE_CHARACTERS,
+    STEPS_PREFIX,
+    Engine,
+    SentencePieceEngine,
+    byte_engine,
+    model_pb2,
+    strip_marks,
+    wordpiece_engine,
+    wordpiece_normalizer,
+)
+
+# ALBERT's layout (its README's spm_train command): ids 0 to 12 are these, learned pieces follow.
+CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
+USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
+WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# RoBERTa's layout (fairseq's dictionary): ids 0 to 3 are these, learned pieces follow, the mask comes last.
+BYTE_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
+BYTE_MASK = "<mask>"
+
+LINE_CHARACTERS = 4000
+_WHOLE_ALPHABET = 256
+_TRAINING_THREADS = 16  # fixed: sums of floats split over another number of threads would end elsewhere
+
+
+def train_engine(
+    texts: Iterable[str],
+    kind: str,
+    vocab_size: int,
+    lower_case: bool | None,
+    strip_accents: bool,
+    memory: int,
+    seed: int,
+) -> Engine:
+    """The work of `train_tokenizer`, which says what the arguments mean."""
+    lower = lower_case is not False
+    trainers_of: dict[str, Callable[[list[str], int], Engine]] = {
+        "unigram": lambda lines, size: _train_unigram(lines, size, lower, strip_accents),
+        "wordpiece": lambda lines, size: _train_wordpiece(lines, size, lower, strip_accents),
+        "bpe": _train_bpe,
+    }
+    if kind not in trainers_of:
+        raise DataError(f"there is no tokenizer kind {kind!r}; {nearest(kind, trainers_of)}")
+    if kind == "bpe" and (lower_case or strip_accents):
+        raise DataError(
+            "a bpe tokenizer keeps text byte for byte, so it neither lower-cases nor strips accents; leave both "
+            "out, or train a unigram or wordpiece tokenizer"
+        )
+    lines = sample_lines((line for text in texts for line in split_lines(text)), memory, seed)
+    if not lines:
+        raise DataError("the corpus holds no text to train a tokenizer on; give files with text in them")
+    most = vocab_size
+    while True:
+        try:
+            engine = trainers_of[kind](lines, most)
+            break
+        except _TooLarge as error:  # a smaller vocabulary may keep fewer characters, and so reach less
+            most = error.most
+    if most < vocab_size:
+        raise DataError(
+            f"the text is too small for a vocabulary of {vocab_size}; the largest possible is {most}, or add text"
+        )
+    return engine
+
+
+class _TooLarge(Exception):
+    """The text fills no more than `most` pieces."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self.most = most
+
+
+def split_lines(text: str, size: int = LINE_CHARACTERS) -> Iterator[str]:
+    """The lines of a text that are not blank, cut at a space where longer than `size` characters."""
+    for line in text.splitlines():
+        start = 0
+        while len(line) - start > size:
+            end = line.rfind(" ", start + 1, start + size)
+            end = end if end > 0 else start + size
+            yield line[start:end]
+            start = end
+        if rest := line[start:].strip():
+            yield rest
+
+
+def sample_lines(lines: Iterable[str], memory: int, seed: int) -> list[str]:
+    """A uniform sample of the lines that fits `memory` bytes, in their order; all of them where they fit.
+
+    Each line draws a number, and those below the highest limit that fits the budget stay (a bottom-k sample): one
+    pass, and never more than the budget held, whatever the lengths of the lines.
+    """
+    draw = random.Random(seed).random
+    heap: list[tuple[float, int, str]] = []  # (-draw, position, line): the highest draw leaves first
+    held, limit = 0, 1.0
+    for position, line in enumerate(lines):
+        number = draw()
+        if number >= limit:
+            continue
+        heapq.heappush(heap, (-number, position, line))
+        held += sys.getsizeof(line) + _ENTRY_BYTES
+        while held > memory and len(heap) > 1:
+            evicted, _, gone = heapq.heappop(heap)
+            limit = -evicted
+            held -= sys.getsizeof(gone) + _ENTRY_BYTES
+    return [line for _, _, line in sorted(heap, key=lambda entry: entry[1])]
+
+
+_ENTRY_BYTES = sys.getsizeof((0.0, 0, "")) + sys.getsizeof(0.5) + sys.getsizeof(1) + 8
+
+
+# ------------------------------------------------------------------------------------------------------------ unigram
+
+
+def character_rules(lower_case: bool, strip_accents: bool) -> dict[str, str]:
+    """What the normaliser makes of characters, those it leaves alone not listed; keys may be base and marks.
+
+    NFKC per character, SentencePiece's nmt rules for controls and spaces, soft hyphens dropped, and, as asked, lower
+    case and no marks.
+    Lower-casing is Unicode's, not case folding, which would turn a German sharp s into ss.
+    """
+
+    def image(text: str) -> str:
+        text = unicodedata.normalize("NFKC", text)
+        text = "".join(c.lower() for c in text) if lower_case else text
+        return strip_marks(text) if strip_accents else text
+
+    rules = {}
+    for point in range(1, sys.maxunicode + 1):
+        char = chr(point)
+        if unicodedata.category(char) in ("Cn", "Co", "Cs"):
+            continue
+        decomposed = unicodedata.normalize("NFD", char)
+        for key in (char, decomposed):
+            # Hangul composes before the model sees it; eleven thousand more keys would only slow its table down.
+            if not (len(key) > 1 and "HANGUL" in unicodedata.name(key[0], "")) and (value := image(key)) != key:
+                rules[key] = value
+    rules.update({chr(point): "" for point in DROPPED_CHARACTERS})
+    rules.update({chr(point): " " for point in SPACE_CHARACTERS})
+    return rules
+
+
+def _train_unigram(lines: list[str], vocab_size: int, lower_case: bool, strip_accents: bool) -> Engine:
+    rules = character_rules(lower_case, strip_accents)
+    steps = ["lower"] * lower_case + ["strip"] * strip_accents
+    lines = [line if line.isascii() else unicodedata.normalize("NFKC", line) for line in lines]
+    learned = vocab_size - 2 - len(CONTROL_SYMBOLS) - len(USER_DEFINED_SYMBOLS)
+    # A character takes one piece, and leaves room for one of several characters.
+    lines, _ = _limit_alphabet(lines, lambda char: rules.get(char, char), learned, lambda char: 2)
+    written = io.BytesIO()
+    with tempfile.TemporaryDirectory() as folder:
+        table = Path(folder) / "rules.tsv"
+        points = [(" ".join(f"{ord(c):04X}" for c in text) for text in rule) for rule in rules.items()]
+        table.write_text("".join(f"{key}\t{value}\n" for key, value in points), encoding="ascii")
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=iter(lines),
+                model_writer=written,
+                model_type="unigram",
+                vocab_size=vocab_size,
+                character_coverage=1.0,
+                normalization_rule_tsv=str(table),
+                pad_id=0,
+                unk_id=1,
+                bos_id=-1,
+                eos_id=-1,
+                control_symbols=list(CONTROL_SYMBOLS),
+                user_defined_symbols=list(USER_DEFINED_SYMBOLS),
+                max_sentence_length=4 * LINE_CHARACTERS + 4,
+                num_threads=_TRAINING_THREADS,
+                minloglevel=3,
+            )
+        except RuntimeError as error:
+            raise _size_error(error, vocab_size) from error
+    model = model_pb2.ModelProto.FromString(written.getvalue())
+    model.normalizer_spec.name = f"{STEPS_PREFIX}nfkc|{','.join(steps)}"
+    model.normalizer_spec.ClearField("normalization_rule_tsv")
+    model.trainer_spec.ClearField("model_prefix")
+    return SentencePieceEngine(model.SerializeToString(deterministic=True), "the trained model")
+
+
+def _size_error(error: RuntimeError, vocab_size: int) -> Exception:
+    """SentencePiece knows the limits of a text and says them in its errors."""
+    if most := re.search(r"value <= (\d+)", str(error)):
+        return _TooLarge(int(most[1]))
+    if least := re.search(r"required_chars\D*\d+ vs (\d+)", str(error)):
+        return DataError(_TOO_SMALL.format(vocab_size, least[1]))
+    reason = " ".join(str(error).split())
+    return DataError(f"a vocabulary of {vocab_size} could not be trained ({reason}); change its size or the text")
+
+
+_TOO_SMALL = "a vocabulary of {} is too small for this text; the smallest possible is {}"
+
+
+# ---------------------------------------------------------------------------------------------------------- wordpiece
+
+
+def _train_wordpiece(lines: list[str], vocab_size: int, lower_case: bool, strip_accents: bool) -> Engine:
+    normalizer = wordpiece_normalizer(lower_case, strip_accents)
+    splitter = pre_tokenizers.BertPreTokenizer()
+
+    def inside(char: str) -> bool:
+        return len(splitter.pre_tokenize_str(normalizer.normalize_str(f"a{char}a"))) == 1
+
+    # A character inside words takes two pieces and leaves room for two longer ones; one that stands alone takes one.
+    room = vocab_size - len(WORDPIECE_SPECIALS)
+    lines, alphabet = _limit_alphabet(lines, normalizer.normalize_str, room, lambda char: 4 if inside(char) else 1)
+    # The trainer numbers continuing letters in the order of a hash map, which differs in every run, and breaks ties
+    # by number. Given in advance, as if they were special, they get the same numbers each time.
+    continuing = [f"##{char}" for char in alphabet if inside(char)]
+    portable = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
+    portable.normalizer, portable.pre_tokenizer = normalizer, splitter
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[*WORDPIECE_SPECIALS, *continuing],
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        show_progress=False,
+    )
+    with _one_thread():
+        portable.train_from_iterator(lines, trainer)
+    vocabulary = _filled(portable.get_vocab(), vocab_size)
+    return wordpiece_engine(vocabulary, normalizer, "the trained model")
+
+
+def _filled(vocabulary: dict[str, int], vocab_size: int) -> dict[str, int]:
+    """The vocabulary in the order of its ids, once it has the size asked for."""
+    if len(vocabulary) > vocab_size:
+        raise DataError(_TOO_SMALL.format(vocab_size, len(vocabulary)))
+    if len(vocabulary) < vocab_size:
+        raise _TooLarge(len(vocabulary))
+    return dict(sorted(vocabulary.items(), key=lambda item: item[1]))
+
+
+# ------------------------------------------------------------------------------------------------------ byte-level BPE
+
+
+def _train_bpe(lines: list[str], vocab_size: int) -> Engine:
+    portable = tokenizers.Tokenizer(BPE())
+    portable.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size - 1,
+        special_tokens=list(BYTE_SPECIALS),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),  # every byte, so that no text is unknown
+        show_progress=False,
+    )
+    with _one_thread():
+        portable.train_from_iterator(lines, trainer)
+    vocabulary = portable.get_vocab()
+    vocabulary = _filled({**vocabulary, BYTE_MASK: len(vocabulary)}, vocab_size)
+    merges = json.loads(portable.to_str())["model"]["merges"]
+    return byte_engine(vocabulary, map(tuple, merges), True, "the trained model")
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Keep `tokenizers` off its thread pool: a process that forks after using it is warned and slowed."""
+    name = "TOKENIZERS_PARALLELISM"
+    before = os.environ.get(name)
+    os.environ[name] = "false"
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+# ----------------------------------------------------------------------------------------------------------- alphabet
+
+
+def _limit_alphabet(
+    lines: list[str], image: Callable[[str], str], room: int, cost: Callable[[str], int]
+) -> tuple[list[str], list[str]]:
+    """The lines with a space for each character too rare for a piece of its own, and the characters that get one.
+
+    An alphabet of up to 256 is kept whole. Beyond, what makes up 99.995 % of the text is kept, while the sum of
+    `cost` fits `room`: a script of thousands of characters must not take every piece of a small vocabulary.
+    (SentencePiece's own character_coverage leaves out 2 % of the text at most.) `image` is what the normaliser makes
+    of a character.
+    """
+    raw: Counter[str] = Counter()
+    for line in lines:
+        raw.update(line)
+    images = {char: "".join(image(char).split()) for char in raw}
+    counts: Counter[str] = Counter()
+    for char, count in raw.items():
+        counts.update(dict.fromkeys(images[char], count))
+    ranked = sorted(counts, key=lambda char: (-counts[char], char))
+    if len(ranked) > _WHOLE_ALPHABET:
+        covered = list(accumulate(counts[char] for char in ranked))
+        spent = list(accumulate(cost(char) for char in ranked))
+        most = min(bisect_left(covered, 0.99995 * covered[-1]) + 1, bisect_right(spent, room))
+        ranked = ranked[: max(most, _WHOLE_ALPHABET)]
+    kept = set(ranked)
+    rare = {ord(char): " " for char in raw if not kept.issuperset(images[char])}
+    return [line.translate(rare) for line in lines] if rare else lines, sorted(kept)

@@ -1,0 +1,349 @@
+"""Answers: the four kinds of head, files in and out, order, and the same answers as `transformers`."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from litebert.answer.predictor import CHUNK, load, predict_file
+from litebert.config import EncoderConfig
+from litebert.errors import ConfigError, DataError, ModelError
+from litebert.finetune.run import finetune
+from litebert.interop import convert, save_litebert
+from litebert.model.heads import TaskModel
+from litebert.tasks.table import Table
+from litebert.tokenizer import Tokenizer
+from toys.finetuning import config, recipe_file, write_table
+
+SHAPE: dict[str, Any] = {"embedding_size": 8, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 32,
+                         "max_positions": 64, "sharing": "all", "always_project": True}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def classifier(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("classifier")
+    table = Table(write_table(folder / "train.csv", 200), write_table(folder / "dev.csv", 60, seed=1))
+    finetune(recipe_file(folder), table, folder / "run", config(epochs=3), tokenizer=tiny_tokenizer)
+    return folder / "run" / "model"
+
+
+def made(
+    folder: Path, tokenizer: Path, kind: str, classes: int, labels: tuple[str, ...] = (), task: Any = None
+) -> Path:
+    """A model folder with random weights of some size."""
+    words = Tokenizer.load(tokenizer)
+    pooler = kind in TaskModel.READS_CLS
+    model = TaskModel(EncoderConfig(vocab_size=words.vocab_size, pooler=pooler, **SHAPE), kind, classes)
+    generator = torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.4 * torch.randn(parameter.shape, generator=generator))
+    save_litebert(model, words, folder, labels=labels, task={"length": 64, **(task or {})})
+    return folder
+
+
+def texts(count: int, seed: int = 7, most: int = 14) -> list[str]:
+    """Texts of at most `most` words."""
+    rng = np.random.default_rng(seed)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    return [" ".join("".join(rng.choice(syllables, 2)) for _ in range(rng.integers(1, most + 1))) for _ in range(count)]
+
+
+def test_answers_come_in_the_order_of_the_texts(classifier: Path) -> None:
+    model = load(classifier)
+    asked = texts(40)
+    together = model.predict(asked)
+    alone = [model.predict([text])[0] for text in asked]
+    assert [a["prediction"] for a in together] == [a["prediction"] for a in alone]
+    for a, b in zip(together, alone, strict=True):
+        assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-5)
+        assert sum(a["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+    assert model.predict([]) == []
+    assert model.predict([""])[0]["prediction"] in ("no", "yes")
+
+
+def test_it_reads_no_further_than_it_answers(classifier: Path) -> None:
+    model, read = load(classifier), 0
+
+    def source() -> Any:
+        nonlocal read
+        while True:
+            read += 1
+            yield "ba de fi"
+
+    answers = model.stream(source())
+    next(answers)
+    assert read == CHUNK
+
+
+def test_a_file_is_answered_row_by_row(classifier: Path, tmp_path: Path) -> None:
+    asked = texts(30)
+    source = tmp_path / "in.csv"
+    with open(source, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["id", "text"], *enumerate(asked)])
+    model, out = load(classifier), io.StringIO()
+    assert predict_file(model, source, out, form="csv") == 30
+    rows = list(csv.DictReader(io.StringIO(out.getvalue())))
+    assert [row["prediction"] for row in rows] == [answer["prediction"] for answer in model.predict(asked)]
+    assert list(rows[0]) == ["prediction", "p_no", "p_yes"]
+    out = io.StringIO()
+    assert predict_file(model, source, out, form="jsonl") == 30
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == model.predict(asked)
+
+
+def test_an_empty_cell_in_quotes_has_an_answer_and_a_blank_line_none(classifier: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.csv"
+    source.write_text('text\nba\n""\n\nde\n')
+    out = io.StringIO()
+    assert predict_file(load(classifier), source, out, form="jsonl") == 3
+    told = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert told == load(classifier).predict(["ba", "", "de"])
+
+
+def test_rows_before_a_bad_one_are_answered(classifier: Path, tmp_path: Path) -> None:
+    source, out = tmp_path / "in.jsonl", io.StringIO()
+    source.write_text('{"text": "ba"}\n' * 3 + '{"text": "de')
+    with pytest.raises(DataError, match=r"in\.jsonl:4"):
+        predict_file(load(classifier), source, out, form="jsonl")
+    assert len(out.getvalue().splitlines()) == 3
+
+
+def test_sentences_to_tag_come_as_columns_lists_or_texts(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    model = load(made(tmp_path / "m", tiny_tokenizer, "tokens", 3, ("O", "B-X", "I-X")))
+    files = {
+        "tagged.conll": "ba\tO\nde\tB-X\n\nfi\tO\n",
+        "bare.conll": "ba\nde\n\nfi\n",
+        "lists.jsonl": '{"text": ["ba", "de"]}\n{"text": ["fi"]}\n',
+        "texts.csv": "text\nba de\nfi\n",
+        "texts.txt": "ba  de\nfi\n",
+    }
+    expected = model.predict([["ba", "de"], ["fi"]])
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+        out = io.StringIO()
+        assert predict_file(model, tmp_path / name, out, form="jsonl") == 2, name
+        assert [json.loads(line) for line in out.getvalue().splitlines()] == expected, name
+    (tmp_path / "tagged.txt").write_text(files["tagged.conll"])
+    with pytest.raises(DataError, match=r"tagged\.txt:2 is a word and its tag; give --input-format conll"):
+        predict_file(model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl")
+    assert predict_file(model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl", source_form="conll") == 2
+    (tmp_path / "bad.jsonl").write_text('{"text": ["ba", 5]}\n')
+    with pytest.raises(DataError, match=r"bad\.jsonl:1: 'text' is \['ba', 5\]; give a text or a list of words"):
+        predict_file(model, tmp_path / "bad.jsonl", io.StringIO(), form="jsonl")
+
+
+def test_columns_are_for_models_that_tag(classifier: Path, tmp_path: Path) -> None:
+    (tmp_path / "in.conll").write_text("ba O\n")
+    with pytest.raises(DataError, match="words in columns, which only a model that tags words reads"):
+        predict_file(load(classifier), tmp_path / "in.conll", io.StringIO(), form="csv")
+
+
+NO_FORM: list[tuple[str, Any, str]] = [
+    ("sequence", 7, "input 2 is 7; give a text or a pair of texts"),
+    ("sequence", ["ba", "de", "fi"], "input 2 is .*; give a text or a pair of texts"),
+    ("sequence", {"text": "ba", "label": "no"}, "input 2 is {'text': .*; give a text or a pair of texts"),
+    ("sequence", {"ba", "de"}, "give a text or a pair of texts"),
+    ("sequence", ["ba", 7], "give a text or a pair of texts"),
+    ("sequence", b"ba", "give a text or a pair of texts"),
+    ("tokens", ["ba", 5], "input 2 is .*; give a text or a list of words"),
+    ("tokens", {"words": ["ba"]}, "give a text or a list of words"),
+    ("span", {"question": "ba", "context": "de"}, r"input 2 is .*; give \(question, context\)"),
+    ("span", "ba", r"input 2 is 'ba'; give \(question, context\)"),
+    ("choice", {"context": "ba", "question": "de", "choices": ["fi", "go"]}, r"give \(context, question, choices\)"),
+    ("choice", ("ba", "de", "fi"), r"give \(context, question, choices\), of choices two or more"),
+    ("choice", ("ba", "de", ["fi"]), "of choices two or more"),
+    ("choice", ("ba", "de", {"fi": 1, "go": 2}), "of choices two or more"),
+]
+RIGHT: dict[str, Any] = {"sequence": "ba", "tokens": ["ba"], "span": ("ba", "de"), "choice": ("ba", "de", ["fi", "go"])}
+
+
+@pytest.mark.parametrize(("kind", "value", "message"), NO_FORM)
+def test_inputs_of_another_form_are_named(
+    kind: str, value: Any, message: str, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    classes = {"choice": 1, "tokens": 3}.get(kind, 2)
+    labels = ("O", "B-X", "I-X") if kind == "tokens" else ()
+    model = load(made(tmp_path / "m", tiny_tokenizer, kind, classes, labels))
+    assert len(model.predict([RIGHT[kind]])) == 1
+    with pytest.raises(DataError, match=message):
+        model.predict([RIGHT[kind], value])
+
+
+@pytest.mark.parametrize("inputs", ["not bad", b"not bad", {"text": "not bad"}, 7, None])
+def test_one_text_is_no_list_of_texts(inputs: Any, classifier: Path) -> None:
+    with pytest.raises(DataError, match=r"the inputs are .*; give a list of them, also of one"):
+        load(classifier).predict(inputs)
+
+
+def test_a_model_answers_single_texts_or_pairs_as_it_was_trained(
+    classifier: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    task = {"problem": "classes"}
+    models = {
+        pair: load(made(tmp_path / str(pair), tiny_tokenizer, "sequence", 2, task={**task, **said}))
+        for pair, said in ((True, {"pair": True}), (False, {"pair": False}), (None, {}))
+    }
+    source = tmp_path / "in.csv"
+    source.write_text("text,second\nba,de\n")
+    with pytest.raises(DataError, match="input 1 is 'ba'; the model was fine-tuned on pairs, give"):
+        models[True].predict(["ba"])
+    with pytest.raises(ConfigError, match=r"True was fine-tuned on pairs of texts; name the column .* with --pair"):
+        predict_file(models[True], source, io.StringIO(), form="csv")
+    with pytest.raises(DataError, match="the model was fine-tuned on single texts, give a text"):
+        models[False].predict([("ba", "de")])
+    with pytest.raises(ConfigError, match="False takes no pairs of texts; leave --pair second out"):
+        predict_file(models[False], source, io.StringIO(), form="csv", pair="second")
+    assert len(models[True].predict([("ba", "de")])) == len(models[False].predict(["ba"])) == 1
+    assert len(models[None].predict(["ba", ("ba", "de")])) == 2  # a folder that does not say
+    for pair, column in ((True, "second"), (False, None), (None, "second"), (None, None)):
+        assert predict_file(models[pair], source, io.StringIO(), form="csv", pair=column) == 1
+    tagger = load(made(tmp_path / "tagger", tiny_tokenizer, "tokens", 3, ("O", "B-X", "I-X")))
+    with pytest.raises(ConfigError, match="takes no pairs of texts"):
+        predict_file(tagger, source, io.StringIO(), form="csv", pair="second")
+
+
+def test_a_pretrained_model_has_no_answers(tiny_data: Path, tmp_path: Path) -> None:
+    from litebert.recipes.files import recipe
+    from litebert.train.pretrain import pretrain
+
+    path = recipe_file(tmp_path)
+    path.write_text(path.read_text() + '[train]\nbudget = "1 steps"\nbatch = "4 sequences"\n')
+    pretrain(recipe(str(path)), tiny_data, tmp_path / "run")
+    with pytest.raises(ModelError, match="is not fine-tuned"):
+        load(tmp_path / "run").predict(["ba"])
+
+
+# ---- transformers ---------------------------------------------------------------------------------------------------
+
+
+def to_hf(source: Path, folder: Path) -> str:
+    convert(source, folder, to="hf")
+    return str(folder)
+
+
+def test_text_classes_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"problem": "classes"})
+    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"), top_k=None)
+    asked = texts(12)
+    for answer, expected in zip(load(ours).predict(asked), theirs(asked), strict=True):
+        assert answer["prediction"] == expected[0]["label"]
+        assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
+
+
+def test_several_labels_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    labels = ("red", "green", "blue")
+    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, {"problem": "labels"})
+    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"), top_k=None)
+    asked = texts(12)
+    answers = load(ours).predict(asked)
+    assert max(len(answer["prediction"]) for answer in answers) > 1
+    for answer, expected in zip(answers, theirs(asked), strict=True):
+        assert set(answer["prediction"]) == {e["label"] for e in expected if e["score"] > 0.5}
+        assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
+    assert load(tmp_path / "hf").predict(asked) == answers
+    convert(tmp_path / "hf", tmp_path / "back", to="litebert")
+    assert load(tmp_path / "back").predict(asked) == answers
+
+
+def test_a_number_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 1, (), {"problem": "number"})
+    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"))
+    asked = texts(12)
+    answers = load(ours).predict(asked)
+    assert [a["prediction"] for a in answers] == pytest.approx([e["score"] for e in theirs(asked)], abs=2e-5)
+    assert load(tmp_path / "hf").predict(asked) == answers
+
+
+def test_several_numbers_are_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 2, (), {"problem": "number"})
+    with pytest.raises(ModelError, match="has 2 numbers for a text; only one can be answered"):
+        load(folder).predict(["ba"])
+
+
+@pytest.mark.parametrize("length", [16, 64])
+def test_a_long_text_is_cut_where_we_cut_it(length: int, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """The model has 64 positions, the text some hundreds of pieces."""
+    from transformers import pipeline
+
+    labels, about = ("red", "green", "blue"), {"problem": "classes", "length": length}
+    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, about)
+    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"), top_k=None)
+    long = " ".join(texts(40, most=30))
+    (expected,) = theirs([long], truncation=True)
+    (answer,) = load(ours).predict([long])
+    assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
+    assert load(tmp_path / "hf").predict([long]) == [answer], "and so it is where it is read back"
+
+
+def test_what_a_task_keeps_and_theirs_do_not_is_said(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    ours = made(tmp_path / "ours", tiny_tokenizer, "span", 2, (), {"version": 2, "threshold": 1.5, "stride": 128})
+    assert convert(ours, tmp_path / "hf", to="hf").notes == (
+        "transformers keeps no version of a task, so 2 stays behind; a litebert folder keeps it",
+        "transformers keeps no threshold of a task, so 1.5 stays behind; a litebert folder keeps it",
+    )
+
+
+def test_tags_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    labels = ("O", "B-X", "I-X")
+    ours = made(tmp_path / "ours", tiny_tokenizer, "tokens", 3, labels)
+    theirs = pipeline("token-classification", model=to_hf(ours, tmp_path / "hf"), ignore_labels=[])
+    for text, answer in zip(texts(8), load(ours).predict(texts(8)), strict=True):
+        first_of_word = {}
+        for token in theirs(text):
+            start = token["start"]  # of a word's first token: the space before it, or its first letter
+            if start == 0 or text[start - 1] == " " or text[start] == " ":
+                first_of_word.setdefault(len(text[:start].split()), token["entity"])
+        assert first_of_word == dict(enumerate(answer["prediction"]))
+
+
+def test_the_answer_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+    ours = made(tmp_path / "ours", tiny_tokenizer, "span", 2)
+    folder = to_hf(ours, tmp_path / "hf")
+    network, words = AutoModelForQuestionAnswering.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    for question, context in zip(texts(6, seed=1, most=6), texts(6, seed=2, most=6), strict=True):
+        answer = load(ours).predict([(question, context)])[0]
+        batch = words(question, context, return_tensors="pt", return_offsets_mapping=True)
+        offsets, kinds = batch.pop("offset_mapping")[0].tolist(), batch["token_type_ids"][0].tolist()
+        with torch.no_grad():
+            out = network(**batch)
+        inside = [i for i, kind in enumerate(kinds) if kind == 1 and offsets[i] != [0, 0]]
+        best = max(
+            ((i, j) for i in inside for j in inside if i <= j < i + 30),
+            key=lambda ends: float(out.start_logits[0, ends[0]] + out.end_logits[0, ends[1]]),
+        )
+        score = float(out.start_logits[0, best[0]] + out.end_logits[0, best[1]])
+        assert answer["score"] == pytest.approx(score, abs=1e-4)
+        assert answer["prediction"] == context[offsets[best[0]][0] : offsets[best[1]][1]].strip()
+
+
+def test_choices_are_those_of_their_class(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+    ours = made(tmp_path / "ours", tiny_tokenizer, "choice", 1)
+    folder = to_hf(ours, tmp_path / "hf")
+    network, words = AutoModelForMultipleChoice.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    context, question, *choices = texts(5, seed=4, most=3)
+    answer = load(ours).predict([(context, question, choices)])[0]
+    pairs = [(context, f"{question} {choice}") for choice in choices]
+    batch = words(pairs, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = network(**{key: value[None] for key, value in batch.items()}).logits[0]
+    assert answer["probabilities"] == pytest.approx(logits.softmax(-1).tolist(), abs=2e-5)
+    assert answer["prediction"] == int(logits.argmax())

@@ -1,0 +1,235 @@
+"""Fine-tuning as a whole: it learns, resumes bit for bit, keeps the best, restarts what collapsed, says so."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from litebert.answer.predictor import load as predictor
+from litebert.config import replace
+from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import ConfigError, DataError, RunError
+from litebert.finetune.batches import TaskBatch
+from litebert.finetune.run import finetune
+from litebert.finetune.scoring import logits_of
+from litebert.finetune.start import layer_rates, starting_point, task_model
+from litebert.interop import load
+from litebert.model.heads import TaskModel
+from litebert.tasks.table import Table
+from litebert.tasks.texts import Example
+from litebert.train import device as devices
+from litebert.train.loop import Loop
+from toys.finetuning import config, recipe_file, write_table
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(write_table(tmp_path / "train.csv", 300), write_table(tmp_path / "dev.csv", 80, seed=1))
+
+
+def run(table: Any, folder: Path, tokenizer: Path, settings: FinetuneConfig | None = None, **more: Any) -> Any:
+    return finetune(recipe_file(folder.parent), table, folder, settings or config(), tokenizer=tokenizer, **more)
+
+
+def test_it_learns_and_leaves_a_folder_that_says_so(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    done = run(table, tmp_path / "run", tiny_tokenizer, say=said.append)
+    assert done.outcome.finished
+    assert done.scores["accuracy"] > 0.9
+    assert json.loads((tmp_path / "run" / "scores.json").read_text()) == done.scores
+    assert any("300 training examples: no " in line for line in said)
+    assert (tmp_path / "run" / "predictions" / "dev.csv").read_text().count("\n") == 81
+
+    loaded = load(tmp_path / "run" / "model")
+    assert isinstance(loaded.model, TaskModel)
+    assert loaded.labels == ("no", "yes")
+    assert (loaded.task["problem"], loaded.task["length"]) == ("classes", 32)
+    examples = table.read("dev")
+    assert loaded.tokenizer is not None
+    items = table.encode(examples, loaded.tokenizer, 32)
+    logits = logits_of(loaded.model, items, table, loaded.tokenizer.pad_id, devices.choose("float32", "cpu"))
+    assert table.score(examples, table.answers(examples, items, logits)) == done.scores
+
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    best = max(row["accuracy"] for row in rows if row["kind"] == "heldout")
+    assert done.scores["accuracy"] == best
+
+
+def test_the_same_call_returns_what_is_finished(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    first = run(table, tmp_path / "run", tiny_tokenizer)
+    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.*") if path.name != ".lock"}
+    again = run(table, tmp_path / "run", tiny_tokenizer)
+    assert again == first
+    assert all(path.stat().st_mtime_ns == when for path, when in written.items())
+
+
+def test_a_score_that_is_no_number_chooses_nothing(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    class Strange(Table):
+        """Its score is undefined at first, as a correlation with answers that are all alike is."""
+
+        said = 0
+
+        def score(self, examples: Any, answers: Any) -> dict[str, float]:
+            self.said += 1
+            return super().score(examples, answers) | ({"accuracy": math.nan} if self.said == 1 else {})
+
+    table = Strange(write_table(tmp_path / "train.csv", 300), write_table(tmp_path / "dev.csv", 80, seed=1))
+    done = run(table, tmp_path / "run", tiny_tokenizer)
+    assert table.said > 2
+    assert done.scores["accuracy"] > 0.9
+
+
+class _Stop(Exception):
+    """Stands for the instant a run is killed."""
+
+
+@pytest.mark.parametrize("instants", [[1], [5, 20, 21], [9, 38]])
+def test_killed_and_started_again_it_ends_with_the_same_bits(
+    instants: list[int], table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    settings = config(epochs=2, dropout=0.1)
+    whole = run(table, tmp_path / "whole", tiny_tokenizer, settings)
+    for instant in instants:
+
+        def stop(loop: Loop[TaskBatch], instant: int = instant) -> None:
+            if loop.step == instant:
+                raise _Stop
+
+        with pytest.raises(_Stop):
+            run(table, tmp_path / "cut", tiny_tokenizer, settings, on_step=stop)
+    done = run(table, tmp_path / "cut", tiny_tokenizer, settings)
+    assert done.scores == whole.scores
+    for name in ("metrics.jsonl", "best.safetensors", "scores.json", "model/model.safetensors", "predictions/dev.csv"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_a_run_that_collapses_starts_once_more(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    settings = config(rate=1e-12, epochs=0.5)
+    done = run(table, tmp_path / "run", tiny_tokenizer, settings, say=said.append)
+    assert done.collapsed
+    assert sum("starting once more with a learning rate of 3.3e-13" in line for line in said) == 1
+    assert sum("its scores are those of guessing" in line for line in said) == 1
+    assert (tmp_path / "run" / "collapsed" / "scores.json").exists()
+    again = run(table, tmp_path / "run", tiny_tokenizer, settings)
+    assert again.scores == done.scores
+    alone = run(table, tmp_path / "alone", tiny_tokenizer, replace(settings, restart=False))
+    assert alone.collapsed
+    assert not (tmp_path / "alone" / "collapsed").exists()
+
+
+def test_numbers_of_any_size_are_learned(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    for name, rows, seed in (("train", 300, 0), ("dev", 60, 1)):
+        text = write_table(tmp_path / f"{name}.csv", rows, seed).read_text()
+        text = text.replace(",no\n", ",25000.5\n").replace(",yes\n", ",27000.25\n")
+        (tmp_path / f"{name}.csv").write_text(text)
+    table = Table(tmp_path / "train.csv", tmp_path / "dev.csv")
+    assert table.problem == "number"
+    done = run(table, tmp_path / "run", tiny_tokenizer)
+    assert done.scores["r2"] > 0.6
+    written = [float(row) for row in (tmp_path / "run" / "predictions" / "dev.csv").read_text().split()[1:]]
+    assert 24000 < min(written) < 25800 < 26200 < max(written) < 28000
+    loaded = load(tmp_path / "run" / "model")  # its head gives the numbers themselves
+    assert isinstance(loaded.model, TaskModel)
+    assert loaded.tokenizer is not None
+    items = table.encode([Example(table.read("dev")[0].text)], loaded.tokenizer, 32)
+    row = items[0].rows[0]
+    with torch.no_grad():
+        number = loaded.model(torch.tensor(row.ids[None].astype(np.int64)), None, None).item()
+    assert number == pytest.approx(written[0], rel=1e-4)
+
+
+def test_scores_of_a_run_in_bfloat16_are_those_of_the_saved_model(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    settings = config(epochs=0.5)
+    settings = replace(settings, train=replace(settings.train, precision="bfloat16"))
+    run(table, tmp_path / "run", tiny_tokenizer, settings)
+    written = (tmp_path / "run" / "predictions" / "dev.csv").read_text().splitlines()[1:]
+    answers = predictor(tmp_path / "run").predict([example.text for example in table.read("dev")])
+    for line, answer in zip(written, answers, strict=True):
+        prediction, *likely = line.split(",")
+        assert prediction == answer["prediction"]
+        assert [float(p) for p in likely] == pytest.approx(list(answer["probabilities"].values()), abs=5e-6)
+
+
+def test_a_finished_run_without_its_checkpoints_is_finished(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    first = run(table, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    again = run(table, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
+    assert again.outcome.finished
+    assert again.scores == first.scores
+    assert not (tmp_path / "run" / "checkpoints").exists(), "nothing was trained"
+
+
+def test_another_run_in_the_folder_is_refused(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    run(table, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
+    with pytest.raises(RunError, match=r"holds another run \(its config differs\)"):
+        run(table, tmp_path / "run", tiny_tokenizer, config(epochs=1))
+    other = Table(write_table(tmp_path / "other.csv", 300, seed=5), tmp_path / "dev.csv")
+    with pytest.raises(RunError, match="its data fingerprint differs"):
+        run(other, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
+    judged = Table(tmp_path / "train.csv", write_table(tmp_path / "judged.csv", 80, seed=6))
+    with pytest.raises(RunError, match="its data fingerprint differs"):
+        run(judged, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
+    chosen = Table(tmp_path / "train.csv", tmp_path / "dev.csv", metric="matthews")
+    with pytest.raises(RunError, match="its metric differs"):
+        run(chosen, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "thesis.tex").write_text("x")
+    with pytest.raises(RunError, match=r"is no run and holds other files \(thesis.tex\)"):
+        run(table, tmp_path / "foreign", tiny_tokenizer)
+    with pytest.raises(RunError, match="is a file; give --out a folder"):
+        run(table, tmp_path / "train.csv", tiny_tokenizer)
+
+
+def test_what_cannot_be_started(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is a recipe, an untrained network; give it a --tokenizer"):
+        finetune("albert-tiny", table, tmp_path / "run", config())
+    with pytest.raises(ConfigError, match="learning_rate"):
+        config(rate=-1)
+    table.dev = ()
+    with pytest.raises(DataError, match="no part to choose the best weights by"):
+        run(table, tmp_path / "run", tiny_tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"length": 4}, "length is 4; it must be at least 8"), ({"epochs": 0}, "epochs is 0; it must be a number above 0"),
+     ({"steps": -1}, "steps is -1"), ({"dropout": 1.0}, "dropout is 1.0"), ({"head_dropout": -0.5}, "head_dropout is"),
+     ({"layer_decay": 0.0}, "layer_decay is 0.0; it must be above 0 and at most 1")],
+)  # fmt: skip
+def test_impossible_settings(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FinetuneConfig(**changes)
+
+
+def test_rates_fall_from_the_head_down(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    unshared = recipe_file(tmp_path, 'sharing = "none"\n')
+    task = Table(write_table(tmp_path / "train.csv", 20), tmp_path / "train.csv")
+    model = task_model(starting_point(unshared, tiny_tokenizer), task, config())
+    rates = layer_rates(model, 0.5)
+    assert rates["head.classifier.weight"] == rates["encoder.pooler.weight"] == 1.0
+    assert rates["encoder.attention.1.qkv.weight"] == rates["encoder.feedforward.1.norm.bias"] == 0.5
+    assert rates["encoder.attention.0.qkv.weight"] == 0.25
+    assert rates["encoder.embedding.word.weight"] == rates["encoder.embedding.project.weight"] == 0.125
+    assert set(rates) == {name for name, _ in model.named_parameters()}
+    assert set(layer_rates(model, 1.0).values()) == {1.0}
+
+
+def test_layer_decay_slows_the_lower_layers(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    settings = config(epochs=0.5, layer_decay=1e-6)
+    done = run(table, tmp_path / "run", tiny_tokenizer, settings)
+    before = task_model(starting_point(recipe_file(tmp_path), tiny_tokenizer), table, settings).state_dict()
+    after = load(done.folder / "model").model.state_dict()
+    moved = {name: float((after[name] - tensor).abs().max()) for name, tensor in before.items()}
+    assert moved["head.classifier.weight"] > 1e-3
+    assert moved["encoder.embedding.word.weight"] < 1e-6
+    assert math.isfinite(sum(moved.values()))

@@ -1,0 +1,259 @@
+"""The folder of a fine-tuning run: what it refuses, what it goes on with, what collapses, what is said of labels."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import SafetensorError
+
+from litebert.commands.tasks import _with_length
+from litebert.config import replace
+from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import ConfigError, RunError
+from litebert.finetune.batches import TaskBatch
+from litebert.finetune.run import finetune
+from litebert.finetune.run_folder import balance
+from litebert.finetune.scoring import Part, one_answer
+from litebert.finetune.seeds import finetune_seeds
+from litebert.finetune.task import Item
+from litebert.recipes.finetuning import finetune_recipe
+from litebert.tasks.table import Table
+from litebert.train.loop import Loop
+from toys.finetuning import config, recipe_file, write_table
+
+
+def files(folder: Path, **changes: Path) -> dict[str, Path]:
+    made = {"train": write_table(folder / "train.csv", 60), "dev": write_table(folder / "dev.csv", 20, seed=1)}
+    return made | changes
+
+
+def run(files: dict[str, Path], out: Path, tokenizer: Path, settings: FinetuneConfig | None = None, **more: Any) -> Any:
+    settings = settings or config(epochs=1)
+    return finetune(recipe_file(out.parent), Table(**files), out, settings, tokenizer=tokenizer, **more)
+
+
+# ---- which run -----------------------------------------------------------------------------------------------------
+
+
+def test_what_a_kill_leaves_at_the_very_start_is_no_foreign_file(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "finetune.json.tmp").write_text('{"form')
+    assert run(files(tmp_path), tmp_path / "run", tiny_tokenizer).outcome.finished
+    assert not (tmp_path / "run" / "finetune.json.tmp").exists()
+
+
+def test_a_folder_of_other_things_is_refused_before_anything_is_read(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    class Unread(Table):
+        def read(self, part: str) -> Any:
+            raise AssertionError("it was read")
+
+    place = tmp_path / "thesis"
+    place.mkdir()
+    (place / "chapter.tex").write_text("precious")
+    table = Unread(**files(tmp_path))
+    with pytest.raises(RunError, match=r"no run and holds other files \(chapter.tex\)"):
+        finetune(recipe_file(tmp_path), table, place, config(), tokenizer=tiny_tokenizer)
+    assert [path.name for path in place.iterdir()] == ["chapter.tex"]
+
+
+def test_other_labels_or_another_test_part_are_another_run(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    there = files(tmp_path)
+    run(there, tmp_path / "run", tiny_tokenizer)
+    test = write_table(tmp_path / "test.csv", 10, seed=2)
+    with pytest.raises(RunError, match="another test part; give its own, or answer this one with litebert predict"):
+        run(there | {"test": test}, tmp_path / "run", tiny_tokenizer)
+    for path in there.values():
+        path.write_text(path.read_text().replace(",no\n", ",nein\n"))
+    with pytest.raises(RunError, match="its data fingerprint differs"):
+        run(there, tmp_path / "run", tiny_tokenizer)
+
+
+def test_a_dev_part_of_the_same_tokens_and_other_text_is_another_run(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    there = files(tmp_path)
+    run(there, tmp_path / "run", tiny_tokenizer)
+    rows = there["dev"].read_text().splitlines()
+    there["dev"].write_text("\n".join([rows[0], rows[1].replace(" ", "  "), *rows[2:], ""]))
+    with pytest.raises(RunError, match="its dev fingerprint differs"):
+        run(there, tmp_path / "run", tiny_tokenizer)
+
+
+def test_a_kill_while_a_collapsed_run_is_set_aside_loses_nothing(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    settings = replace(config(epochs=1), restart=False)
+    place = tmp_path / "run"
+    run(files(tmp_path), place, tiny_tokenizer, settings)
+    before = {path.name for path in place.iterdir() if path.name[0] != "."}
+    (place / ".collapsed").mkdir()
+    (place / "finetune.json").rename(place / ".collapsed" / "finetune.json")  # the first that is moved, and a kill
+    assert run(files(tmp_path), place, tiny_tokenizer, settings).restarted
+    assert {path.name for path in (place / "collapsed").iterdir()} == before
+
+
+def test_a_collapsed_run_belongs_to_its_folder(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    dead = config(rate=1e-12, epochs=0.5)
+    done = run(files(tmp_path), tmp_path / "run", tiny_tokenizer, dead)
+    assert (done.collapsed, done.restarted) == (True, True)
+    (tmp_path / "run" / "finetune.json").unlink()
+    for path in list((tmp_path / "run").iterdir()):
+        if path.name not in ("collapsed", ".lock"):
+            path.rename(tmp_path / path.name)
+    with pytest.raises(RunError, match="its config differs"):
+        run(files(tmp_path), tmp_path / "run", tiny_tokenizer, config(epochs=1))
+
+
+def test_python_and_the_command_line_have_the_same_default(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    finetune(recipe_file(tmp_path), Table(**files(tmp_path)), tmp_path / "run", tokenizer=tiny_tokenizer)
+    kept = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]
+    small = finetune_recipe("small", "table")
+    assert kept["epochs"] == small.epochs
+    assert kept["train"]["optimizer"]["learning_rate"] == small.train.optimizer.learning_rate
+    assert FinetuneConfig() == small
+
+
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, tensors: Any) -> None:
+        path.write_bytes(b"half")
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    there = files(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("litebert.finetune.run.write_tensors", full)
+        with pytest.raises(RunError, match=r"cannot write the best weights to .* No space left .* free the disk"):
+            run(there, tmp_path / "run", tiny_tokenizer)
+    assert not [path for path in (tmp_path / "run").iterdir() if "best" in path.name]
+    assert run(there, tmp_path / "run", tiny_tokenizer).outcome.finished
+
+
+# ---- signals and seeds ---------------------------------------------------------------------------------------------
+
+
+def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    def stop(loop: Loop[TaskBatch]) -> None:
+        if loop.step == loop.steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    there = files(tmp_path, train=write_table(tmp_path / "more.csv", 300))  # so that it does not collapse
+
+    def call(**more: Any) -> Any:
+        return finetune_seeds(recipe_file(tmp_path), Table(**there), tmp_path / "out", config(epochs=3),
+                              seeds=2, tokenizer=tiny_tokenizer, **more)  # fmt: skip
+
+    first = call(on_step=stop)
+    assert first.interrupted == signal.SIGTERM
+    assert len(first.scores) == 1
+    assert not (tmp_path / "out" / "seed-1").exists()
+    again = call()
+    assert again.interrupted is None
+    assert again.scores[0] == first.scores[0]
+
+
+def test_seeds_share_what_was_read(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    class Counted(Table):
+        encoded = 0
+
+        def encode(self, *arguments: Any) -> list[Item]:
+            self.encoded += 1
+            return super().encode(*arguments)
+
+    table, said = Counted(**files(tmp_path)), list[str]()
+    finetune_seeds(recipe_file(tmp_path), table, tmp_path / "out", config(epochs=0.5), seeds=3,
+                   tokenizer=tiny_tokenizer, say=said.append)  # fmt: skip
+    assert table.encoded == 2
+    assert sum("training examples" in line for line in said) == 1
+
+
+def test_seeds_do_not_go_into_the_folder_of_one_run(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    there = files(tmp_path)
+    run(there, tmp_path / "run", tiny_tokenizer)
+    with pytest.raises(RunError, match="holds a run of one seed; give another --out for 2"):
+        finetune_seeds(recipe_file(tmp_path), Table(**there), tmp_path / "run", config(), seeds=2,
+                       tokenizer=tiny_tokenizer)  # fmt: skip
+
+
+# ---- how long ------------------------------------------------------------------------------------------------------
+
+
+def test_epochs_and_steps_give_way_to_one_another() -> None:
+    paper = finetune_recipe("albert", "cola")
+    assert (paper.steps, paper.train.schedule.warmup) == (5336, 320)
+    for words in (["--epochs", "2"], ["--steps=50"]):
+        changed = _with_length(paper, words)
+        assert changed.steps == 0
+        assert changed.train.schedule.warmup == pytest.approx(320 / 5336)
+    assert _with_length(paper, ["--length", "64"]) == paper
+    with pytest.raises(ConfigError, match="give one of them"):
+        _with_length(paper, ["--epochs", "2", "--steps", "9"])
+
+
+def test_a_warm_up_longer_than_the_run_is_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    settings = config(epochs=1)
+    schedule = replace(settings.train.schedule, warmup=320)
+    with pytest.raises(ConfigError, match="warmup is 320 steps of 4; give a share of the run"):
+        run(files(tmp_path), tmp_path / "run", tiny_tokenizer,
+            replace(settings, train=replace(settings.train, schedule=schedule)))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("budget", "3 steps"), ("compile", True), ("evaluate_sequences", 5), ("depth_schedule", ((0.5, 1),))],
+)
+def test_fields_of_pretraining_are_refused(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"train.{field} is for pretraining only"):
+        FinetuneConfig(train=replace(FinetuneConfig().train, **{field: value}))
+
+
+# ---- collapse and balance ------------------------------------------------------------------------------------------
+
+
+def part(targets: Sequence[Any]) -> Part:
+    return Part("dev", [], [Item(i, (), target) for i, target in enumerate(targets)])
+
+
+def task(problem: str, *labels: str) -> Any:
+    return SimpleNamespace(problem=problem, labels=labels)
+
+
+ALIKE = {
+    "classes": ([0, 1, 1], [[1.0, 0.0], [3.0, 2.0], [1.0, 0.5]], [[1.0, 0.0], [1.0, 2.0], [1.0, 0.5]]),
+    "labels": ([(0, 1), (1, 1)], [[-1.0, 1.0], [-2.0, 0.5]], [[-1.0, 1.0], [2.0, 0.5]]),
+    "number": ([1.0, 2.0, 3.0], [[2.0], [2.0], [2.0]], [[2.0], [2.1], [2.0]]),
+    "tokens": (
+        [np.array([0, -100]), np.array([1])],
+        [[[2.0, 1.0], [0.0, 9.0]], [[1.0, 0.0]]],
+        [[[2.0, 1.0], [9.0, 0.0]], [[0.0, 1.0]]],
+    ),
+}
+
+
+@pytest.mark.parametrize("problem", ALIKE)
+def test_one_answer_to_everything_is_found(problem: str) -> None:
+    targets, alike, different = ALIKE[problem]
+    for logits, found in ((alike, True), (different, False)):
+        arrays = [np.array(one, np.float32) for one in logits]
+        assert one_answer(task(problem), part(targets), arrays) is found
+        same = part([targets[0]] * len(targets)) if problem != "tokens" else part([np.array([0, 0]), np.array([0])])
+        assert not one_answer(task(problem), same, arrays), "where the truth is alike too, there is nothing to find"
+
+
+def test_what_is_said_of_labels() -> None:
+    def said(problem: str, labels: Sequence[str], targets: Sequence[Any]) -> str | None:
+        return balance(task(problem, *labels), part(targets).items)
+
+    assert said("classes", ("no", "yes"), [0, 0, 1, 0]) == "4 training examples: no 75.0%, yes 25.0%"
+    assert said("labels", ("a", "b"), [(1, 1), (0, 1)]) == "2 training examples: a 50.0%, b 100.0%"
+    tags = [np.array([0, -100, 1]), np.array([0, 0])]
+    assert said("tokens", ("O", "B-X"), tags) == "4 training words: O 75.0%, B-X 25.0%"
+    assert said("number", (), [1.0]) is None
+    many = said("classes", [str(i) for i in range(12)], [*range(12), 3])
+    assert many is not None
+    assert many.startswith("13 training examples: 3 15.4%, 0 7.7%, ")
+    assert many.endswith("and 2 rarer labels, down to 7.69%")

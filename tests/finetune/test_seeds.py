@@ -1,0 +1,60 @@
+"""Several seeds: their summary, and what it says of noise."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+from pathlib import Path
+
+import pytest
+
+from litebert.finetune.seeds import finetune_seeds, noise_of, summarise
+from litebert.finetune.significance import margin
+from litebert.tasks.table import Table
+from toys.finetuning import config, recipe_file, write_table
+
+
+def test_a_summary_is_of_all_runs() -> None:
+    values = [0.5, 0.7, 0.9]
+    assert summarise([{"f1": value} for value in values]) == {
+        "f1": {"median": 0.7, "mean": pytest.approx(0.7), "deviation": pytest.approx(statistics.stdev(values)),
+               "lowest": 0.5, "highest": 0.9}
+    }  # fmt: skip
+
+
+def test_noise_is_what_a_t_test_calls_chance() -> None:
+    assert noise_of("dev_f1", [0.5, 0.7, 0.9]) == (
+        "dev_f1 differs from seed to seed by 0.2: between two means of 3 seeds, a difference below 0.453 is inside the "
+        "noise"
+    )
+    assert noise_of("dev_f1", [0.5]) == ""
+    assert (
+        noise_of("dev_f1", [0.5, 0.5])
+        == "dev_f1 is the same for all 2 seeds, which does not tell what chance does to it"
+    )
+
+
+@pytest.mark.parametrize("sizes", [(3, 3), (5, 2), (30, 40)])
+def test_the_margin_is_that_of_welch(sizes: tuple[int, int]) -> None:
+    from scipy.stats import ttest_ind
+
+    draw = random.Random(str(sizes))
+    first, second = ([draw.gauss(0, scale) for _ in range(size)] for size, scale in zip(sizes, (1, 3), strict=True))
+    interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    assert margin(first, second) == pytest.approx((interval.high - interval.low) / 2)
+    assert margin([1.0, 1.0], [2.0, 2.0]) == 0
+
+
+def test_runs_differ_by_their_seed_alone(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    table = Table(write_table(tmp_path / "train.csv", 100), write_table(tmp_path / "dev.csv", 40, seed=1))
+    model = recipe_file(tmp_path)
+    found = finetune_seeds(model, table, tmp_path / "out", config(epochs=1), seeds=2, tokenizer=tiny_tokenizer)
+    assert len(found.scores) == 2
+    assert found.interrupted is None
+    written = json.loads((tmp_path / "out" / "seeds.json").read_text())
+    assert written["scores"] == found.scores
+    weights = [(tmp_path / "out" / f"seed-{i}" / "best.safetensors").read_bytes() for i in (0, 1)]
+    assert weights[0] != weights[1]
+    alone = finetune_seeds(model, table, tmp_path / "alone", config(epochs=1, seed=1), tokenizer=tiny_tokenizer)
+    assert alone.scores == [found.scores[1]]

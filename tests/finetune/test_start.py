@@ -1,0 +1,140 @@
+"""What fine-tuning begins with: the head that each family has, the tokenizer, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
+from litebert.errors import ConfigError
+from litebert.finetune.start import starting_point, task_model
+from litebert.interop import convert, save_hf, save_litebert
+from litebert.model.heads import TaskModel
+from litebert.model.pretrainer import Pretrainer
+from litebert.tasks.table import Table
+from litebert.tokenizer import Tokenizer, train_tokenizer
+from toys.finetuning import config, recipe_file, write_table
+from toys.folders import checkpoint
+
+SHAPE: dict[str, Any] = {"vocab_size": 400, "embedding_size": 16, "hidden_size": 16, "layers": 2, "heads": 2,
+                         "intermediate_size": 32, "max_positions": 64, "sharing": "none", "pooler": False,
+                         "activation": "gelu"}  # fmt: skip
+OFFSET = {"position_offset": 1, "segment_types": 1}  # after the padding id of the tokenizer
+
+
+def pretrained(objectives: tuple[Objective, ...] = ("mlm",), **changes: Any) -> Pretrainer:
+    encoder = EncoderConfig(**{**SHAPE, **changes})
+    sequences = SequenceConfig(length=64, format="doc-sentences" if "sbo" in objectives else "segment-pair")
+    if objectives == ("mlm",):
+        sequences = SequenceConfig(length=64)
+    return Pretrainer(Config(name="x", encoder=encoder, sequences=sequences, objectives=objectives))
+
+
+@pytest.fixture(scope="module")
+def words(tiny_tokenizer: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_tokenizer)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(write_table(tmp_path / "train.csv", 20), tmp_path / "train.csv")
+
+
+HEADS: list[tuple[dict[str, Any], tuple[Objective, ...], str | None, str]] = [
+    # what changes, objectives, the activation of a dense map of the head's own, the class it converts to
+    ({}, ("mlm",), None, "BertForSequenceClassification"),
+    ({"pooler": True}, ("mlm", "nsp"), None, "BertForSequenceClassification"),
+    ({}, ("mlm", "sbo"), None, "BertForSequenceClassification"),
+    ({"embedding_size": 8, "sharing": "all"}, ("mlm",), None, "AlbertForSequenceClassification"),
+    (OFFSET, ("mlm",), "tanh", "RobertaForSequenceClassification"),
+    ({}, ("mlm", "rtd"), "gelu", "ElectraForSequenceClassification"),
+    ({"embedding_size": 8}, ("mlm", "rtd"), "gelu", "ElectraForSequenceClassification"),
+]
+
+
+@pytest.mark.parametrize("layout", ["litebert", "hf"])
+@pytest.mark.parametrize(("changes", "objectives", "dense", "name"), HEADS)
+def test_each_family_has_the_head_of_its_code(
+    layout: str, changes: dict[str, Any], objectives: tuple[Objective, ...], dense: str | None, name: str,
+    words: Tokenizer, table: Table, tmp_path: Path,
+) -> None:  # fmt: skip
+    whole = pretrained(objectives, **changes)
+    folder = tmp_path / "m"
+    (save_litebert if layout == "litebert" else save_hf)(whole, words, folder)
+    start = starting_point(folder, task=table)
+    first, again = (task_model(start, table, config(seed=3)) for _ in range(2))
+    assert first.dense == dense
+    assert first.encoder.config.pooler == (dense is None)
+    fresh = not whole.encoder.config.pooler and dense is None
+    assert start.notes == ((f"{folder} has no pooler; the task learns one of its own",) if fresh else ())
+    before, after = whole.encoder.state_dict(), first.encoder.state_dict()
+    assert all(torch.equal(before[key], after[key]) for key in before)
+    assert all(torch.equal(after[key], tensor) for key, tensor in again.encoder.state_dict().items())
+    save_litebert(first, words, tmp_path / "own")
+    convert(tmp_path / "own", tmp_path / "hf", to="hf")
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [name]
+
+
+def test_an_encoder_read_elsewhere_keeps_its_familys_head(words: Tokenizer, table: Table, tmp_path: Path) -> None:
+    """A bare ELECTRA folder has no head that would tell it from BERT."""
+    save_hf(pretrained(("mlm", "rtd")), words, tmp_path / "m", head="backbone")
+    start = starting_point(tmp_path / "m", task=table)
+    assert task_model(start, table, config()).dense == "gelu"
+    assert start.notes == ()  # of the missing mlm head either, which no task reads
+    tuned = TaskModel(EncoderConfig(**SHAPE), "sequence", 2, "gelu")
+    save_litebert(tuned, words, tmp_path / "tuned")
+    assert task_model(starting_point(tmp_path / "tuned"), table, config()).dense == "gelu"
+
+
+def test_an_untrained_recipe_has_the_head_of_its_family(tiny_tokenizer: Path, table: Table, tmp_path: Path) -> None:
+    shape = recipe_file(tmp_path).read_text().rstrip()
+    for objectives, pooler, dense in (
+        ("'mlm'", "true", None),
+        ("'mlm'", "false", None),
+        ("'mlm', 'rtd'", "false", "gelu"),
+    ):
+        path = tmp_path / "small.toml"
+        path.write_text(f"objectives = [{objectives}]\n{shape}\npooler = {pooler}\n")
+        start = starting_point(path, tiny_tokenizer, table)
+        model = task_model(start, table, config())
+        assert (model.dense, model.encoder.config.pooler) == (dense, dense is None)
+        assert start.notes == (f"{path} is a recipe: the network starts untrained",)
+
+
+def test_a_folder_beside_a_recipe_of_its_name_is_named(
+    tiny_tokenizer: Path, words: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    untrained = "albert-mini is a recipe: the network starts untrained"
+    assert starting_point("albert-mini", tiny_tokenizer).notes == (untrained,)
+    save_litebert(pretrained(), words, tmp_path / "albert-mini")
+    start = starting_point("albert-mini", tiny_tokenizer)
+    assert start.state is None
+    assert start.notes == (f"{untrained} (for the folder of that name, write ./albert-mini)",)
+    assert starting_point("./albert-mini").state is not None
+
+
+def test_another_tokenizer_than_the_models_own_is_refused(
+    tiny_tokenizer: Path, words: Tokenizer, tmp_path: Path
+) -> None:
+    save_litebert(pretrained(), words, tmp_path / "m")
+    assert starting_point(tmp_path / "m", tiny_tokenizer).tokenizer.fingerprint == words.fingerprint
+    texts = ["ba de fi go ku la mo ne pi ra so tu " * 9] * 9
+    train_tokenizer(texts, kind="wordpiece", vocab_size=40).save(tmp_path / "other")
+    with pytest.raises(ConfigError, match=r"other is another; leave --tokenizer out") as caught:
+        starting_point(tmp_path / "m", tmp_path / "other")
+    assert "\n" not in str(caught.value)
+    save_litebert(pretrained(), None, tmp_path / "bare")  # a folder without one takes any that fits
+    assert starting_point(tmp_path / "bare", tmp_path / "other").tokenizer.vocab_size == 40
+
+
+def test_a_damaged_checkpoint_that_was_passed_over_is_said(words: Tokenizer, tmp_path: Path) -> None:
+    checkpoint(tmp_path / "run", 1, pretrained())
+    last = checkpoint(tmp_path / "run", 2, pretrained())
+    (last / "model.safetensors").write_bytes(b"damaged")
+    words.save(tmp_path / "run" / "tokenizer")
+    assert starting_point(tmp_path / "run").notes == (f"{last} is damaged and was passed over for an older checkpoint",)

@@ -1,0 +1,179 @@
+"""A task by its name: what each takes, what is refused, and the hyper-parameters it is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from litebert.config import TrainConfig
+from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import ConfigError
+from litebert.finetune.task import full_name
+from litebert.recipes import RECIPES
+from litebert.recipes.finetuning import POINTS, finetune_recipe, fitting
+from litebert.tasks.choices import ChoiceTask
+from litebert.tasks.race import RaceTask
+from litebert.tasks.registry import TAKES, task_of
+from litebert.tasks.squad.task import Squad
+from litebert.tasks.table import Table
+
+Output = tuple[int, str, str]
+
+OPTIONS: dict[str, Any] = {
+    "dev": "dev.csv", "test": "test.csv", "text": "text", "pair": "b", "label": "label", "target": "auto",
+    "separator": ";", "metric": "accuracy", "order": "context", "threshold": "half", "stride": 128,
+}  # fmt: skip
+"""Those that are the default are refused as well: they were given."""
+REFUSED = [
+    (name, option) for name in (*TAKES, "SST-2", "mnli") for option in OPTIONS if option not in TAKES.get(name, ())
+]
+
+
+def squad(path: Path, version: str = "v2.0") -> Path:
+    data = [{"paragraphs": [{"context": "a b", "qas": [{"id": "0", "question": "who", "answers": []}]}]}]
+    path.write_text(json.dumps({"version": version, "data": data}), encoding="utf-8")
+    return path
+
+
+def refusal(name: str, data: Path, **options: Any) -> str:
+    with pytest.raises(ConfigError) as error:
+        task_of(name, data, **options)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+@pytest.mark.parametrize(("name", "option"), REFUSED)
+def test_an_option_of_another_task_is_refused(name: str, option: str, tmp_path: Path) -> None:
+    message = refusal(name, tmp_path, **{option: OPTIONS[option]})
+    assert option in message
+    assert message.endswith(f"leave {'it' if option not in ('dev', 'test') else option} out")
+
+
+def test_a_refusal_names_those_that_take_it(tmp_path: Path) -> None:
+    assert refusal("CoLA", tmp_path, order="question") == (
+        "order is an option of race and choices, and cola does not take it; leave it out"
+    )
+    assert refusal("race", tmp_path, test="x.csv") == "the files of race are those of its folder; leave test out"
+    assert refusal("tabel", tmp_path).startswith("there is no task 'tabel'; did you mean 'table'?")
+
+
+def test_options_reach_the_task(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,c\nx,y,1;2\nx,y,\n", encoding="utf-8")
+    task = task_of(
+        "table", path, dev=path, test=path, text="a", pair="b", label="c", target="labels", separator=";",
+        metric="macro_f1",
+    )  # fmt: skip
+    assert isinstance(task, Table)
+    assert (task.problem, task.labels, task.metric, task.tests) == ("labels", ("1", "2"), "macro_f1", ("test",))
+    assert task.read("dev")[0].pair == "y"
+    path.write_text("text,label\nx,1\ny,2\n", encoding="utf-8")
+    assert task_of("table", path).read("train")[0].text in "xy"
+    file = tmp_path / "c.jsonl"
+    for order in ("context", "question"):
+        choice = task_of("choices", file, dev=file, order=order)  # type: ignore[arg-type]
+        assert isinstance(choice, ChoiceTask)
+        assert choice.order == order
+    questions = task_of("squad", squad(tmp_path / "q.json"), threshold=-2.75, stride=64)
+    assert isinstance(questions, Squad)
+    assert (questions.threshold, questions.stride) == (-2.75, 64)
+    plain = task_of("squad", tmp_path / "q.json")
+    assert isinstance(plain, Squad)
+    assert (plain.threshold, plain.stride) == ("half", 128)
+
+
+def test_a_folder_of_questions_with_another_test_file(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for part in ("train", "dev", "test"):
+        squad(data / f"{part}.json")
+    task = task_of("squad", data, test=squad(tmp_path / "other.json"))
+    assert isinstance(task, Squad)
+    assert (task.dev, task._files["dev"], task._files["test"]) == (("dev",), data / "dev.json", tmp_path / "other.json")
+
+
+def test_the_first_squad_has_no_threshold(tmp_path: Path) -> None:
+    path = squad(tmp_path / "q.json", "1.1")
+    assert refusal("squad", path, threshold=0.0) == (
+        f"threshold is an option of SQuAD 2.0, and {path} is of 1.1; leave it out"
+    )
+    assert task_of("squad", path, stride=32).name == "squad"
+
+
+def test_what_has_only_a_test_part(tmp_path: Path) -> None:
+    assert refusal("AX", tmp_path) == (
+        "ax has no training part; fine-tune mnli, with the folder diagnostic beside MNLI"
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "words", "message"),
+    [
+        ("cola", ("--metric", "nonsense"), "metric is an option of table"),
+        ("cola", ("--text", "text"), "text is an option of table"),
+        ("table", ("--order", "question"), "order is an option of race and choices"),
+        ("race", ("--threshold", "-2.75"), "threshold is an option of squad"),
+        ("tagging", ("--stride", "64"), "stride is an option of squad"),
+        ("mnli", ("--dev", "dev.tsv"), "the files of mnli are those of its folder"),
+    ],
+)
+def test_the_command_line_refuses_them_too(
+    task: str, words: tuple[str, ...], message: str, run: Callable[..., Output], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    status, said, err = run("finetune", tmp_path, "--task", task, "--data", tmp_path, "--out", out, *words)
+    assert (status, said, len(err.splitlines())) == (2, "", 1)
+    assert message in err
+    assert not out.exists()
+
+
+# ---- hyper-parameters ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recipe", [name for name in POINTS if name != "small"])
+def test_articles_of_choices_fit_the_papers_rows(recipe: str, tmp_path: Path) -> None:
+    (tmp_path / "train" / "middle").mkdir(parents=True)
+    for task in (RaceTask(tmp_path), ChoiceTask({"train": tmp_path / "a.jsonl"})):
+        assert finetune_recipe(recipe, full_name(task)).length == 512
+
+
+def test_the_points_of_electra() -> None:
+    for size, rate, decay in (("electra", 1e-4, 0.8), ("electra-large", 5e-5, 0.9)):
+        for task, epochs, length in (("rte", 10, 128), ("squad2", 2, 512), ("cola", 3, 128), ("race", 3, 512)):
+            point = finetune_recipe(size, task)
+            assert (point.train.optimizer.learning_rate, point.layer_decay) == (rate, decay)
+            assert (point.epochs, point.length, point.train.batch) == (epochs, length, "32 sequences")
+
+
+@pytest.mark.parametrize(
+    ("name", "dense", "found"),
+    [
+        ("albert-mini", None, "small"),
+        ("albert-base", None, "albert"),
+        ("bert-base", None, "bert"),
+        ("roberta-base", "tanh", "roberta"),
+        ("electra-base", "gelu", "electra"),
+        ("electra-small", "gelu", "electra"),
+        ("electra-large", "gelu", "electra-large"),
+        ("spanbert-large", None, "bert"),
+    ],
+)
+def test_the_recipe_where_none_is_asked_for(name: str, dense: str | None, found: str) -> None:
+    assert fitting(RECIPES[name]().encoder, dense) == found
+
+
+@pytest.mark.parametrize("epochs", [0.0, -1.0, float("inf"), float("nan")])
+def test_epochs_are_a_number_above_zero(epochs: float) -> None:
+    with pytest.raises(ConfigError, match=f"epochs is {epochs}; it must be a number above 0"):
+        FinetuneConfig(epochs=epochs)
+
+
+def test_a_seed_fits_in_64_bits() -> None:
+    with pytest.raises(ConfigError, match=f"train.seed is {2**63}; it must fit in 64 bits"):
+        TrainConfig(seed=2**63)
+    assert TrainConfig(seed=2**63 - 1).seed > 0

@@ -1,0 +1,153 @@
+"""Rows of every kind of file, and where a file is wrong; see test_malformed.py for every reader and defect."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from litebert.errors import DataError
+from litebert.text.records import Found, form_of, lines, records
+
+ROWS: list[dict[str, Any]] = [
+    {"id": 1, "a": 'He said "no", twice.', "b": "x"},
+    {"id": 2, "a": "Über die Straße", "b": ""},
+    {"id": 3, "a": "", "b": "我们"},
+]
+
+
+def packed(name: str) -> bytes:
+    held = io.StringIO()
+    if name.endswith("csv"):
+        csv.writer(held).writerows([["id", "a", "b"], *(row.values() for row in ROWS)])
+    elif name.endswith("tsv"):
+        held.write("id\ta\tb\n" + "".join(f"{row['id']}\t{row['a']}\t{row['b']}\n" for row in ROWS))
+    else:
+        held.write("".join(json.dumps(row) + "\n" for row in ROWS))
+    return held.getvalue().encode()
+
+
+def written(path: Path, content: bytes | str) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def read(path: Path, *columns: str, **options: Any) -> list[tuple[Any, ...]]:
+    return [row.values for row in records(path, columns, Found(), **options)]
+
+
+def fails(path: Path, *columns: str, **options: Any) -> str:
+    with pytest.raises(DataError) as error:
+        read(path, *columns, **options)
+    message = str(error.value)
+    assert "\n" not in message
+    assert message.count(str(path)) == 1
+    return message.replace(str(path), "FILE")
+
+
+WANTED = [(row["b"], row["a"]) for row in ROWS]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.TSV", "a.tsv", "a.jsonl", "a.ndjson"])
+def test_the_same_rows_from_every_form(tmp_path: Path, name: str) -> None:
+    data = packed(name.lower())
+    assert read(written(tmp_path / name, data), "b", "a") == WANTED
+    assert read(written(tmp_path / name, b"\xef\xbb\xbf" + data.replace(b"\r\n", b"\n")), "b", "a") == WANTED
+    dos = data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
+    assert read(written(tmp_path / name, dos), "b", "a") == WANTED
+    assert read(written(tmp_path / f"{name}.gz", gzip.compress(dos)), "b", "a") == WANTED
+
+
+def test_parquet(tmp_path: Path) -> None:
+    pq.write_table(pa.table({key: [row[key] for row in ROWS] for key in ROWS[0]}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet", "b", "a") == WANTED
+    assert read(tmp_path / "a.parquet", "a", optional=["none", "id"])[1] == ("Über die Straße", None, 2)
+    assert [row.line for row in records(tmp_path / "a.parquet", ["a"], Found())] == [1, 2, 3]
+    assert fails(tmp_path / "a.parquet", "c").startswith("FILE has no column 'c'")
+
+
+def test_plain_text_and_standard_input_keep_blank_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(written(tmp_path / "a.txt", "one\n\ntwo"), "text", optional=["label"]) == [
+        ("one", None),
+        ("", None),
+        ("two", None),
+    ]
+    assert "no column 'pair'" in fails(tmp_path / "a.txt", "text", "pair")
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"x\n\ny\n")))
+    assert [row.values for row in records("-", ["text"], Found())] == [("x",), ("",), ("y",)]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"text": "x"}\n')))
+    assert [row.values for row in records("-", ["text"], Found(), form="jsonl")] == [("x",)]
+
+
+def test_csv_rows_over_several_lines_are_named_by_their_first(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.csv", 'a,b\n"two\nlines",x\n\nlast,y\n')
+    found = Found()
+    rows = list(records(path, ["a"], found))
+    assert [(row.line, *row.values) for row in rows] == [(2, "two\nlines"), (5, "last")]
+    assert found.notes() == ["blank lines were passed over (1)"]
+    assert fails(written(path, 'a,b\nx,y\n"two\nlines"\n'), "a").startswith("FILE:3 has 1 columns where")
+
+
+def test_tsv_quotes_are_letters(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tsv", 'a\tb\n"open\t1\n""\t2\n')
+    assert read(path, "a", "b") == [('"open', "1"), ('""', "2")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "b \n1\n", "the first line of FILE has no column 'a'; choose one of: b"),
+        ("a.tsv", "b\n1\n", "the first line of FILE has no column 'a'; choose one of: b"),
+        ("a.csv", "a\n", "FILE holds no rows"),
+        ("a.jsonl", "\n\n", "FILE holds no rows"),
+        ("a.jsonl", '{"a": "x"}\n\n7\n', "FILE:3 is not a JSON object"),
+        ("a.jsonl", "[" * 100_000, "FILE:1 is not JSON (nested too deeply); write one whole object per line"),
+        ("a.jsonl", "{}\n", "FILE:1 has no column 'a'; write it"),
+        ("a.jsonl", '{"a": "x"}\n{"aa": "y"}\n', "FILE:2 has no column 'a'; did you mean 'aa'?"),
+        ("a.jsonl.gz", b"not gzip", "FILE is cut short or damaged"),
+        ("a.doc", "x", "FILE has no suffix that says what it holds"),
+    ],
+)
+def test_malformed_files(tmp_path: Path, name: str, content: bytes | str, message: str) -> None:
+    assert fails(written(tmp_path / name, content), "a").startswith(message)
+
+
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+    assert fails(tmp_path / "a.csv", "a") == "FILE does not exist; give the path of a file"
+    (tmp_path / "b.parquet").mkdir()
+    assert fails(tmp_path / "b.parquet", "a") == "FILE is a folder; give the path of a file"
+    assert "did you mean 'csv'?" in fails(tmp_path / "a.csv", "a", form="cvs")
+
+
+def test_forms_by_suffix() -> None:
+    assert [form_of(name) for name in ("-", "a.CSV.gz", "b.v2.ndjson", Path("c.parquet"), "d.txt")] == [
+        "text",
+        "csv",
+        "jsonl",
+        "parquet",
+        "text",
+    ]
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r\ufeff"), max_size=9), max_size=6))
+def test_lines_are_those_of_the_text(tmp_path_factory: pytest.TempPathFactory, wanted: list[str]) -> None:
+    path = tmp_path_factory.getbasetemp() / "lines.txt"
+    path.write_bytes("".join(f"{line}\r\n" for line in wanted).encode())
+    assert list(lines(path, Found())) == list(enumerate(wanted, 1))
+
+
+def test_a_line_across_blocks_is_whole(tmp_path: Path) -> None:
+    long = "é" * (3 << 19)
+    path = written(tmp_path / "a.txt", f"{long}\nend\n{long}")
+    assert [text for _, text in lines(path, Found())] == [long, "end", long]

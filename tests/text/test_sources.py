@@ -1,0 +1,438 @@
+"""Sources to documents to sentences: every kind of source, and every kind of bad one with the place it is bad at."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import json
+import lzma
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from litebert.errors import DataError
+from litebert.text import formats
+from litebert.text import sources as corpus
+from litebert.text.formats import Meter
+from litebert.text.python_docs import prose, python_docs
+from litebert.text.sources import MAX_DOCUMENT, MAX_SENTENCE, documents, expand, split_sentences
+
+TEXTS = ["The first text.\nIt has two lines.", "Où est le café? 我们学习语言。", "The third, with a tab\tand “quotes”."]
+PLAIN = "\n\n".join(TEXTS) + "\n"
+
+
+def read(*sources: Any, **options: Any) -> list[str]:
+    return [document.text for document in documents([str(source) for source in sources], **options)]
+
+
+def places(source: Path, **options: Any) -> list[str]:
+    return [document.source.removeprefix(f"{source}:") for document in documents([str(source)], **options)]
+
+
+def fails(*sources: Any, **options: Any) -> str:
+    """The one sentence of the DataError that reading ends with."""
+    with pytest.raises(DataError) as error:
+        read(*sources, **options)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+def written(path: Path, content: bytes | str) -> Path:
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+# ---- what is read --------------------------------------------------------------------------------------------------
+
+
+def as_csv(texts: list[str], field: str = "text") -> str:
+    held = io.StringIO()
+    rows = csv.writer(held)
+    rows.writerows([["id", field], *enumerate(texts)])
+    return held.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("a.txt", bytes),
+        ("a.md", bytes),
+        ("no suffix", bytes),
+        ("a.txt.gz", gzip.compress),
+        ("two members.txt.gz", lambda data: gzip.compress(data[:30]) + gzip.compress(data[30:])),
+        ("a.TXT.GZ", gzip.compress),
+        ("a.xz", lzma.compress),
+        ("a.txt.zst", zstandard.ZstdCompressor().compress),
+        ("two frames.zst", lambda data: b"".join(map(zstandard.ZstdCompressor().compress, (data[:30], data[30:])))),
+    ],
+)
+def test_plain_text_in_every_packing(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
+    path = written(tmp_path / name, pack(PLAIN.encode()))
+    assert read(path) == TEXTS
+    assert places(path) == ["1", "4", "6"]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.ndjson", "a.jsonl.gz"])
+def test_json_lines(tmp_path: Path, name: str) -> None:
+    rows = [json.dumps({"id": i, "body": text}) for i, text in enumerate(TEXTS)]
+    content = "\n".join([rows[0], "", rows[1], '{"body": null}', rows[2]]).encode()
+    path = written(tmp_path / name, gzip.compress(content) if name.endswith("gz") else content)
+    assert read(path, text_field="body") == TEXTS
+    assert places(path, text_field="body") == ["1", "3", "5"]
+
+
+def test_csv_with_quoted_commas_quotes_and_line_ends(tmp_path: Path) -> None:
+    texts = ['A comma, and a "quote".', "Two\nlines.", "Plain."]
+    path = written(tmp_path / "a.csv", as_csv(texts))
+    assert read(path) == texts
+    assert read(written(tmp_path / "a.csv.xz", lzma.compress(as_csv(texts).encode()))) == texts
+    huge = "word " * 100_000  # beyond the default limit of Python's reader
+    assert read(written(tmp_path / "huge.csv", as_csv([huge]))) == [huge.strip()]
+
+
+def test_tsv_has_no_quoting(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.tsv", 'id\ttext\n1\t"Half a quote, it said.\n2\tWhole.\n')
+    assert read(path) == ['"Half a quote, it said.', "Whole."]
+    assert places(path) == ["2", "3"]
+
+
+def test_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 3, 4], "text": [*TEXTS, None]}), path, row_group_size=2)
+    meter = Meter()
+    assert read(path, meter=meter) == TEXTS
+    assert meter.read == meter.total == path.stat().st_size
+    assert places(path) == ["1", "2", "3"]
+
+
+def test_folder_is_read_sorted_and_passes_over_what_is_no_text(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / ".hidden").mkdir()
+    written(tmp_path / "b.txt", "Second.")
+    written(tmp_path / "a.md", "First.")
+    written(tmp_path / "sub" / "c.txt.gz", gzip.compress(b"Third."))
+    written(tmp_path / "picture.png", b"\x89PNG\0")
+    written(tmp_path / ".hidden" / "d.txt", "Never.")
+    assert read(tmp_path) == ["First.", "Second.", "Third."]
+
+
+def test_glob_is_sorted_and_a_file_named_like_a_pattern_is_itself(tmp_path: Path) -> None:
+    for name in ("2.txt", "1.txt", "3.log"):
+        written(tmp_path / name, name)
+    assert read(tmp_path / "*.txt") == ["1.txt", "2.txt"]
+    assert read(tmp_path / "*") == ["1.txt", "2.txt", "3.log"]
+    literal = written(tmp_path / "[1].txt", "Itself.")
+    assert read(literal) == ["Itself."]
+    assert read(tmp_path / "3.log", tmp_path / "1.txt") == ["3.log", "1.txt"], "sources keep the order given"
+
+
+def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(PLAIN.encode())))
+    found = list(documents(["-"]))
+    assert [document.text for document in found] == TEXTS
+    assert [document.source for document in found] == ["-:1", "-:4", "-:6"]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"ab\xff")))
+    assert fails("-").startswith("standard input: byte 2 (0xff) is not utf-8")
+
+
+def test_folder_saved_by_datasets(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    data = datasets.Dataset.from_dict({"text": [*TEXTS, None], "id": [1, 2, 3, 4]})
+    data.save_to_disk(str(tmp_path / "alone"))
+    assert read(f"hf:{tmp_path}/alone") == TEXTS
+    datasets.DatasetDict({"test": data.select([0]), "train": data}).save_to_disk(str(tmp_path / "dict"))
+    assert read(f"hf:{tmp_path}/dict") == TEXTS
+    datasets.DatasetDict({"one": data, "two": data}).save_to_disk(str(tmp_path / "no train"))
+    assert "no split 'train' among one, two" in fails(f"hf:{tmp_path}/no train")
+    assert "no column 'txt'; did you mean 'text'?" in fails(f"hf:{tmp_path}/alone", text_field="txt")
+    assert "field 'id' is int, not text" in fails(f"hf:{tmp_path}/alone", text_field="id")
+    (tmp_path / "none").mkdir()
+    assert f"hf:{tmp_path}/none cannot be opened" in fails(f"hf:{tmp_path}/none")
+
+
+def test_python_docs_is_prose_with_few_duplicates() -> None:
+    found = [document.text for document in itertools.islice(documents(["python-docs"]), 300)]
+    assert len(found) == 300
+    assert len(set(found)) == 300
+    sentences = [sentence for text in found for sentence in split_sentences(text)]
+    words = [word for sentence in sentences for word in sentence.split()]
+    assert len(words) > 30_000
+    repeated = sum(count - 1 for count in Counter(sentences).values())
+    assert repeated < 0.06 * len(sentences)
+    paragraphs = [line for text in found for line in text.split("\n")]
+    assert len(set(paragraphs)) == len(paragraphs)
+    assert 8 < len(words) / len(sentences) < 30
+    plain = sum(re.fullmatch(r"[A-Za-z'-]+[.,;:!?)]*", word) is not None for word in words)
+    assert plain > 0.85 * len(words)
+    assert Counter(words).most_common(1)[0][0] == "the"
+    assert not any(line.lstrip().startswith(">>>") for text in found for line in text.split("\n"))
+    assert [text for text, _ in itertools.islice(python_docs(), 300)] == found, "the same every time"
+
+
+def test_prose_leaves_the_sentences_of_a_docstring() -> None:
+    docstring = """Return the *sum* of ``all`` the numbers that are given.
+
+    Parameters
+    ----------
+    numbers : list of float
+        The numbers that shall be added up, in any order you like.
+
+    Example::
+
+        total = add([1, 2, 3]) + add([4]) and so on and so forth for ever
+
+    >>> add([1, 2]) # a doctest is no prose, however many words it may have
+
+    | a | table | of many | words | is | no | prose | either | way |
+    """
+    assert list(prose(docstring)) == [
+        "Return the sum of all the numbers that are given.",
+        "The numbers that shall be added up, in any order you like.",
+    ]
+
+
+# ---- how it is split -----------------------------------------------------------------------------------------------
+
+
+def test_split_by_blank_line_file_or_line(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.txt", "\n\none\ntwo\n \t\n\nthree")
+    assert (read(path), places(path)) == (["one\ntwo", "three"], ["3", "7"])
+    assert (read(path, split="line"), places(path, split="line")) == (["one", "two", "three"], ["3", "4", "7"])
+    assert read(path, split="file") == ["one\ntwo\n \t\n\nthree"]
+
+
+def test_line_ends_and_byte_order_marks(tmp_path: Path) -> None:
+    unix = read(written(tmp_path / "unix.txt", "one\ntwo\n\nthree\n"))
+    assert read(written(tmp_path / "dos.txt", "one\r\ntwo\r\n\r\nthree\r\n")) == unix
+    assert read(written(tmp_path / "mac.txt", "one\rtwo\r\rthree\r")) == unix
+    assert read(written(tmp_path / "bom.txt", "\ufeffone\ntwo\n\n\ufeffthree\n")) == unix
+    assert read(written(tmp_path / "bom.csv", b"\xef\xbb\xbftext\r\none\r\n")) == ["one"]
+    assert read(written(tmp_path / "bom.jsonl", b'\xef\xbb\xbf{"text": "one"}\r\n')) == ["one"]
+    edge = "x" * (formats.BLOCK - 1)  # a line end across two blocks
+    assert read(written(tmp_path / "edge.txt", f"{edge}\r\nyes"), split="line")[1:] == ["yes"]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-32"])
+def test_other_encodings(tmp_path: Path, encoding: str) -> None:
+    path = written(tmp_path / "a.txt", "naïve café\n\nZürich".encode(encoding))
+    assert read(path, encoding=encoding) == ["naïve café", "Zürich"]
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff"), max_size=60), st.integers(1, 7))
+def test_blocks_of_any_size_give_the_lines_of_the_text(text: str, size: int) -> None:
+    data = text.encode()
+    blocks = [data[i : i + size] for i in range(0, len(data), size)]
+    found = list(formats.lines(formats.decoded(blocks, "it", "utf-8")))
+    wanted = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    assert found == (wanted if wanted[-1] else wanted[:-1])
+
+
+@given(st.text(st.sampled_from("ab .\n。"), max_size=80), st.integers(2, 12))
+def test_cut_loses_nothing_and_keeps_the_limit(text: str, longest: int) -> None:
+    pieces = formats.cut(text, longest)
+    assert "".join(pieces) == text
+    assert all(len(piece) <= longest for piece in pieces)
+
+
+def test_one_huge_line_is_cut_at_sentences_and_nothing_is_lost(tmp_path: Path) -> None:
+    text = "".join(f"This is sentence number {i} of them all. " for i in range(80_000)).strip()
+    found = read(written(tmp_path / "a.txt", text))
+    assert len(found) > 2
+    assert max(map(len, found)) <= MAX_DOCUMENT
+    assert " ".join(found) == text
+    assert all(piece.endswith("all.") for piece in found)
+    without_spaces = "x" * (2 * MAX_DOCUMENT + 5)
+    assert "".join(read(written(tmp_path / "x.txt", without_spaces))) == without_spaces
+    assert "".join(read(written(tmp_path / "x.jsonl", json.dumps({"text": without_spaces})))) == without_spaces
+
+
+def test_many_lines_without_a_blank_one_are_cut_at_a_line_end(tmp_path: Path) -> None:
+    lines = [f"line {i} says a little of its own" for i in range(50_000)]
+    path = written(tmp_path / "a.txt", "\n".join(lines))
+    for split in ("blank-line", "file"):
+        found = read(path, split=split)
+        assert len(found) > 1
+        assert max(map(len, found)) <= MAX_DOCUMENT
+        assert "\n".join(found).split("\n") == lines
+        second = places(path, split=split)[1]
+        assert found[1].startswith(lines[int(second) - 1]), "a piece knows the line that it starts at"
+
+
+def test_meter_counts_the_bytes_on_disk(tmp_path: Path) -> None:
+    paths = [written(tmp_path / "a.txt", PLAIN), written(tmp_path / "b.txt.gz", gzip.compress(PLAIN.encode()))]
+    meter = Meter()
+    read(*paths, meter=meter)
+    assert meter.read == meter.total == sum(path.stat().st_size for path in paths)
+
+
+# ---- sentences -----------------------------------------------------------------------------------------------------
+
+
+def test_sentences_by_language() -> None:
+    english = "Dr. Smith paid 3.50 to Mr. Jones. Why? He was asked to!\nA new line ends one"
+    assert split_sentences(english) == [
+        "Dr. Smith paid 3.50 to Mr. Jones.",
+        "Why?",
+        "He was asked to!",
+        "A new line ends one",
+    ]
+    assert split_sentences("吾輩は猫である。名前はまだ無い。", "ja") == ["吾輩は猫である。", "名前はまだ無い。"]
+    assert split_sentences("Das kostet z.B. 3 Euro. Gut.", "de") == ["Das kostet z.B. 3 Euro.", "Gut."]
+
+
+def test_sentences_one_per_line() -> None:
+    assert split_sentences("One. Still one.\n\n  Two \n", "line") == ["One. Still one.", "Two"]
+
+
+@pytest.mark.parametrize("language", ["en", "line"])
+def test_a_sentence_without_an_end_is_cut(language: str) -> None:
+    text = "word " * MAX_SENTENCE
+    found = split_sentences(text, language)
+    assert max(map(len, found)) <= MAX_SENTENCE
+    assert " ".join(found) == text.strip()
+
+
+@pytest.mark.parametrize("language", ["english", "xx", "EN", "", "e"])
+def test_a_language_that_is_no_code(language: str) -> None:
+    with pytest.raises(DataError, match=re.escape(f"language '{language}' is no ISO 639 code")):
+        split_sentences("Text.", language)
+
+
+# ---- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", [0, 5, formats.BLOCK - 1, formats.BLOCK, formats.BLOCK + 7])
+@pytest.mark.parametrize("bad", [b"\xff", b"\xe9 "])  # never valid; latin-1 where utf-8 wants more
+def test_wrong_encoding_names_file_and_byte(tmp_path: Path, before: int, bad: bytes) -> None:
+    path = written(tmp_path / "a.txt", b"x" * before + bad + b"after")
+    message = fails(path)
+    assert message.startswith(f"{path}: byte {before:,} (0x{bad[:1].hex()}) is not utf-8")
+    assert "--encoding latin-1" in message
+    text = "x" * before + bad.decode("latin-1") + "after"
+    assert "".join(read(path, encoding="latin-1")).replace(" ", "") == text.replace(" ", "")
+
+
+def test_a_character_cut_off_at_the_end_of_the_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.txt", "ab我".encode()[:-1])
+    assert fails(path).startswith(f"{path}: byte 2 (0xe6) is not utf-8")
+
+
+@pytest.mark.parametrize("before", [0, 9, formats.BLOCK + 3])
+def test_binary_files(tmp_path: Path, before: int) -> None:
+    path = written(tmp_path / "a.txt", b"x" * before + b"\0\xff")
+    assert fails(path).startswith(f"{path} is not a text file: it has a zero byte at byte {before:,}")
+
+
+@pytest.mark.parametrize(
+    ("content", "number", "wrong"),
+    [
+        ('{"text": "a"}\n\n{"text": "b"\n', 3, "is not JSON"),
+        ('{"text": "a"}\nnot json\n', 2, "is not JSON"),
+        ("[1]\n", 1, "is not a JSON object"),
+        ('{"text": "a"}\n{"texts": "b", "id": 1}\n', 2, "has no field 'text'; did you mean 'texts'?"),
+        ('{"a": 1, "b": 1}\n', 1, "has no field 'text'; choose one of: a, b"),
+        ('{"text": "a"}\n{"text": 7}\n', 2, "field 'text' is int, not text"),
+    ],
+)
+def test_bad_json_lines_name_the_line(tmp_path: Path, content: str, number: int, wrong: str) -> None:
+    path = written(tmp_path / "a.jsonl", content)
+    message = fails(path)
+    assert message.startswith(f"{path}:{number}")
+    assert wrong in message
+
+
+@pytest.mark.parametrize(
+    ("content", "place", "wrong"),
+    [
+        ("id,texts\n1,a\n", "", "has no column 'text' in its first line; did you mean 'texts'?"),
+        ("id,text\n1,a\n2\n", ":3", "has 1 columns where the header has 2"),
+        ('id,text\n1,a\n2,"b" c\n', ":3", "is not a well-formed row"),
+        ('id,text\n1,"never closed\n', ":2", "is not a well-formed row"),
+    ],
+)
+def test_bad_csv_names_the_line(tmp_path: Path, content: str, place: str, wrong: str) -> None:
+    path = written(tmp_path / "a.csv", content)
+    message = fails(path)
+    assert message.startswith(f"{path}{place} ")
+    assert wrong in message
+
+
+def test_bad_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"texts": ["a"], "id": [1]}), path)
+    assert fails(path).startswith(f"{path} has no column 'text'; did you mean 'texts'?")
+    assert fails(path, text_field="id").startswith(f"{path}:1: field 'id' is int, not text")
+    written(path, path.read_bytes()[:-20])
+    assert fails(path).startswith(f"{path} is not a whole Parquet file")
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
+    assert fails(path).startswith("there is no text")
+
+
+@pytest.mark.parametrize(
+    ("name", "pack"),
+    [
+        ("a.gz", gzip.compress),
+        ("a.xz", lzma.compress),
+        ("a.zst", zstandard.ZstdCompressor().compress),
+    ],
+)
+def test_compressed_files_cut_short_or_damaged(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
+    whole = pack(" ".join(map(str, range(10_000))).encode())
+    for content in (whole[: len(whole) // 2], whole[:-1], whole[: len(whole) // 2] + bytes(50), b"plain text"):
+        path = written(tmp_path / name, content)
+        assert fails(path).startswith(f"{path} is cut short or damaged")
+
+
+def test_missing_files_name_the_nearest(tmp_path: Path) -> None:
+    written(tmp_path / "corpus.txt", "text")
+    assert fails(tmp_path / "corpos.txt") == (
+        f"{tmp_path}/corpos.txt does not exist; did you mean '{tmp_path}/corpus.txt'?"
+    )
+    assert fails(tmp_path / "zzz") == f"{tmp_path}/zzz does not exist; check the path"
+    assert f"neither does its folder {tmp_path}/no" in fails(tmp_path / "no" / "a.txt")
+    assert fails(tmp_path / "*.md").startswith(f"no file matches {tmp_path}/*.md")
+    assert fails().startswith("no source of text is given")
+
+
+def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = written(tmp_path / "a.txt", "text")
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "expand", lambda sources: list(sources))
+        path.unlink()  # after it was found
+        assert fails(path) == f"{path} cannot be read: No such file or directory"
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    empty = written(tmp_path / "empty.txt", "")
+    blank = written(tmp_path / "blank.txt", " \n\n\t\r\n")
+    assert fails(empty, blank) == f"there is no text in {empty}, {blank}; give files that hold some"
+    assert read(empty, written(tmp_path / "some.txt", "Some.")) == ["Some."], "one empty file among others is no error"
+    (tmp_path / "folder").mkdir()
+    written(tmp_path / "folder" / "picture.png", b"\0")
+    message = fails(tmp_path / "folder")
+    assert message.startswith(f"{tmp_path}/folder holds no file with a name ending in .txt")
+
+
+def test_bad_options(tmp_path: Path) -> None:
+    path = written(tmp_path / "a.txt", "text")
+    assert fails(path, encoding="utf-9").startswith("there is no encoding 'utf-9'")
+    assert fails(path, split="lines") == "split is 'lines'; did you mean 'line'?"
+
+
+def test_expand_keeps_what_is_no_path() -> None:
+    assert expand(["-", "python-docs", "hf:name"]) == ["-", "python-docs", "hf:name"]

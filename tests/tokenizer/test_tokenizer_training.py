@@ -1,0 +1,178 @@
+"""Training a tokenizer: deterministic, within its budget, and clear about what a text allows."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import string
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from litebert.errors import DataError
+from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer.training import character_rules, sample_lines, split_lines
+from toys.tokenizing import PROSE, train
+
+# ------------------------------------------------------------------------------------------------------------ training
+
+
+def trained(kind: str, seed: int) -> str:
+    # The memory is less than the corpus holds, so that the sample matters.
+    return train(kind, 400, memory=60_000, seed=seed).fingerprint
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+def test_training_is_deterministic(kind: str) -> None:
+    """In processes of their own, as commands are: sentencepiece's second unigram model in one process may differ."""
+    with multiprocessing.get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
+        first, other, again = pool.starmap(trained, [(kind, 1), (kind, 2), (kind, 1)], chunksize=1)
+    assert first == again
+    assert first != other
+
+
+def test_training_holds_no_more_than_its_budget() -> None:
+    def endless() -> Iterator[str]:
+        draw = random.Random(5)
+        for _ in range(4000):
+            yield " ".join("".join(draw.choices(string.ascii_lowercase, k=5)) for _ in range(40))
+
+    lines = sample_lines(endless(), 100_000, seed=3)
+    assert 0.6 * 100_000 < sum(map(sys.getsizeof, lines)) <= 100_000
+
+
+def test_sample_is_uniform_and_keeps_the_order() -> None:
+    lines = [f"{i:04d}" + "x" * (i % 7 * 20) for i in range(400)]
+    hits = np.zeros(400)
+    for seed in range(300):
+        sample = sample_lines(lines, 40_000, seed)
+        assert sample == sorted(sample)
+        hits[[int(line[:4]) for line in sample]] += 1
+    share = hits.sum() / hits.size / 300
+    chi_square = ((hits - 300 * share) ** 2 / (300 * share * (1 - share))).sum()
+    assert 0.2 < share < 0.8
+    assert abs(chi_square - 400) < 4 * np.sqrt(2 * 400)
+    assert sample_lines(lines, 1 << 20, 0) == lines
+    assert sample_lines(["a" * 999], 10, 0) == ["a" * 999]
+
+
+@given(st.text(st.sampled_from("ab \n"), max_size=80))
+def test_split_lines_loses_nothing_but_spaces(text: str) -> None:
+    lines = list(split_lines(text, 8))
+    assert all(0 < len(line) <= 8 for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+def test_split_lines_cuts_at_spaces() -> None:
+    assert list(split_lines("one two three\n\nfour", 8)) == ["one two", "three", "four"]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
+    text = ["the cat sat on the mat", "the dog sat on the log"]
+    with pytest.raises(DataError, match=r"largest possible is \d+") as caught:
+        train_tokenizer(text, kind=kind, vocab_size=5000)  # type: ignore[arg-type]
+    largest = int(str(caught.value).split("largest possible is ")[1].split(",")[0])
+    assert train_tokenizer(text, kind=kind, vocab_size=largest).vocab_size == largest  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+def test_too_small_a_vocabulary_is_refused(kind: str) -> None:
+    with pytest.raises(DataError, match=r"vocabulary of 5 .*too small|vocabulary of 5 could not"):
+        train(kind, 5)
+
+
+def test_a_vocabulary_of_bytes_alone_is_the_smallest(bpe: Tokenizer) -> None:
+    with pytest.raises(DataError, match=r"vocabulary of 260 is too small .* smallest possible is 261"):
+        train("bpe", 260)
+    assert len(train("bpe", 261).encode(["the é"])[0]) == len(" the é".encode())
+
+
+def test_bpe_merges_the_most_frequent_pairs_first() -> None:
+    tokenizer = train_tokenizer(["aa aab ab"] * 3, kind="bpe", vocab_size=264)
+    # The first word of a line gets its space: " a" nine times, then " aa" six times, then of a tie the earlier letters.
+    assert [tokenizer.piece(i) for i in range(260, 263)] == ["Ġa", "Ġaa", "Ġab"]
+
+
+@pytest.mark.parametrize("options", [{"lower_case": True}, {"strip_accents": True}])
+def test_bpe_refuses_to_lose_text(options: dict[str, bool]) -> None:
+    with pytest.raises(DataError, match="keeps text byte for byte"):
+        train_tokenizer(["a"], kind="bpe", vocab_size=300, **options)
+    train("bpe", 400, lower_case=False)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+@pytest.mark.parametrize("texts", [[], ["", " \n\t "]])
+def test_no_text_is_refused(kind: str, texts: list[str]) -> None:
+    with pytest.raises(DataError, match="no text"):
+        train_tokenizer(texts, kind=kind, vocab_size=100)  # type: ignore[arg-type]
+
+
+def test_a_failure_of_the_trainer_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(**_: Any) -> None:
+        raise RuntimeError("INTERNAL:\n out of cheese")
+
+    monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", fail)
+    with pytest.raises(DataError, match=r"could not be trained \(INTERNAL: out of cheese\)"):
+        train("unigram", 333)
+
+
+def test_training_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")
+    train("wordpiece", 401)
+    assert os.environ["TOKENIZERS_PARALLELISM"] == "true"
+
+
+def test_unknown_kind_is_refused() -> None:
+    with pytest.raises(DataError, match="did you mean 'unigram'"):
+        train("unigrams")
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+def test_thousands_of_characters_fit_a_small_vocabulary(kind: str) -> None:
+    draw = random.Random(0)
+    ideographs = [chr(0x4E00 + i) for i in range(3000)]
+    weights = [1 / (i + 1) for i in range(3000)]
+    texts = ["".join(draw.choices(ideographs, weights, k=60)) + "。" for _ in range(600)]
+    tokenizer = train_tokenizer(texts, kind=kind, vocab_size=500)  # type: ignore[arg-type]
+    assert tokenizer.vocab_size == 500
+    flat, _ = tokenizer.encode_flat(texts)
+    known = tokenizer.decode(tokenizer.encode([ideographs[0] * 3 + ideographs[5]])[0]).replace(" ", "")
+    assert known == ideographs[0] * 3 + ideographs[5]
+    assert (flat == tokenizer.unk_id).mean() < 0.35
+
+
+def test_rare_letters_of_a_small_alphabet_are_kept() -> None:
+    tokenizer = train_tokenizer([*PROSE, "an é, once in all the text"], kind="unigram", vocab_size=900)
+    assert tokenizer.unk_id not in tokenizer.encode(["é"])[0]
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+def test_accents_and_case(kind: str) -> None:
+    kept, stripped, cased = train(kind), train(kind, strip_accents=True), train(kind, lower_case=False)
+    assert kept.normalize("Café ÜBER Straße Ærø") == "café über straße ærø"
+    assert stripped.normalize("Café ÜBER Straße Ærø") == "cafe uber straße ærø"
+    assert cased.normalize("Café ÜBER") == "Café ÜBER"
+    assert kept.encode(["CAFÉ"]) == kept.encode(["cafe\u0301" if kind == "unigram" else "café"])
+    assert stripped.encode(["Où"]) == stripped.encode(["ou"])
+
+
+def test_stripping_accents_leaves_other_letters_whole() -> None:
+    rules = character_rules(lower_case=True, strip_accents=True)
+    assert rules["\u0301"] == ""
+    assert rules["É"] == "e"
+    assert "한" not in rules  # composed again, not left in its parts
+    assert character_rules(lower_case=False, strip_accents=False)["ﬁ"] == "fi"
+
+
+def test_raw_sentencepiece_reads_our_model_alike(unigram: Tokenizer) -> None:
+    raw = sentencepiece.SentencePieceProcessor(model_proto=unigram._engine.files()["spiece.model"])
+    for text in ["École e\u0301cole", "The CAT  sat.\tﬁne", "吾輩は猫", "soft\u00adhyphen"]:
+        assert raw.encode(text) == unigram.encode([text])[0]

@@ -1,0 +1,56 @@
+"""A small encoder and small tables for the tests of fine-tuning."""
+
+from __future__ import annotations
+
+import csv
+import random
+from pathlib import Path
+
+from litebert.config import replace
+from litebert.config.finetuning import FinetuneConfig
+from litebert.recipes.finetuning import finetune_recipe
+
+RECIPE = """
+[sequences]
+length = 64
+
+[encoder]
+embedding_size = 8
+hidden_size = 32
+layers = 2
+heads = 2
+intermediate_size = 64
+max_positions = 64
+"""
+
+
+def recipe_file(folder: Path, extra: str = "") -> Path:
+    """An untrained encoder, as a file that `finetune` takes for a model."""
+    path = folder / "small.toml"
+    path.write_text(RECIPE + extra)
+    return path
+
+
+def config(*, epochs: float = 4, rate: float = 3e-3, seed: int = 0, **changes: object) -> FinetuneConfig:
+    """A quick run in float32."""
+    base = finetune_recipe("small", "table")
+    optimizer = replace(base.train.optimizer, learning_rate=rate)
+    train = replace(
+        base.train, batch="16 sequences", precision="float32", optimizer=optimizer, save_every="3 steps", seed=seed
+    )
+    return replace(base, length=32, epochs=epochs, train=train, **changes)  # type: ignore[arg-type]
+
+
+def write_table(path: Path, rows: int, seed: int = 0, labels: tuple[str, ...] = ("no", "yes")) -> Path:
+    """Texts of made-up syllables; the label says which of some words the text begins with."""
+    draw = random.Random(seed)
+    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+    signs = {label: syllables[7 * i] + syllables[11 * i + 3] for i, label in enumerate(labels)}
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["text", "label"])
+        for _ in range(rows):
+            label = draw.choice(labels)
+            words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(draw.randint(2, 14))]
+            table.writerow([" ".join([signs[label], *words]), label])
+    return path

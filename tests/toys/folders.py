@@ -1,0 +1,42 @@
+"""Small models of ours and folders of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save_file
+
+from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
+from litebert.config.serialization import to_json
+from litebert.model.pretrainer import Pretrainer
+from litebert.tokenizer import Tokenizer, train_tokenizer
+
+
+def tiny(objectives: tuple[Objective, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
+    """H 8, two layers, 40 pieces."""
+    shape: dict[str, Any] = {"vocab_size": 40, "embedding_size": 4, "hidden_size": 8, "layers": 2, "heads": 2,
+                             "intermediate_size": 16, "max_positions": 16}  # fmt: skip
+    encoder = EncoderConfig(**{**shape, **changes})
+    return Pretrainer(Config(name="tiny", encoder=encoder, sequences=SequenceConfig(length=16), objectives=objectives))
+
+
+def small_tokenizer(vocab_size: int = 40) -> Tokenizer:
+    """A unigram tokenizer of exactly so many pieces."""
+    words = ["reading", "writing", "a", "model", "folder", "with", "some", "words", "that", "repeat", "often"]
+    texts = [" ".join(words[(i * j) % len(words)] for j in range(9)) for i in range(200)]
+    return train_tokenizer(texts, kind="unigram", vocab_size=vocab_size)
+
+
+def checkpoint(run: Path, step: int, model: Pretrainer) -> Path:
+    """A checkpoint with what opening a run reads of it."""
+    folder = run / "checkpoints" / f"step-{step:08d}"
+    folder.mkdir(parents=True)
+    (run / "recipe.json").write_text(to_json(model.config), encoding="utf-8")
+    save_file(model.state_dict(), folder / "model.safetensors")
+    digest = hashlib.sha256((folder / "model.safetensors").read_bytes()).hexdigest()
+    index = {"format": 1, "files": {"model.safetensors": {"bytes": 0, "sha256": digest}}}
+    (folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
+    return folder

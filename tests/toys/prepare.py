@@ -1,0 +1,87 @@
+"""Preparing small folders in tests, in this process and in others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from litebert.data import shards as disk
+from litebert.data.prepare import prepare
+from litebert.data.shards import Shards
+from litebert.errors import DataError
+from litebert.tokenizer import Tokenizer
+
+SHARD_BYTES = 20_000
+"""Of text: the 60 kB of `tiny_corpus` make several shards."""
+
+
+def run(corpus: Path, out: Path, tokenizer: Path, **options: Any) -> Shards:
+    settings = {"heldout": 0.1, "processes": 1, "shard_bytes": SHARD_BYTES, "progress": False, **options}
+    return prepare([str(corpus)], out, tokenizer=tokenizer, **settings)
+
+
+def fails(corpus: Path, out: Path, tokenizer: Path, **options: Any) -> str:
+    with pytest.raises(DataError) as error:
+        run(corpus, out, tokenizer, **options)
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def texts_of(split: disk.Split, tokenizer: Tokenizer) -> list[str]:
+    return [tokenizer.decode(split.sentences_of(number)[0].tolist()) for number in range(split.documents)]
+
+
+COMMAND = """
+import sys
+from litebert.data.prepare import prepare
+if __name__ == "__main__":
+    prepare(sys.argv[1:2], sys.argv[2], tokenizer=sys.argv[3], heldout=float(sys.argv[4]), processes=2,
+            shard_bytes=int(sys.argv[5]), progress=False)
+"""
+
+
+def start(tmp_path: Path, *arguments: object) -> subprocess.Popen[bytes]:
+    script = tmp_path / "command.py"  # a file, since spawned workers import it
+    script.write_text(COMMAND)
+    return subprocess.Popen([sys.executable, str(script), *map(str, arguments)])
+
+
+def tree(process: int) -> list[int]:
+    """The process and all below it."""
+    found = [process]
+    try:
+        children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    except OSError:
+        return found
+    return found + [below for child in children for below in tree(int(child))]
+
+
+needs_proc = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc")
+
+
+def wait_for(condition: Any, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.01)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+class Interrupted(BaseException):
+    pass

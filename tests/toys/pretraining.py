@@ -1,0 +1,43 @@
+"""Small runs for the tests of the loop: a config that trains in a second, and what its folder holds at the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from litebert.config import Config, EncoderConfig, OptimizerConfig, ScheduleConfig, SequenceConfig, TrainConfig, replace
+
+CHECKPOINT = ("model.safetensors", "optimizer.safetensors")
+
+
+def config(*, train: dict[str, Any] | None = None, encoder: dict[str, Any] | None = None, **fields: Any) -> Config:
+    """Two shared layers of H 16 in float32, twelve steps of eight short sequences; any field may be changed."""
+    shape = EncoderConfig(
+        vocab_size=400, embedding_size=8, hidden_size=16, layers=2, heads=2, intermediate_size=32, max_positions=64
+    )
+    loop = TrainConfig(
+        budget="12 steps",
+        batch="8 sequences",
+        precision="float32",
+        save_every="100000 steps",
+        evaluate_every="100%",
+        evaluate_sequences=16,
+        optimizer=OptimizerConfig(name="adamw", learning_rate=1e-2),
+        schedule=ScheduleConfig(name="linear", warmup=0.1),
+    )
+    return Config(
+        name=fields.pop("name", "tiny"),
+        encoder=replace(shape, **(encoder or {})),
+        sequences=fields.pop("sequences", SequenceConfig(length=32)),
+        train=replace(loop, **(train or {})),
+        **fields,
+    )
+
+
+def result(run: Path) -> dict[str, bytes]:
+    """The bytes of the last checkpoint's tensors and of the metrics: what two equal runs have in common."""
+    last = max((run / "checkpoints").glob("step-*"))
+    return {name: (last / name).read_bytes() for name in CHECKPOINT} | {
+        "step": last.name.encode(),
+        "metrics": (run / "metrics.jsonl").read_bytes(),
+    }

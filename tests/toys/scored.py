@@ -1,0 +1,43 @@
+"""A small model, and what it is asked when it is scored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from litebert.data.batches import Batch
+from litebert.data.shards import Shards
+from litebert.model.objectives import Loss
+from litebert.model.pretrainer import Pretrainer
+from litebert.train.device import choose
+from litebert.train.evaluate import evaluate_split
+from toys.pretraining import config
+
+CPU = choose("float32", "cpu")
+
+
+def model_of(seed: int = 0, **fields: Any) -> Pretrainer:
+    torch.manual_seed(seed)
+    return Pretrainer(config(**fields))
+
+
+def seen_by(model: Pretrainer, shards: Shards, **options: Any) -> tuple[dict[str, list[Batch]], dict[str, float]]:
+    """The batches that each objective of a model is scored on, and its scores."""
+    batches: dict[str, list[Batch]] = {}
+    read: list[tuple[Loss, Batch]] = []
+    for name, objective in model.each_objective():
+
+        def loss(output: Any, batch: Batch, encoder: Any, compute: Any = objective.loss) -> Loss:
+            read.append((compute(output, batch, encoder), batch))
+            return read[-1][0]
+
+        def scores_of(losses: Any, name: str = name, compute: Any = objective.scores) -> dict[str, float]:
+            batches.setdefault(name, []).extend(batch for one in losses for other, batch in read if one is other)
+            return compute(losses)  # type: ignore[no-any-return]
+
+        objective.loss, objective.scores = loss, scores_of  # type: ignore[method-assign]
+    scores = evaluate_split(model, shards.heldout, shards.tokenizer, CPU, **{"length": 32, **options})
+    for _, objective in model.each_objective():
+        del objective.loss, objective.scores
+    return batches, scores
