@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from litebert.errors import ModelError
-from litebert.model.heads import HEAD_ACTIVATIONS, HeadActivation, SentenceHead, TaskHead, TaskModel, VocabularyHead
+from litebert.model.heads import SentenceHead, VocabularyHead
+from litebert.model.task_model import HEAD_ACTIVATIONS, HeadActivation, TaskHead, TaskModel
 from toys.points import PIECES, batch, randomise, shape
 
 

@@ -11,8 +11,8 @@ import transformers
 
 from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
 from litebert.interop import convert, load, save_hf, save_litebert
-from litebert.model.heads import HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import HeadActivation, TaskModel
 from toys.families import (
     FAMILIES,
     HEADS,

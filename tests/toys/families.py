@@ -12,9 +12,9 @@ import torch
 import transformers
 from torch import Tensor
 
-from litebert.model.heads import TaskModel
 from litebert.model.objectives import MaskedLanguageModeling, ReplacedTokenDetection, SentenceOrder
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
 
 VOCABULARY, LENGTH, BATCH = 61, 12, 3
 TOLERANCE = 1e-5
