@@ -20,7 +20,7 @@ import pytest
 from litebert.errors import ConfigError, DataError
 from litebert.tasks.table import Table, stream, write_answers
 from litebert.tasks.texts import Answer, Example
-from litebert.text.records import Found
+from litebert.text.records import Notes
 
 
 def jsonl(path: Path, *rows: dict[str, Any]) -> Path:
@@ -367,7 +367,7 @@ def test_predicted_numbers(tmp_path: Path) -> None:
 
 def test_streaming_gives_the_texts_in_order(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"text": "one", "b": "x"}, {"text": None, "b": "y"})
-    found = Found()
+    found = Notes()
     assert list(stream(path, pair="b", found=found)) == [Example("one", "x"), Example("", "y")]
     assert found.notes() == ["texts are empty (1)"]
     (tmp_path / "a.txt").write_bytes(b"one\r\n\r\ntwo")

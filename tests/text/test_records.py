@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litebert.errors import DataError
-from litebert.text.records import Found, form_of, lines, records
+from litebert.text.records import Notes, file_format, lines, records
 
 ROWS: list[dict[str, Any]] = [
     {"id": 1, "a": 'He said "no", twice.', "b": "x"},
@@ -44,7 +44,7 @@ def written(path: Path, content: bytes | str) -> Path:
 
 
 def read(path: Path, *columns: str, **options: Any) -> list[tuple[Any, ...]]:
-    return [row.values for row in records(path, columns, Found(), **options)]
+    return [row.values for row in records(path, columns, Notes(), **options)]
 
 
 def fails(path: Path, *columns: str, **options: Any) -> str:
@@ -73,7 +73,7 @@ def test_parquet(tmp_path: Path) -> None:
     pq.write_table(pa.table({key: [row[key] for row in ROWS] for key in ROWS[0]}), tmp_path / "a.parquet")
     assert read(tmp_path / "a.parquet", "b", "a") == WANTED
     assert read(tmp_path / "a.parquet", "a", optional=["none", "id"])[1] == ("Über die Straße", None, 2)
-    assert [row.line for row in records(tmp_path / "a.parquet", ["a"], Found())] == [1, 2, 3]
+    assert [row.line for row in records(tmp_path / "a.parquet", ["a"], Notes())] == [1, 2, 3]
     assert fails(tmp_path / "a.parquet", "c").startswith("FILE has no column 'c'")
 
 
@@ -85,14 +85,14 @@ def test_plain_text_and_standard_input_keep_blank_lines(tmp_path: Path, monkeypa
     ]
     assert "no column 'pair'" in fails(tmp_path / "a.txt", "text", "pair")
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"x\n\ny\n")))
-    assert [row.values for row in records("-", ["text"], Found())] == [("x",), ("",), ("y",)]
+    assert [row.values for row in records("-", ["text"], Notes())] == [("x",), ("",), ("y",)]
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"text": "x"}\n')))
-    assert [row.values for row in records("-", ["text"], Found(), form="jsonl")] == [("x",)]
+    assert [row.values for row in records("-", ["text"], Notes(), form="jsonl")] == [("x",)]
 
 
 def test_csv_rows_over_several_lines_are_named_by_their_first(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", 'a,b\n"two\nlines",x\n\nlast,y\n')
-    found = Found()
+    found = Notes()
     rows = list(records(path, ["a"], found))
     assert [(row.line, *row.values) for row in rows] == [(2, "two\nlines"), (5, "last")]
     assert found.notes() == ["blank lines were passed over (1)"]
@@ -131,7 +131,7 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
 
 
 def test_forms_by_suffix() -> None:
-    assert [form_of(name) for name in ("-", "a.CSV.gz", "b.v2.ndjson", Path("c.parquet"), "d.txt")] == [
+    assert [file_format(name) for name in ("-", "a.CSV.gz", "b.v2.ndjson", Path("c.parquet"), "d.txt")] == [
         "text",
         "csv",
         "jsonl",
@@ -144,10 +144,10 @@ def test_forms_by_suffix() -> None:
 def test_lines_are_those_of_the_text(tmp_path_factory: pytest.TempPathFactory, wanted: list[str]) -> None:
     path = tmp_path_factory.getbasetemp() / "lines.txt"
     path.write_bytes("".join(f"{line}\r\n" for line in wanted).encode())
-    assert list(lines(path, Found())) == list(enumerate(wanted, 1))
+    assert list(lines(path, Notes())) == list(enumerate(wanted, 1))
 
 
 def test_a_line_across_blocks_is_whole(tmp_path: Path) -> None:
     long = "é" * (3 << 19)
     path = written(tmp_path / "a.txt", f"{long}\nend\n{long}")
-    assert [text for _, text in lines(path, Found())] == [long, "end", long]
+    assert [text for _, text in lines(path, Notes())] == [long, "end", long]

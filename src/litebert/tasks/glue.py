@@ -17,7 +17,7 @@ from typing import Any
 
 from litebert.errors import ConfigError, DataError, MissingExtraError, nearest
 from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
-from litebert.text.records import Found, clean, lines, shown, text_of
+from litebert.text.records import Notes, clean, lines, require_text, shown
 
 _BINARY = ("0", "1")
 _ENTAILS = ("entailment", "not_entailment")
@@ -165,7 +165,7 @@ class Glue(TextTask):
             raise DataError(f"{self.name} has no part '{part}'; {nearest(part, parts)}")
         if self._source is None:
             raise DataError(f"{self.name} was made without data to read; give the folder of {spec.folder}")
-        self._found = Found()
+        self._found = Notes()
         if part == _AX and self._beside is not None:
             return self._whole(GLUE[_AX], self._beside, test=True)
         if self._source.startswith("hf:"):
@@ -233,7 +233,7 @@ def _diagnostic(folder: Path) -> Path | None:
     return next(iter(_places(spec, above, "test")), None)
 
 
-def _from_file(spec: Spec, path: Path, test: bool, found: Found) -> Iterator[Example]:
+def _from_file(spec: Spec, path: Path, test: bool, found: Notes) -> Iterator[Example]:
     texts = spec.test_texts if test else spec.texts
     width = count = 0
     for number, line in lines(path, found):
@@ -292,7 +292,7 @@ def _label(spec: Spec, said: str, place: str) -> Label:
 # ---- the `datasets` library ----------------------------------------------------------------------------------------
 
 
-def _from_datasets(spec: Spec, hub: Mapping[str, Any], name: str, part: str, found: Found) -> Iterator[Example]:
+def _from_datasets(spec: Spec, hub: Mapping[str, Any], name: str, part: str, found: Notes) -> Iterator[Example]:
     if _split(part) not in hub:
         raise DataError(f"{name} has no split '{_split(part)}' among {', '.join(hub)}; give a copy of {HUB}")
     data = hub[_split(part)]
@@ -309,7 +309,7 @@ def _from_datasets(spec: Spec, hub: Mapping[str, Any], name: str, part: str, fou
         for row in zip(*(batch[column] for column in wanted), strict=True):
             place = f"{name} {part} row {index + 1}"
             said = zip(row[: len(spec.columns)], spec.columns, strict=True)
-            texts = [clean(text_of(text, column, place), found) for text, column in said]
+            texts = [clean(require_text(text, column, place), found) for text, column in said]
             label = None if test else _hub_label(spec, row[-1], names, place)
             yield Example(texts[0], texts[1] if len(texts) > 1 else None, label, str(index))
             index += 1

@@ -1,7 +1,7 @@
 """Rows of a user's file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and plain text.
 
 Each row comes with its line number, so that whoever reads it can name the place of what is wrong. What is mended or
-passed over is counted in a `Found`, never silent. UTF-8 only: a guessed encoding trains on wrong letters.
+passed over is counted in `Notes`, never silent. UTF-8 only: a guessed encoding trains on wrong letters.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, Literal, NamedTuple, get_args
 from litebert.errors import DataError, nearest
 from litebert.text import formats
 
-Form = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
+FileFormat = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
 """CSV with real quoting; TSV without; one JSON object a line; Parquet; plain text, each line a row of one column; a
 word a line with a blank line between sentences, which only a task that tags words reads."""
 
 STANDARD_INPUT = "-"
 
-_FORMS: dict[str, Form] = {
+_FORMS: dict[str, FileFormat] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".jsonl": "jsonl",
@@ -40,7 +40,7 @@ MARKS = "byte-order marks inside the text were left out"
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
-class Found(Counter[str]):
+class Notes(Counter[str]):
     """How often something worth saying was met while reading."""
 
     def notes(self) -> list[str]:
@@ -48,7 +48,7 @@ class Found(Counter[str]):
         return [f"{what} ({count:,})" for what, count in self.items()]
 
 
-class Cells(NamedTuple):
+class Record(NamedTuple):
     """The wanted cells of a row."""
 
     line: int
@@ -57,7 +57,7 @@ class Cells(NamedTuple):
     """As many as columns were asked for: text in CSV, TSV and plain text; None where the file has no such column."""
 
 
-def form_of(source: str | Path) -> Form:
+def file_format(source: str | Path) -> FileFormat:
     """What a file's name says it is; standard input is plain text.
 
     Raises:
@@ -73,7 +73,7 @@ def form_of(source: str | Path) -> Form:
     return form
 
 
-def lines(source: str | Path, found: Found) -> Iterator[tuple[int, str]]:
+def lines(source: str | Path, found: Notes) -> Iterator[tuple[int, str]]:
     """(number, text) of every line of a UTF-8 file or of standard input, in constant memory.
 
     Lines end in a line feed, with a carriage return before it or not. A byte-order mark before a line is left out (and
@@ -113,7 +113,7 @@ def _narrow(blocks: Iterator[bytes], source: str | Path) -> Iterator[bytes]:
     return chain([first], blocks)
 
 
-def clean(value: Any, found: Found) -> Any:
+def clean(value: Any, found: Notes) -> Any:
     """A value whose texts hold only what a tokenizer takes and a file holds, each as long as before.
 
     A NUL character becomes a space, half of a character (which JSON can spell) the replacement character.
@@ -144,7 +144,7 @@ def json_fault(error: ValueError | RecursionError) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-def text_of(value: Any, field: str, where: str) -> str:
+def require_text(value: Any, field: str, where: str) -> str:
     """A field that must be a text, or a DataError."""
     if not isinstance(value, str):
         raise DataError(f"{where}: {field} is {shown(value)}, not a text; write it in quotes")
@@ -166,8 +166,13 @@ def _split(blocks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def records(
-    source: str | Path, columns: Sequence[str], found: Found, *, optional: Sequence[str] = (), form: Form | None = None
-) -> Iterator[Cells]:
+    source: str | Path,
+    columns: Sequence[str],
+    found: Notes,
+    *,
+    optional: Sequence[str] = (),
+    form: FileFormat | None = None,
+) -> Iterator[Record]:
     """The cells of `columns`, then of `optional`, of each row of a file, in constant memory.
 
     Blank lines are no rows (but in plain text they are).
@@ -179,9 +184,9 @@ def records(
     Raises:
         DataError: a file that is missing, empty or malformed, or lacks a column; the message names the line.
     """
-    form = form or form_of(source)
-    if form not in get_args(Form):
-        raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(Form))}")
+    form = form or file_format(source)
+    if form not in get_args(FileFormat):
+        raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(FileFormat))}")
     if form == "conll":
         raise DataError(
             f"{source} holds words in columns, which only a model that tags words reads; give rows of texts"
@@ -194,7 +199,7 @@ def records(
         if len(columns) > 1:
             raise DataError(f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL or Parquet")
         blank = (None,) * len(optional)
-        rows = (Cells(number, (text, *blank)) for number, text in lines(source, found))
+        rows = (Record(number, (text, *blank)) for number, text in lines(source, found))
     else:
         rows = _table(source, columns, optional, found, quoted=form == "csv")
     empty = True
@@ -206,8 +211,8 @@ def records(
 
 
 def _table(
-    source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Found, quoted: bool
-) -> Iterator[Cells]:
+    source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Notes, quoted: bool
+) -> Iterator[Record]:
     rows = _quoted(source, found) if quoted else ((number, line.split("\t")) for number, line in lines(source, found))
     header: list[str] = []
     for number, row in rows:
@@ -223,10 +228,10 @@ def _table(
                 f"{source}:{number} has {len(row)} columns where the first line has {len(header)}; mend the row"
                 + (", or its quotes" if quoted else "")
             )
-        yield Cells(number, tuple(None if place is None else row[place] for place in places))
+        yield Record(number, tuple(None if place is None else row[place] for place in places))
 
 
-def _quoted(source: str | Path, found: Found) -> Iterator[tuple[int, list[str]]]:
+def _quoted(source: str | Path, found: Notes) -> Iterator[tuple[int, list[str]]]:
     """(number of its first line, cells) of each row of CSV."""
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader((line + "\n" for _, line in lines(source, found)), strict=True)
@@ -239,7 +244,7 @@ def _quoted(source: str | Path, found: Found) -> Iterator[tuple[int, list[str]]]
         raise DataError(f"{source}:{start} is not a well-formed row ({error}); mend its quotes or line ends") from error
 
 
-def _jsonl(source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Found) -> Iterator[Cells]:
+def _jsonl(source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Notes) -> Iterator[Record]:
     for number, line in lines(source, found):
         if not line or line.isspace():
             found["blank lines were passed over"] += 1
@@ -253,10 +258,10 @@ def _jsonl(source: str | Path, columns: Sequence[str], optional: Sequence[str], 
         if not isinstance(row, dict):
             raise DataError(f'{source}:{number} is not a JSON object; write lines like {{"{columns[0]}": ...}}')
         _places(list(row), columns, optional, f"{source}:{number}")
-        yield Cells(number, tuple(clean(row.get(name), found) for name in (*columns, *optional)))
+        yield Record(number, tuple(clean(row.get(name), found) for name in (*columns, *optional)))
 
 
-def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str], found: Found) -> Iterator[Cells]:
+def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str], found: Notes) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -270,7 +275,7 @@ def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str], found:
             for batch in file.iter_batches(batch_size=1024, columns=wanted):
                 for row in _dicts(batch):
                     number += 1
-                    yield Cells(number, tuple(clean(row.get(name), found) for name in (*columns, *optional)))
+                    yield Record(number, tuple(clean(row.get(name), found) for name in (*columns, *optional)))
     except (pa.ArrowException, OSError) as error:
         reason = str(error).split("\n")[0]
         raise DataError(f"{path} is not a whole Parquet file ({reason}); make or fetch the file again") from error
