@@ -33,7 +33,7 @@ import numpy as np
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetune.run import finetune
-from litebert.finetune.significance import margin
+from litebert.finetune.spread import confidence_halfwidth
 from litebert.interop import convert, save_litebert
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.finetuning import finetune_recipe
@@ -109,7 +109,7 @@ def theirs(model: Path, task: Cut, folder: Path, seed: int, rate: float, precisi
             for ids, example in zip(encoded["input_ids"], examples, strict=True)
         ])  # fmt: skip
     torch.manual_seed(seed)
-    network = AutoModelForSequenceClassification.from_pretrained(model, num_labels=len(task.labels))
+    network = AutoModelForSequenceClassification.from_pretrained(model, num_labels=len(task.output.labels))
     arguments = TrainingArguments(
         output_dir=str(folder), num_train_epochs=EPOCHS, per_device_train_batch_size=BATCH,
         per_device_eval_batch_size=64, learning_rate=rate, weight_decay=0.01, warmup_steps=0.1, adam_epsilon=1e-6,
@@ -173,7 +173,7 @@ def main() -> int:
                     print(f"  {who:<9} {task.metric} {', '.join(f'{value:.3f}' for value in values)}")
                 if arguments.repeats > 1:
                     means = [statistics.fmean(values) for values in scores.values()]
-                    noise = margin(scores["litebert"], scores["Trainer"])
+                    noise = confidence_halfwidth(scores["litebert"], scores["Trainer"])
                     print(f"  means differ by {abs(means[0] - means[1]):.3f}, where seeds explain {noise:.3f}")
     if arguments.json:
         print(json.dumps(result, indent=2))

@@ -63,6 +63,14 @@ class Registry(Mapping[str, Any]):
 
 OBJECTIVES = Registry("objective")
 POSITIONS = Registry("positions kind")
-TASKS = Registry("task")
-ENGINES = Registry("engine")
+TASKS = Registry(
+    "task",
+    table="tasks.table:Table",
+    squad="tasks.squad.task:Squad",
+    race="tasks.race:RaceTask",
+    choices="tasks.choices:ChoiceTask",
+    tagging="tasks.tagging.task:TaggingTask",
+    **dict.fromkeys(("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"), "tasks.glue:Glue"),
+)
+ENGINES = Registry("engine", torch="answer.engines:TorchEngine")
 SOURCES = Registry("source of text")

@@ -8,9 +8,9 @@ import statistics
 from pathlib import Path
 
 import pytest
+from litebert.finetune.significance import margin
 
 from litebert.finetune.seeds import finetune_seeds, noise_of, summarise
-from litebert.finetune.significance import margin
 from litebert.tasks.table import Table
 from toys.finetuning import config, recipe_file, write_table
 

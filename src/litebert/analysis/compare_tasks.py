@@ -13,12 +13,10 @@ from pathlib import Path
 
 from litebert.analysis.report import Table
 from litebert.errors import RunError
-from litebert.finetune.significance import margin
+from litebert.finetune.spread import confidence_halfwidth
 from litebert.recipes.files import names_recipe
+from litebert.registry import TASKS
 from litebert.train.metrics import read_json
-
-_PERCENT = ("squad1", "squad2")
-"""Tasks whose scores are percentages already, as in their official scripts."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,7 @@ def _cell(row: TaskRow, best: TaskRow, rivals: int) -> str:
     text = f"{row.median:.1f} ({min(row.scores):.1f} to {max(row.scores):.1f})"
     if rivals == 1 or len(best.scores) == 1:
         return text
-    near = statistics.fmean(best.scores) - statistics.fmean(row.scores) <= margin(row.scores, best.scores)
+    near = statistics.fmean(best.scores) - statistics.fmean(row.scores) <= confidence_halfwidth(row.scores, best.scores)
     return f"{text} *" if near else text
 
 
@@ -115,6 +113,15 @@ def _settings(folder: Path) -> list[Path]:
         return [alone]
     seeds = [path for path in folder.glob("seed-*/finetune.json") if path.parent.name[5:].isdecimal()]
     return sorted(seeds, key=lambda path: int(path.parent.name[5:]))
+
+
+def _percent(task: str) -> bool:
+    """Whether the scores of a task are percentages already, as in some official scripts.
+
+    A task of several versions is named with its version, as in squad2.
+    """
+    name = task if task in TASKS else task.rstrip("0123456789")
+    return name in TASKS and bool(TASKS[name].percent)
 
 
 def _row(folder: Path) -> TaskRow:
@@ -138,7 +145,7 @@ def _row(folder: Path) -> TaskRow:
         (task, model, metric), *others = {(str(one["task"]), str(one["model"]), str(one["metric"])) for one in settings}
         if others:
             raise RunError(f"the seeds in {folder} are of different tasks or models; name them one by one")
-        scale = 1.0 if task in _PERCENT else 100.0
+        scale = 1.0 if _percent(task) else 100.0
         restarted = sum((file.parent / "collapsed").is_dir() for file in files)
         values = tuple(scale * float(one[metric]) for one in scores)
         return TaskRow(str(folder), task, model, metric, values, str(settings[0]["dev_fingerprint"]), restarted)

@@ -88,8 +88,7 @@ def finetune(words: list[str]) -> int:
     )  # fmt: skip
     from litebert.finetune.scoring import metric_name
     from litebert.finetune.seeds import finetune_seeds
-    from litebert.finetune.start import starting_point
-    from litebert.finetune.task import full_name
+    from litebert.finetune.start import load_initial
     from litebert.recipes.finetuning import finetune_recipe, fitting
     from litebert.tasks.registry import task_of
 
@@ -100,8 +99,8 @@ def finetune(words: list[str]) -> int:
         pair=arguments.pair, label=arguments.label, target=arguments.target, separator=arguments.separator,
         metric=arguments.metric, order=arguments.order, threshold=arguments.threshold, stride=arguments.stride,
     )  # fmt: skip
-    start = starting_point(arguments.model, arguments.tokenizer, task)
-    config = finetune_recipe(arguments.recipe or fitting(start.encoder, start.dense), full_name(task))
+    start = load_initial(arguments.model, arguments.tokenizer, task)
+    config = finetune_recipe(arguments.recipe or fitting(start.encoder, start.dense), task.full_name)
     if rest:
         config = _with_length(config, rest)
         config = parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())

@@ -18,7 +18,7 @@ SentenceTask = Literal["sop", "nsp"]
 
 CHOICES = 1
 """The stream of draws that formats read."""
-UNLABELLED = -100
+IGNORED = -100
 """The sentence label that losses ignore."""
 
 

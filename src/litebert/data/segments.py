@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from litebert.config import Format, SequenceConfig
 from litebert.data.packing import DocumentSentences, FullSentences
-from litebert.data.passages import CHOICES, UNLABELLED, Numbered, Segments, SentenceTask, Tokens
+from litebert.data.passages import CHOICES, IGNORED, Numbered, Segments, SentenceTask, Tokens
 from litebert.data.random_keys import Keys, uniforms
 from litebert.errors import DataError
 
@@ -104,10 +104,10 @@ class SegmentPairs:
 
         cuts = starts[starts.searchsorted(start, "right") : starts.searchsorted(end, "left")]
         if not len(cuts):
-            return Segments((_trim(tokens[start:end], target, u[7]),), UNLABELLED, paired=False)
+            return Segments((_trim(tokens[start:end], target, u[7]),), IGNORED, paired=False)
         cut = int(cuts[int(u[3] * len(cuts))])
         first, second = tokens[start:cut], tokens[cut:end]
-        label = UNLABELLED
+        label = IGNORED
         if self._sentence == "sop" and clean_start and clean_end:
             label = int(u[4] < 0.5)
             if label:
@@ -167,7 +167,7 @@ class SentencePairs:
     def _segments(self, example: int, u: list[float]) -> Segments:
         document, number, _ = self._pairs.locate(example)
         first, second = self._read(document, number), self._read(document, number + 1)
-        label = UNLABELLED if self._sentence is None else int(u[0] < 0.5)
+        label = IGNORED if self._sentence is None else int(u[0] < 0.5)
         if label == 1 and self._sentence == "sop":
             first, second = second, first
         elif label == 1:

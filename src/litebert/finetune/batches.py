@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert.data.random_keys import derive, permute
-from litebert.finetune.task import Item, Problem
+from litebert.finetune.items import EncodedRow, Item
+from litebert.finetune.outputs import Output
 
 _ORDER, _POOL = 41, 42  # what a key is for
 _POOL_BATCHES = 50
 _MULTIPLE = 8
-IGNORED = -100
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,8 +38,7 @@ class TaskBatch:
     choices: tuple[int, ...]
     """Rows of each item; their sum is R."""
     targets: Tensor | None
-    """By problem: int64 (B,), float32 (B, C), float32 (B,), int64 (B, S), int64 (B, 2), int64 (B,); None where the
-    answers are not known."""
+    """In the form of the task's output; None where the answers are not known."""
 
     @property
     def tokens(self) -> int:
@@ -58,9 +57,19 @@ class TaskBatch:
         )
 
 
-def collate(items: Sequence[Item], problem: Problem, pad_id: int) -> TaskBatch:
-    """Items side by side, padded to the longest row and on to a multiple of eight."""
-    rows = [row for item in items for row in item.rows]
+class PaddedRows(NamedTuple):
+    """Rows side by side, padded to the longest and on to a multiple of eight."""
+
+    ids: NDArray[np.int64]
+    """(R, S)"""
+    types: NDArray[np.int64]
+    """(R, S)"""
+    mask: NDArray[np.bool_]
+    """(R, S): whether a token stands there, and no padding."""
+
+
+def pad_rows(rows: Sequence[EncodedRow], pad_id: int) -> PaddedRows:
+    """Rows of tokens as arrays."""
     lengths = np.array([len(row.ids) for row in rows])
     size = -(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE
     ids = np.full((len(rows), size), pad_id, np.int64)
@@ -68,47 +77,36 @@ def collate(items: Sequence[Item], problem: Problem, pad_id: int) -> TaskBatch:
     for i, row in enumerate(rows):
         ids[i, : len(row.ids)] = row.ids
         types[i, : len(row.ids)] = row.types
-    mask = np.arange(size) < lengths[:, None]
+    return PaddedRows(ids, types, np.arange(size) < lengths[:, None])
+
+
+def collate(items: Sequence[Item], output: Output, pad_id: int) -> TaskBatch:
+    """Items side by side with their targets."""
+    padded = pad_rows([row for item in items for row in item.rows], pad_id)
+    targets = [item.target for item in items]
+    known = all(target is not None for target in targets)
     return TaskBatch(
-        torch.from_numpy(ids),
-        torch.from_numpy(types),
-        torch.from_numpy(mask),
+        torch.from_numpy(padded.ids),
+        torch.from_numpy(padded.types),
+        torch.from_numpy(padded.mask),
         tuple(len(item.rows) for item in items),
-        _targets([item.target for item in items], problem, size),
+        output.collate(targets, padded.ids.shape[1]) if known else None,
     )
-
-
-def _targets(targets: Sequence[Any], problem: Problem, size: int) -> Tensor | None:
-    if any(target is None for target in targets):
-        return None
-    if problem in ("number", "labels"):
-        return torch.tensor(targets, dtype=torch.float32)
-    if problem != "tokens":
-        return torch.tensor(targets, dtype=torch.int64)
-    padded = np.full((len(targets), size), IGNORED, np.int64)
-    for i, target in enumerate(targets):
-        padded[i, : len(target)] = target
-    return torch.from_numpy(padded)
-
-
-def item_length(item: Item) -> int:
-    """Tokens of its longest row."""
-    return max(len(row.ids) for row in item.rows)
 
 
 class TaskBatches:
     """The training batches of a task, by step; every item comes once per epoch."""
 
-    def __init__(self, items: Sequence[Item], problem: Problem, pad_id: int, batch: int, steps: int, seed: int) -> None:
-        self._items, self._problem, self._pad_id = items, problem, pad_id
+    def __init__(self, items: Sequence[Item], output: Output, pad_id: int, batch: int, steps: int, seed: int) -> None:
+        self._items, self._output, self._pad_id = items, output, pad_id
         self._batch, self._steps, self._seed = batch, steps, seed
-        self._lengths = np.array([item_length(item) for item in items])
+        self._lengths = np.array([item.length for item in items])
         self._pool: tuple[int, NDArray[np.int64]] = (-1, np.zeros((0, 0), np.int64))
 
     def __call__(self, step: int, rows: slice = slice(None)) -> TaskBatch:
         """Some rows, all by default, of the batch of a step."""
         chosen = self._batches_of(step // _POOL_BATCHES)[step % _POOL_BATCHES][rows]
-        return collate([self._items[i] for i in chosen.tolist()], self._problem, self._pad_id)
+        return collate([self._items[i] for i in chosen.tolist()], self._output, self._pad_id)
 
     def _batches_of(self, pool: int) -> NDArray[np.int64]:
         """The items of fifty steps, fewer at the end of the run: (steps, batch)."""

@@ -21,31 +21,38 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from safetensors import SafetensorError
 
 from litebert.config import Config, OptimizerConfig, SequenceConfig, replace
 from litebert.config.amounts import parse_amount
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.finetune import losses
 from litebert.finetune.batches import TaskBatch, TaskBatches
+from litebert.finetune.outputs import Output
 from litebert.finetune.run_folder import (
     COLLAPSED,
-    balance,
     check_folder,
     finish_setting_aside,
     identity,
     open_folder,
     set_aside,
 )
-from litebert.finetune.scoring import Logits, Part, logits_of, metric_name, one_answer, score_parts, score_tests
-from litebert.finetune.start import Start, layer_rates, starting_point, task_model
-from litebert.finetune.task import Item, Task, full_name
+from litebert.finetune.scoring import (
+    EncodedPart,
+    Logits,
+    logits_of,
+    metric_name,
+    network_logits,
+    one_answer,
+    score_parts,
+    score_tests,
+)
+from litebert.finetune.start import InitialModel, layer_rates, load_initial, task_model
+from litebert.finetune.task import Task
 from litebert.interop import save_litebert
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.objectives import Loss
@@ -81,11 +88,11 @@ class FinetuningWork:
     """A `TaskModel` with its task, as the loop sees it."""
 
     def __init__(
-        self, model: TaskModel, task: Task[Any], batches: TaskBatches, dev: Sequence[Part], pad_id: int,
-        scale: tuple[float, float], device: devices.Device, best: Path, layer_decay: float,
+        self, model: TaskModel, task: Task[Any], output: Output, batches: TaskBatches, dev: Sequence[EncodedPart],
+        pad_id: int, device: devices.Device, best: Path, layer_decay: float,
     ) -> None:  # fmt: skip
-        self.module, self.task, self.batches, self.dev, self.pad_id = model, task, batches, dev, pad_id
-        self.scale, self.device, self.best, self.layer_decay = scale, device, best, layer_decay
+        self.module, self.task, self.output, self.batches, self.dev = model, task, output, batches, dev
+        self.pad_id, self.device, self.best, self.layer_decay = pad_id, device, best, layer_decay
         self.layers = model.encoder.config.layers
         self.memory: dict[str, Any] = {}
         self.kept: dict[str, Logits] = {}
@@ -97,12 +104,12 @@ class FinetuningWork:
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
         """Predictions in a batch."""
-        return {_HEAD: losses.count(batch, self.task.problem)}
+        return {_HEAD: self.output.count(batch)}
 
     def losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
         """The loss of the task."""
         logits = self.module(batch.input_ids, batch.token_type_ids, batch.attention_mask)
-        return {_HEAD: losses.loss(logits, batch, self.task.problem)}
+        return {_HEAD: self.output.loss(logits, batch)}
 
     def weights(self) -> Mapping[str, float]:
         """One loss."""
@@ -112,9 +119,13 @@ class FinetuningWork:
         """Layer-wise learning rates."""
         return layer_rates(self.module, self.layer_decay)
 
-    def logits(self, part: Part) -> Logits:
+    def logits(self, part: EncodedPart) -> Logits:
         """What the model says of a part now."""
-        return logits_of(self.module, part.items, self.task, self.pad_id, self.device, self.scale)
+        was_training = self.module.training
+        self.module.eval()
+        logits = logits_of(partial(network_logits, self.module, self.device), part.items, self.output, self.pad_id)
+        self.module.train(was_training)
+        return logits
 
     def evaluate(self) -> dict[str, float]:
         """Scores on the development parts; the best weights by the first part's metric are kept aside."""
@@ -125,7 +136,7 @@ class FinetuningWork:
             decisive = -math.inf
         if "best" not in self.memory or decisive > self.memory["best"]:
             self.memory["best"], self.kept = decisive, logits
-            self.memory["one_answer"] = one_answer(self.task, self.dev[0], logits[self.dev[0].name])
+            self.memory["one_answer"] = one_answer(self.output, self.dev[0], logits[self.dev[0].name])
             self._keep()
         return scores
 
@@ -152,37 +163,37 @@ class FinetuningWork:
 
 
 @dataclass(frozen=True)
-class Ready:
+class PreparedTask:
     """What does not differ between seeds: the encoder to begin with, and all parts of the task, read and encoded."""
 
     source: str
-    start: Start
+    start: InitialModel
     config: FinetuneConfig
-    train: Part
-    dev: tuple[Part, ...]
-    tests: tuple[Part, ...]
+    train: EncodedPart
+    dev: tuple[EncodedPart, ...]
+    tests: tuple[EncodedPart, ...]
 
     @property
-    def parts(self) -> tuple[Part, ...]:
+    def parts(self) -> tuple[EncodedPart, ...]:
         """All that is answered at the end."""
         return (*self.dev, *self.tests)
 
 
-def make_ready(
+def prepare_task(
     model: str | Path,
     task: Task[Any],
     config: FinetuneConfig | None,
     *,
     tokenizer: str | Path | None = None,
-    start: Start | None = None,
+    start: InitialModel | None = None,
     say: Say,
-) -> Ready:
+) -> PreparedTask:
     """Read and encode, once for all seeds; arguments and errors are those of `finetune`.
 
-    `start` is what `starting_point` gave, where it was asked before.
+    `start` is what `load_initial` gave, where it was asked before.
     """
-    start = start or starting_point(model, tokenizer, task)
-    config = config or finetune_recipe(fitting(start.encoder, start.dense), full_name(task))
+    start = start or load_initial(model, tokenizer, task)
+    config = config or finetune_recipe(fitting(start.encoder, start.dense), task.full_name)
     if config.length > start.encoder.max_positions:
         say(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
         config = replace(config, length=start.encoder.max_positions)
@@ -191,10 +202,10 @@ def make_ready(
     train, *others = (
         _part(task, name, start.tokenizer, config.length, say) for name in ("train", *task.dev, *task.tests)
     )
-    for note in (*start.notes, *filter(None, [balance(task, train.items)])):
+    for note in (*start.notes, *filter(None, [task.output.balance([item.target for item in train.items])])):
         say(note)
     dev, tests = others[: len(task.dev)], others[len(task.dev) :]
-    return Ready(str(model), start, config, train, tuple(dev), tuple(tests))
+    return PreparedTask(str(model), start, config, train, tuple(dev), tuple(tests))
 
 
 def finetune(
@@ -221,12 +232,12 @@ def finetune(
     """
     say = say or logging.getLogger("litebert").info
     check_folder(Path(out))
-    ready = make_ready(model, task, config, tokenizer=tokenizer, say=say)
-    return finetune_ready(ready, task, out, ready.config.train.seed, device=device, say=say, on_step=on_step)
+    prepared = prepare_task(model, task, config, tokenizer=tokenizer, say=say)
+    return finetune_prepared(prepared, task, out, prepared.config.train.seed, device=device, say=say, on_step=on_step)
 
 
-def finetune_ready(
-    ready: Ready,
+def finetune_prepared(
+    prepared: PreparedTask,
     task: Task[Any],
     out: str | Path,
     seed: int,
@@ -238,26 +249,26 @@ def finetune_ready(
     """`finetune` with one of several seeds."""
     folder = Path(out)
     check_folder(folder)
-    ready = replace(ready, config=replace(ready.config, train=replace(ready.config.train, seed=seed)))
-    machine = devices.choose(ready.config.train.precision, device)
+    prepared = replace(prepared, config=replace(prepared.config, train=replace(prepared.config.train, seed=seed)))
+    machine = devices.choose(prepared.config.train.precision, device)
     with RunLock(folder):
         finish_setting_aside(folder)
         again = (folder / COLLAPSED).is_dir()
-        done = _run(ready, task, folder, again, machine, say, on_step)
-        if done.collapsed and ready.config.restart and not again:
+        done = _run(prepared, task, folder, again, machine, say, on_step)
+        if done.collapsed and prepared.config.restart and not again:
             if done.outcome.signal is not None:  # the same command goes on from here
                 return replace(done, outcome=replace(done.outcome, finished=False), scores={})
-            rate = ready.config.train.optimizer.learning_rate / 3
+            rate = prepared.config.train.optimizer.learning_rate / 3
             say(f"the model gives one answer to everything; starting once more with a learning rate of {rate:.1e} "
                 f"(what there was lies in {COLLAPSED}/)")  # fmt: skip
             set_aside(folder)
-            done = _run(ready, task, folder, True, machine, say, on_step)
+            done = _run(prepared, task, folder, True, machine, say, on_step)
         if done.collapsed:
             say("the model gives one answer to everything: its scores are those of guessing")
     return done
 
 
-def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, say: Say) -> Part:
+def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, say: Say) -> EncodedPart:
     examples = task.read(name)
     items = task.encode(examples, tokenizer, length)
     for note in task.notes:
@@ -266,40 +277,32 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, say: Sa
         items = [item for item in items if item.target is not None]
     if not items:
         raise DataError(f"{task.name} has no example in its {name} part; give a file with some")
-    return Part(name, examples, items)
-
-
-def _scaled(task: Task[Any], items: Sequence[Item]) -> tuple[list[Item], tuple[float, float]]:
-    """Numbers with mean 0 and deviation 1, so that one learning rate serves prices and shares alike."""
-    if task.problem != "number":
-        return list(items), (0.0, 1.0)
-    targets = np.array([item.target for item in items], np.float64)
-    mean, deviation = float(targets.mean()), float(targets.std()) or 1.0
-    return [replace(item, target=(item.target - mean) / deviation) for item in items], (mean, deviation)
+    return EncodedPart(name, examples, items)
 
 
 def _run(
-    ready: Ready, task: Task[Any], folder: Path, again: bool, machine: devices.Device, say: Say,
+    prepared: PreparedTask, task: Task[Any], folder: Path, again: bool, machine: devices.Device, say: Say,
     on_step: Callable[[Loop[TaskBatch]], None] | None,
 ) -> Finetuned:  # fmt: skip
     """One run to its end; `again` after one that collapsed, at a third of the rate."""
-    config, start = ready.config, ready.start
+    config, start = prepared.config, prepared.start
     batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
-    steps = config.steps or max(1, math.ceil(config.epochs * len(ready.train.items) / batch))
+    steps = config.steps or max(1, math.ceil(config.epochs * len(prepared.train.items) / batch))
     warmup = config.train.schedule.warmup
     if 1 <= warmup >= steps:
         raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of {steps}; give a share of the run, such as 0.1")
-    items, scale = _scaled(task, ready.train.items)
+    output = task.output.fitted([item.target for item in prepared.train.items])
+    items = [replace(item, target=output.to_learn(item.target)) for item in prepared.train.items]
     pad = start.tokenizer.pad_id
     model = task_model(start, task, config).to(machine.device)
-    open_folder(folder, identity(ready.source, start, task, config, steps, items, ready.dev, ready.tests))
+    open_folder(folder, identity(prepared.source, start, task, config, steps, items, prepared.dev, prepared.tests))
     settings = replace(config.train, budget=f"{steps} steps", optimizer=_slower(config.train.optimizer, again))
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
         return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file), False, again)
     best = folder / "best.safetensors"
-    batches = TaskBatches(items, task.problem, pad, batch, steps, config.train.seed)
-    work = FinetuningWork(model, task, batches, ready.dev, pad, scale, machine, best, config.layer_decay)
+    batches = TaskBatches(items, output, pad, batch, steps, config.train.seed)
+    work = FinetuningWork(model, task, output, batches, prepared.dev, pad, machine, best, config.layer_decay)
     loop = Loop(
         work=work, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder, say=say,
         on_step=on_step or (lambda loop: None),
@@ -313,10 +316,10 @@ def _run(
         model.load_state_dict(read_tensors(best))
         kept = work.kept if machine.autocast is None else {}
         work.device = replace(machine, autocast=None)  # as `predict` computes, and other programs
-        logits = kept | {part.name: work.logits(part) for part in ready.parts if part.name not in kept}
-        scores = score_parts(task, ready.dev, logits) | score_tests(task, ready.tests, logits)
-        _write_predictions(folder / "predictions", task, ready.parts, logits)
-        _write_model(folder / "model", model, task, ready, scale, scores)
+        logits = kept | {part.name: work.logits(part) for part in prepared.parts if part.name not in kept}
+        scores = score_parts(task, prepared.dev, logits) | score_tests(task, prepared.tests, logits)
+        _write_predictions(folder / "predictions", task, prepared.parts, logits)
+        _write_model(folder / "model", model, task, output, prepared)
         with written_whole(file) as handle:
             handle.write((json.dumps(scores, indent=2) + "\n").encode())
     return Finetuned(folder, steps, outcome, read_json(file), work.memory["one_answer"], again)
@@ -331,33 +334,20 @@ def _slower(optimizer: OptimizerConfig, again: bool) -> OptimizerConfig:
     )
 
 
-def _write_predictions(folder: Path, task: Task[Any], parts: Sequence[Part], logits: Mapping[str, Logits]) -> None:
+def _write_predictions(
+    folder: Path, task: Task[Any], parts: Sequence[EncodedPart], logits: Mapping[str, Logits]
+) -> None:
     folder.mkdir(exist_ok=True)
     for part in parts:
         answers = task.answers(part.examples, part.items, logits[part.name])
         task.write(part.examples, answers, folder / task.file_name(part.name))
 
 
-def _write_model(
-    folder: Path, model: TaskModel, task: Task[Any], ready: Ready, scale: tuple[float, float],
-    scores: Mapping[str, float],
-) -> None:  # fmt: skip
-    with torch.no_grad():  # the saved model gives numbers as they are
-        if task.problem == "number":
-            model.head.classifier.weight.mul_(scale[1])
-            model.head.classifier.bias.mul_(scale[1]).add_(scale[0])
+def _write_model(folder: Path, model: TaskModel, task: Task[Any], output: Output, prepared: PreparedTask) -> None:
+    output.settle(model.head)
     shutil.rmtree(folder, ignore_errors=True)
     shape = model.encoder.config
-    length = ready.config.length
+    length = prepared.config.length
     whole = Config(name=task.name, encoder=shape, sequences=SequenceConfig(length=length), objectives=("mlm",))
-    about: dict[str, Any] = {"task": task.name, "problem": task.problem, "length": length,
-                             "version": getattr(task, "version", 1)}  # fmt: skip
-    if task.kind == "sequence":
-        about["pair"] = any(example.pair is not None for example in ready.train.examples)
-    if "threshold" in scores:  # of SQuAD 2.0, for `predict`
-        about["threshold"] = scores["threshold"]
-    if stride := getattr(task, "stride", None):
-        about["stride"] = stride
-    if order := getattr(task, "order", None):
-        about["order"] = order
-    save_litebert(model, ready.start.tokenizer, folder, config=whole, labels=task.labels, task=about)
+    about = {"task": task.name, "kind": output.head, "problem": output.name, "length": length, **task.settings()}
+    save_litebert(model, prepared.start.tokenizer, folder, config=whole, labels=output.labels, task=about)

@@ -1,4 +1,4 @@
-"""The folder of a fine-tuning run: which run it holds, what a collapsed one leaves behind, how often classes occur.
+"""The folder of a fine-tuning run: which run it holds, and what a collapsed one leaves behind.
 
 `finetune.json` says what the run is: the config, the task, the steps, and hashes of the model and of the encoded data.
 """
@@ -16,9 +16,10 @@ import numpy as np
 from litebert.config.finetuning import FinetuneConfig
 from litebert.config.serialization import to_dict
 from litebert.errors import RunError
-from litebert.finetune.scoring import Part, metric_name
-from litebert.finetune.start import Start
-from litebert.finetune.task import Item, Task, full_name
+from litebert.finetune.items import Item
+from litebert.finetune.scoring import EncodedPart, metric_name
+from litebert.finetune.start import InitialModel
+from litebert.finetune.task import Task
 from litebert.storage import written_whole
 from litebert.train.metrics import read_json
 
@@ -47,20 +48,21 @@ def check_folder(folder: Path) -> None:
 
 
 def identity(
-    source: str | Path, start: Start, task: Task[Any], config: FinetuneConfig, steps: int, train: Sequence[Item],
-    dev: Sequence[Part], tests: Sequence[Part],
+    source: str | Path, start: InitialModel, task: Task[Any], config: FinetuneConfig, steps: int, train: Sequence[Item],
+    dev: Sequence[EncodedPart], tests: Sequence[EncodedPart],
 ) -> dict[str, Any]:  # fmt: skip
     """What makes a run this run, as finetune.json holds it."""
     return {
         "format": 1,
-        "task": full_name(task),
+        "task": task.full_name,
         "metric": metric_name(task),
         "model": str(source),
         "steps": steps,
         "config": to_dict(config),
-        "threshold": getattr(task, "threshold", None),
+        "threshold": None,  # every finetune.json of this format has one
+        **task.identity(),
         "model_fingerprint": _digest_state(start),
-        "data_fingerprint": _digest_items([*train, *(item for part in dev for item in part.items)], task.labels),
+        "data_fingerprint": _digest_items([*train, *(item for part in dev for item in part.items)], task.output.labels),
         "test_fingerprint": _digest_items([item for part in tests for item in part.items], ()),
         "dev_fingerprint": _digest_examples(dev),
     }
@@ -125,7 +127,7 @@ def _digest_items(items: Sequence[Item], labels: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _digest_examples(parts: Sequence[Part]) -> str:
+def _digest_examples(parts: Sequence[EncodedPart]) -> str:
     """Of examples as their files have them: the same for every tokenizer."""
     digest = hashlib.sha256()
     for part in parts:
@@ -134,36 +136,8 @@ def _digest_examples(parts: Sequence[Part]) -> str:
     return digest.hexdigest()
 
 
-def _digest_state(start: Start) -> str:
+def _digest_state(start: InitialModel) -> str:
     digest = hashlib.sha256(json.dumps(to_dict(start.encoder)).encode())
     for name, tensor in (start.state or {}).items():
         digest.update(name.encode() + tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()
-
-
-# ---- words ---------------------------------------------------------------------------------------------------------
-
-_NAMED = 10
-"""Labels whose share is said, at most."""
-
-
-def balance(task: Task[Any], items: Sequence[Item]) -> str | None:
-    """How often each label occurs, and what always giving the commonest would score; None where there are none."""
-    if task.problem == "classes":
-        counts = np.bincount([item.target for item in items], minlength=len(task.labels))
-        what, total = "training examples", len(items)
-    elif task.problem == "labels":
-        counts = np.sum([item.target for item in items], axis=0)
-        what, total = "training examples", len(items)
-    elif task.problem == "tokens":
-        judged = np.concatenate([item.target for item in items])
-        counts = np.bincount(judged[judged >= 0], minlength=len(task.labels))
-        what, total = "training words", int(counts.sum())
-    else:
-        return None
-    order = np.argsort(-counts, kind="stable") if len(counts) > _NAMED else np.arange(len(counts))
-    shares = [f"{task.labels[i]} {counts[i] / max(1, total):.1%}" for i in order[:_NAMED]]
-    if len(counts) > _NAMED:
-        rarest = counts[order[-1]] / max(1, total)
-        shares.append(f"and {len(counts) - _NAMED} rarer labels, down to {rarest:.2%}")
-    return f"{total:,} {what}: {', '.join(shares)}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +12,11 @@ from typing import Any
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import RunError
 from litebert.finetune.batches import TaskBatch
-from litebert.finetune.run import Finetuned, finetune_ready, make_ready
+from litebert.finetune.run import Finetuned, finetune_prepared, prepare_task
 from litebert.finetune.run_folder import IDENTITY, check_folder
 from litebert.finetune.scoring import metric_name
-from litebert.finetune.significance import margin
-from litebert.finetune.start import Start
+from litebert.finetune.spread import noise_of, summarise
+from litebert.finetune.start import InitialModel
 from litebert.finetune.task import Task
 from litebert.storage import written_whole
 from litebert.train.loop import Loop, Say
@@ -49,14 +48,14 @@ def finetune_seeds(
     *,
     seeds: int = 1,
     tokenizer: str | Path | None = None,
-    start: Start | None = None,
+    start: InitialModel | None = None,
     device: str = "auto",
     say: Say | None = None,
     on_step: Callable[[Loop[TaskBatch]], None] | None = None,
 ) -> Seeds:
     """`finetune` in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the config's.
 
-    A summary goes to out/seeds.json. Arguments and errors are those of `finetune` and `make_ready`.
+    A summary goes to out/seeds.json. Arguments and errors are those of `finetune` and `prepare_task`.
     """
     say = say or logging.getLogger("litebert").info
     folders = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
@@ -64,13 +63,13 @@ def finetune_seeds(
         raise RunError(f"{out} holds a run of one seed; give another --out for {seeds}")
     for folder in folders:
         check_folder(folder)
-    ready = make_ready(model, task, config, tokenizer=tokenizer, start=start, say=say)
+    prepared = prepare_task(model, task, config, tokenizer=tokenizer, start=start, say=say)
     runs: list[Finetuned] = []
     for number, folder in enumerate(folders):
         if seeds > 1:
             say(f"seed {number + 1} of {seeds}")
         seed = config.train.seed + number
-        done = finetune_ready(ready, task, folder, seed, device=device, say=say, on_step=on_step)
+        done = finetune_prepared(prepared, task, folder, seed, device=device, say=say, on_step=on_step)
         if done.outcome.finished:
             runs.append(done)
         if not done.outcome.finished or (done.outcome.signal is not None and len(runs) < seeds):
@@ -85,30 +84,3 @@ def finetune_seeds(
         restarted=[i for i, run in enumerate(runs) if run.restarted],
         collapsed=[i for i, run in enumerate(runs) if run.collapsed],
     )  # fmt: skip
-
-
-def summarise(scores: list[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Median, mean, deviation of one run, lowest and highest of each score."""
-    return {
-        name: {
-            "median": statistics.median(values),
-            "mean": statistics.fmean(values),
-            "deviation": statistics.stdev(values) if len(values) > 1 else 0.0,
-            "lowest": min(values),
-            "highest": max(values),
-        }
-        for name in scores[0]
-        if (values := [one[name] for one in scores])
-    }
-
-
-def noise_of(name: str, values: list[float]) -> str:
-    """What difference between two means of as many seeds is more than chance, in words; empty for one seed."""
-    if len(values) < 2:
-        return ""
-    if not statistics.stdev(values):
-        return f"{name} is the same for all {len(values)} seeds, which does not tell what chance does to it"
-    return (
-        f"{name} differs from seed to seed by {statistics.stdev(values):.3g}: between two means of {len(values)} "
-        f"seeds, a difference below {margin(values, values):.3g} is inside the noise"
-    )

@@ -20,7 +20,7 @@ from litebert.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialModel:
     """What fine-tuning begins with."""
 
     encoder: EncoderConfig
@@ -33,7 +33,7 @@ class Start:
     """What a person should know about it."""
 
 
-def starting_point(model: str | Path, tokenizer: str | Path | None = None, task: Task[Any] | None = None) -> Start:
+def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: Task[Any] | None = None) -> InitialModel:
     """The encoder of a model folder, or a recipe's untrained one.
 
     Args:
@@ -52,7 +52,7 @@ def starting_point(model: str | Path, tokenizer: str | Path | None = None, task:
         if Path(model).is_dir():
             note += f" (for the folder of that name, write ./{model})"
         encoder = replace(config.encoder, vocab_size=given.vocab_size)
-        return Start(encoder, None, given, fresh_dense(config), (note,))
+        return InitialModel(encoder, None, given, fresh_dense(config), (note,))
     loaded = load(model)
     if given is not None and loaded.tokenizer is not None and given.fingerprint != loaded.tokenizer.fingerprint:
         raise ConfigError(f"{model} was trained with a tokenizer of its own, and {tokenizer} is another; "
@@ -66,26 +66,25 @@ def starting_point(model: str | Path, tokenizer: str | Path | None = None, task:
     shape = loaded.config.encoder
     unread = untrained_notes(loaded.untrained, loaded.config, loaded.path)  # of heads that fine-tuning has no use for
     notes = [note for note in loaded.notes if note not in unread]
-    if task is not None and task.kind in TaskModel.READS_CLS and not shape.pooler and loaded.dense is None:
+    if task is not None and task.output.reads_cls and not shape.pooler and loaded.dense is None:
         notes.append(f"{model} has no pooler; the task learns one of its own")
-    return Start(shape, loaded.model.encoder.state_dict(), words, loaded.dense, tuple(notes))
+    return InitialModel(shape, loaded.model.encoder.state_dict(), words, loaded.dense, tuple(notes))
 
 
-def task_model(start: Start, task: Task[Any], config: FinetuneConfig) -> TaskModel:
+def task_model(start: InitialModel, task: Task[Any], config: FinetuneConfig) -> TaskModel:
     """The encoder under a fresh head, a function of the seed."""
     shape = start.encoder
     if config.dropout >= 0:
         shape = replace(shape, hidden_dropout=config.dropout, attention_dropout=config.dropout)
-    reads_cls = task.kind in TaskModel.READS_CLS
+    reads_cls = task.output.reads_cls
     if not reads_cls:
         shape = replace(shape, pooler=False)
     dense = start.dense if reads_cls and not shape.pooler else None
     fresh_pooler = reads_cls and not shape.pooler and dense is None
     if fresh_pooler:
         shape = replace(shape, pooler=True)
-    classes = {"span": 2, "choice": 1, "number": 1}.get(task.problem, len(task.labels))
     torch.manual_seed(config.train.seed)
-    model = TaskModel(shape, task.kind, classes, dense)
+    model = TaskModel(shape, reads_cls, task.output.width, dense)
     model.head.dropout.p = config.head_dropout
     if start.state is not None:
         own = {"pooler.weight", "pooler.bias"} if fresh_pooler else set[str]()

@@ -1,160 +1,152 @@
-"""What a fine-tuning task is: a tiny protocol, and the rows of tokens that every task makes of its examples.
+"""What a fine-tuning task is: it reads examples from files, encodes them once, scores answers and writes them.
 
-A task reads examples from files, encodes them once, turns logits into answers, scores answers and writes them. It
-never sees a model, a batch or an optimizer; `finetune.py` and `predict.py` never see a file.
+How logits meet targets and become answers is its `output`. A task never sees a model, a batch or an optimizer; who
+trains and predicts never sees a file. A task of your own is a subclass with a registered name:
+
+    TASKS.add("mine", Mine)
 
 Shapes: n tokens of a row, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.finetune.items import Item
+from litebert.finetune.outputs import Output
+from litebert.text.records import FileFormat, Notes
 from litebert.tokenizer import Tokenizer
-
-Kind = Literal["sequence", "tokens", "span", "choice"]
-"""What the head of the model reads and returns; see `model.task_model.TaskModel`."""
-
-Problem = Literal["classes", "labels", "number", "tokens", "span", "choice"]
-"""How logits meet targets: one of C classes; any of C labels; a number; a class per token; first and last token of an
-answer; one of some choices."""
-
-
-class Row(NamedTuple):
-    """One sequence as the encoder reads it, special tokens included, without padding."""
-
-    ids: NDArray[np.int32]
-    """(n,)"""
-    types: NDArray[np.int32]
-    """(n,): 0 in the first segment, 1 in the second."""
-
-
-@dataclass(frozen=True)
-class Item:
-    """What one row (or, for choices, one row for each) teaches or asks. A long example may have several items."""
-
-    example: int
-    """Its place among the examples it was made from."""
-    rows: tuple[Row, ...]
-    """One; with choices one for each."""
-    target: Any
-    """By problem: an int, a tuple of C zeros and ones, a float, int64 (n,) with -100 on what is not judged, (first,
-    last) token of the answer, or the int of the right choice. None where the answer is not known."""
-    detail: Any = None
-    """What the task needs to turn logits into an answer, such as offsets; it reaches no model."""
-
 
 E = TypeVar("E")
 
 
-class Task(Protocol[E]):
+class Task(ABC, Generic[E]):
     """A task. `E` is its own type of example."""
 
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        ...
+    name: str
+    """What it is called, as in the registry."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """The options of `task_of` that it takes."""
+    usual: ClassVar[Mapping[str, Any]] = {}
+    """Settings that other programs do not keep, with the values their folders are read with."""
+    percent: ClassVar[bool] = False
+    """Whether its scores are percentages; others are fractions."""
+    pair: bool | None = False
+    """Whether its texts come in pairs; None where single ones do too."""
+    dev: tuple[str, ...] = ()
+    """The parts to be scored on; the first decides."""
+    tests: tuple[str, ...] = ()
+    """The parts to be answered only."""
 
-    @property
-    def kind(self) -> Kind:
-        """The head it needs."""
-        ...
-
-    @property
-    def problem(self) -> Problem:
-        """How logits meet targets."""
-        ...
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Names of the C classes in the order of their logits; empty for numbers, spans and choices."""
-        ...
-
-    @property
-    def metric(self) -> str:
+    def __init__(self, output: Output, metric: str | None = None) -> None:
+        self.output = output
+        self.metric = metric or output.scores[0]
         """The score that chooses a checkpoint; higher is better."""
-        ...
+        self._found = Notes()
+
+    @classmethod
+    @abstractmethod
+    def from_data(cls, name: str, data: str | Path, **options: Any) -> Task[E]:
+        """The task of a registered name on its files; `data` and the options as in `task_of`, those it takes.
+
+        Raises:
+            ConfigError: an option that cannot be.
+            DataError: a file is missing or malformed.
+        """
+
+    @classmethod
+    @abstractmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Task[E]:
+        """The task as it answers, without files.
+
+        Args:
+            settings: those of `settings()`, and `labels`, `classes`, `kind` and `problem` of the model; a folder that
+                other software wrote has the last four only.
+        """
+
+    def settings(self) -> dict[str, Any]:
+        """What is saved with a model, beside its output, so that it answers as it was scored."""
+        return {}
+
+    def identity(self) -> dict[str, Any]:
+        """What makes a run of it another one, beside its data and the config; it stands in finetune.json."""
+        return {}
 
     @property
-    def dev(self) -> tuple[str, ...]:
-        """The parts to be scored on; the first decides."""
-        ...
+    @abstractmethod
+    def inputs(self) -> str:
+        """How an input of `predict` looks, as an instruction: give a text or a pair of texts."""
 
     @property
-    def tests(self) -> tuple[str, ...]:
-        """The parts to be answered only."""
-        ...
+    def full_name(self) -> str:
+        """What it is called, with its version where it has several: squad1, squad2."""
+        return self.name
 
     @property
-    def notes(self) -> Sequence[str]:
-        """What the last read, and the encoding after it, found worth saying: rows skipped, texts cut."""
-        ...
+    def notes(self) -> list[str]:
+        """What reading and encoding since the last `read` found worth saying: rows skipped, texts cut."""
+        return self._found.notes()
 
+    # ---- examples --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
     def read(self, part: str) -> list[E]:
         """The examples of a part: train, one of `dev`, or test.
 
         Raises:
             DataError: a file is missing or malformed; the message names the file and the line.
         """
-        ...
 
+    @abstractmethod
+    def example(self, value: Any, name: str) -> E:
+        """An example of an input of `predict`, with a name of its own.
+
+        Raises:
+            TypeError: it is of another form than `inputs` says.
+        """
+
+    @abstractmethod
+    def stream(
+        self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None
+    ) -> Iterator[E]:
+        """The examples of a file without answers, or of standard input (`-`), row by row in constant memory.
+
+        Args:
+            text, pair: columns, where the task has texts.
+            form: what the file is, where its suffix does not say.
+
+        Raises:
+            DataError: a file that is missing or malformed; the message names the line.
+        """
+
+    @abstractmethod
     def encode(self, examples: Sequence[E], tokenizer: Tokenizer, length: int) -> list[Item]:
         """Rows of at most `length` tokens; done once, whatever the number of epochs."""
-        ...
 
+    # ---- answers ---------------------------------------------------------------------------------------------------
+
+    @abstractmethod
     def answers(self, examples: Sequence[E], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]) -> list[Any]:
-        """One answer per example, from the logits of each item: (C,), (n, C), (n, 2) or (choices,)."""
-        ...
+        """One answer per example, from the logits of each item as `Output.of_item` gives them."""
 
+    def record(self, example: E, answer: Any) -> dict[str, Any]:
+        """What `predict` tells of an answer."""
+        return self.output.record(answer)
+
+    @abstractmethod
     def score(self, examples: Sequence[E], answers: Sequence[Any]) -> dict[str, float]:
         """Scores of answers to labelled examples, `metric` among them."""
-        ...
 
+    @abstractmethod
     def file_name(self, part: str) -> str:
         """What the predictions file of a part is called."""
-        ...
 
+    @abstractmethod
     def write(self, examples: Sequence[E], answers: Sequence[Any], path: Path) -> None:
         """The predictions file, in the form its benchmark asks for."""
-        ...
-
-
-def full_name(task: Task[Any]) -> str:
-    """What a task is called, with its version where it has several: squad1, squad2."""
-    version = getattr(task, "version", None)
-    return task.name if version is None else f"{task.name}{version}"
-
-
-def row_of(
-    tokenizer: Tokenizer, first: Sequence[int], second: Sequence[int] | None = None, length: int | None = None
-) -> Row:
-    """[CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut to `length` tokens.
-
-    Tokens are dropped from the end of the longer segment, from the second where they are equal, as the official BERT
-    and ALBERT code do for GLUE.
-    """
-    separators = tokenizer.pair_separators
-    if length is not None:
-        room = length - (2 if second is None else 2 + separators)
-        excess = max(0, len(first) + len(second or ()) - room)
-        if second is None:
-            first = first[: len(first) - excess]
-        else:
-            level = min(excess, abs(len(first) - len(second)))
-            rest = excess - level
-            off_first = (level if len(first) > len(second) else 0) + rest // 2
-            first, second = first[: len(first) - off_first], second[: len(second) - (excess - off_first)]
-    ids = [tokenizer.cls_id, *first, tokenizer.sep_id]
-    types = [0] * len(ids)
-    if second is not None:
-        ids += [tokenizer.sep_id] * (separators - 1)
-        types += [0] * (separators - 1)
-        ids += [*second, tokenizer.sep_id]
-        types += [1] * (len(second) + 1)
-    return Row(np.array(ids, np.int32), np.array(types, np.int32))

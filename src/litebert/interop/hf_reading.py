@@ -25,7 +25,7 @@ from litebert.config import (
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import SBO, read_json, read_tensors, read_tokenizer, weights_file
 from litebert.interop.loaded import LoadedModel, check, fill, sequences_for, untrained_notes
-from litebert.interop.names import TASK_PARTS, TASKS, HeadName, Layout, Row
+from litebert.interop.names import READS_CLS, TASK_PARTS, TASKS, HeadName, Layout, Row
 from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
 from litebert.model.heads import SpanBoundaryHead
@@ -75,10 +75,11 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     else:
         whole = _whole_config(folder, config, ("mlm",), {})
         classes = len(state["head.classifier.bias"])
-        model = TaskModel(config, kind, classes, layout.dense if "head.dense.bias" in state else None)
+        model = TaskModel(config, kind in READS_CLS, classes, layout.dense if "head.dense.bias" in state else None)
         labels = _labels(settings, classes) if kind in ("sequence", "tokens") else ()
         problem = problem_of(settings, source) if kind == "sequence" else None
-        task = {"length": _longest(folder, config.max_positions)} | ({} if problem is None else {"problem": problem})
+        task = {"kind": kind, "length": _longest(folder, config.max_positions)}
+        task |= {} if problem is None else {"problem": problem}
     fill(model, state, untrained, file)
     notes += untrained_notes(untrained, whole, folder)
     tokenizer = read_tokenizer(folder)

@@ -18,11 +18,13 @@ from torch import Tensor
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError, nearest
 from litebert.interop.files import SBO, WEIGHTS, new_folder, write_tensors
+from litebert.interop.loaded import head_of
 from litebert.interop.names import HeadName, Layout
 from litebert.interop.settings import layout_for, padding_id, settings_of
 from litebert.interop.weights import pairs, slots, to_theirs
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
+from litebert.registry import TASKS
 from litebert.tokenizer import Tokenizer
 
 
@@ -49,14 +51,14 @@ def save_hf(
     Raises:
         ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
     """
-    has = _parts_of(model, untrained)
+    has = _parts_of(model, untrained, task)
     dense = model.dense if isinstance(model, TaskModel) else None
     generator = model.config.generator if isinstance(model, Pretrainer) else None
     config, state = model.encoder.config, dict(model.state_dict())
     if generator is not None and head == "mlm":
         config, state = generator, _own_and_borrowed(state)
     layout, notes = layout_for(config, has, dense)
-    head = _head_to_write(layout, model, has, head)
+    head = _head_to_write(layout, model, has, head, task)
     name = layout.heads[head].architecture
     parts = ["backbone", *(["projection"] if config.projects or layout.always_projects else [])]
     parts += layout.heads[head].parts
@@ -89,10 +91,11 @@ def save_hf(
     if isinstance(model, TaskModel):
         dropout = model.head.dropout.p
         longest = min(longest, int(task.get("length", longest)))
+        usual: Mapping[str, Any] = TASKS[task["task"]].usual if task.get("task") in TASKS else {}
         notes += [
             f"transformers keeps no {key} of a task, so {task[key]} stays behind; a litebert folder keeps it"
-            for key, usual in (("version", 1), ("threshold", 0.0), ("stride", 128), ("order", "context"))
-            if task.get(key, usual) != usual
+            for key, value in usual.items()
+            if task.get(key, value) != value
         ]
         if head in ("sequence", "tokens"):
             names = tuple(labels) or tuple(f"LABEL_{index}" for index in range(model.classes))
@@ -114,19 +117,19 @@ _PART_OF = {"mlm": "mlm", "sop": "sentence", "nsp": "sentence", "rtd": "discrimi
 """Objectives and the parts of the tables that hold their heads."""
 
 
-def _parts_of(model: Pretrainer | TaskModel, untrained: Sequence[str]) -> list[str]:
+def _parts_of(model: Pretrainer | TaskModel, untrained: Sequence[str], task: Mapping[str, Any]) -> list[str]:
     parts = ["pooler"] if model.encoder.pooler is not None else []
     if isinstance(model, TaskModel):
-        return [*parts, "span" if model.kind == "span" else "classifier"]
+        return [*parts, "span" if head_of(model, task) == "span" else "classifier"]
     return parts + [_PART_OF[name] for name in model.objectives if name not in untrained]
 
 
 def _head_to_write(
-    layout: Layout, model: Pretrainer | TaskModel, has: Sequence[str], asked: HeadName | None
+    layout: Layout, model: Pretrainer | TaskModel, has: Sequence[str], asked: HeadName | None, task: Mapping[str, Any]
 ) -> HeadName:
     possible: list[HeadName] = ["backbone"]
     if isinstance(model, TaskModel):
-        possible.append(cast(HeadName, model.kind))
+        possible.append(cast(HeadName, head_of(model, task)))
     elif model.config.generator is not None:
         possible = ["mlm", "backbone", "discriminator"]  # the generator is written when asked for, and only then
     else:

@@ -33,7 +33,7 @@ class LoadedModel:
     notes: tuple[str, ...] = ()
     """What a person should know about it."""
     task: Mapping[str, Any] = field(default_factory=dict)
-    """Of a fine-tuned model: what its task.json says."""
+    """Of a fine-tuned model: what its task.json says, the `kind` of its head among it."""
     dense: HeadActivation | None = None
     """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler."""
 
@@ -44,6 +44,11 @@ class LoadedModel:
                 f"{self.path} has a tokenizer of {self.tokenizer.vocab_size} pieces for a model of {pieces}; put the "
                 "tokenizer it was trained with there"
             )
+
+
+def head_of(model: TaskModel, task: Mapping[str, Any]) -> str:
+    """What the head of a fine-tuned model is called: as its task says, else by what it reads."""
+    return str(task.get("kind", "sequence" if model.reads_cls else "tokens"))
 
 
 def untrained_notes(untrained: Sequence[str], config: Config, folder: Path) -> list[str]:

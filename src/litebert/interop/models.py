@@ -20,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
+from litebert import registry
 from litebert.config import Config, Objective
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
@@ -35,8 +36,8 @@ from litebert.interop.files import (
 )
 from litebert.interop.hf_reading import read_hf
 from litebert.interop.hf_writing import save_hf
-from litebert.interop.loaded import LoadedModel, fill, fresh_dense, sequences_for, untrained_notes
-from litebert.interop.names import PROBLEM_TYPES, TASKS, HeadName
+from litebert.interop.loaded import LoadedModel, fill, fresh_dense, head_of, sequences_for, untrained_notes
+from litebert.interop.names import PROBLEM_TYPES, READS_CLS, TASKS, HeadName
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import HEAD_ACTIVATIONS, HeadActivation, TaskModel
 from litebert.tokenizer import Tokenizer
@@ -143,8 +144,8 @@ def save_litebert(
     if isinstance(model, Pretrainer):
         config = model.config
     elif config is None:
-        config = Config(name=model.kind, encoder=model.encoder.config, sequences=sequences_for(model.encoder.config),
-                        objectives=("mlm",))  # fmt: skip
+        config = Config(name=head_of(model, task), encoder=model.encoder.config,
+                        sequences=sequences_for(model.encoder.config), objectives=("mlm",))  # fmt: skip
     assert config.encoder == model.encoder.config
     skipped = tuple(f"objectives.{name}." for name in untrained)
     with new_folder(Path(folder)) as partial:
@@ -152,7 +153,12 @@ def save_litebert(
         write_tensors(partial / WEIGHTS, state)
         (partial / "recipe.json").write_text(to_json(config), encoding="utf-8")
         if isinstance(model, TaskModel):
-            head = {"kind": model.kind, "classes": model.classes, "dense": model.dense, "labels": list(labels)}
+            head = {
+                "kind": head_of(model, task),
+                "classes": model.classes,
+                "dense": model.dense,
+                "labels": list(labels),
+            }
             (partial / "task.json").write_text(json.dumps({**task, **head}, indent=2) + "\n", encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(partial / "tokenizer")
@@ -177,7 +183,7 @@ def _load_own(folder: Path) -> LoadedModel:
     fresh = fresh_dense(config)
     if (folder / "task.json").is_file():
         kind, classes, dense, labels, task = _task(folder / "task.json")
-        model = TaskModel(config.encoder, kind, classes, dense)
+        model = TaskModel(config.encoder, kind in READS_CLS, classes, dense)
         fresh = dense or fresh
     else:
         model = Pretrainer(config)
@@ -199,7 +205,8 @@ def _task(path: Path) -> tuple[HeadName, int, HeadActivation | None, tuple[str, 
     if dense is not None and str(dense) not in HEAD_ACTIVATIONS:
         raise ModelError(f"{path} has dense {dense!r}; {nearest(str(dense), HEAD_ACTIVATIONS)}")
     problem, length = task.get("problem"), task.get("length")
-    if kind == "sequence" and problem is not None and problem not in PROBLEM_TYPES.values():
+    known = (None, *PROBLEM_TYPES.values())
+    if kind == "sequence" and problem not in known and task.get("task") not in registry.TASKS:
         raise ModelError(f"{path} has problem {problem!r}; {nearest(str(problem), PROBLEM_TYPES.values())}")
     if length is not None and (not isinstance(length, int) or length < 1):
         raise ModelError(f"{path} has length {length!r}; it must be a whole number above 0")

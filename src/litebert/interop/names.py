@@ -20,6 +20,9 @@ HeadName = Literal["backbone", "mlm", "pretraining", "discriminator", "sequence"
 TASKS: tuple[HeadName, ...] = ("sequence", "tokens", "span", "choice")
 """Heads of a fine-tuned model."""
 
+READS_CLS: tuple[HeadName, ...] = ("sequence", "choice")
+"""Those of them that read [CLS]; the others read every token."""
+
 TASK_PARTS = ("dense", "output", "summary", "classifier", "span")
 """Parts of a table that belong to those heads."""
 

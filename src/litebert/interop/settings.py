@@ -252,6 +252,6 @@ def settings_of(
     if labels:
         settings["id2label"] = {str(index): label for index, label in enumerate(labels)}
         settings["label2id"] = {label: index for index, label in enumerate(labels)}
-    if head == "sequence" and problem is not None:
+    if head == "sequence" and problem in PROBLEM_TYPES.values():
         settings["problem_type"] = next(name for name, ours in PROBLEM_TYPES.items() if ours == problem)
     return settings

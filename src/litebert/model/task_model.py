@@ -53,38 +53,36 @@ class TaskHead(nn.Module):
 class TaskModel(nn.Module):
     """An encoder with a fine-tuning head.
 
-    `kind` says what the head returns: `sequence` (B, C); `tokens` (B, S, C); `span` (B, S, 2), start and end; `choice`
-    (B, 1), one score per choice. `tokens` and `span` read every token, the others [CLS]: the pooled state, or without
-    a pooler the last state through a dense map of the head's own with the activation `dense`. RoBERTa's code has tanh
-    there, which makes that map a pooler, and ELECTRA's has gelu.
+    The head gives C `classes` for every token, (B, S, C), or with `reads_cls` for [CLS], (B, C). Of [CLS] it reads the
+    pooled state, or without a pooler the last state through a dense map of its own with the activation `dense`.
+    RoBERTa's code has tanh there, which makes that map a pooler, and ELECTRA's has gelu.
 
     Raises:
         ModelError: `dense` where the head has no place for it, or neither `dense` nor a pooler where it needs one.
     """
 
-    READS_CLS = ("sequence", "choice")
-
-    def __init__(self, config: EncoderConfig, kind: str, classes: int, dense: HeadActivation | None = None) -> None:
+    def __init__(
+        self, config: EncoderConfig, reads_cls: bool, classes: int, dense: HeadActivation | None = None
+    ) -> None:
         super().__init__()
-        assert kind in ("sequence", "tokens", "span", "choice"), kind
-        if kind in self.READS_CLS and config.pooler == (dense is not None):
+        if reads_cls and config.pooler == (dense is not None):
             raise ModelError(
-                f"a {kind} head reads the pooled [CLS] state or has a dense map of its own; set encoder.pooler=True, "
-                "or give dense an activation, and not both"
+                "a head reads the pooled [CLS] state or has a dense map of its own; set encoder.pooler=True, or give "
+                "dense an activation, and not both"
             )
-        if kind not in self.READS_CLS and dense is not None:
-            raise ModelError(f"a {kind} head reads every token without a dense map; leave dense={dense} out")
-        self.kind, self.classes, self.dense = kind, classes, dense
+        if not reads_cls and dense is not None:
+            raise ModelError(f"a head that reads every token has no dense map; leave dense={dense} out")
+        self.reads_cls, self.classes, self.dense = reads_cls, classes, dense
         self.encoder = Encoder(config)
         self.head = TaskHead(config, classes, dense)
 
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor | None = None, attention_mask: Tensor | None = None
     ) -> Tensor:
-        """Logits, by `kind`; inputs as in `Encoder.forward`."""
+        """Logits, (B, C) or (B, S, C); inputs as in `Encoder.forward`."""
         output: EncoderOutput = self.encoder(input_ids, token_type_ids, attention_mask)
         read = output.last
-        if self.kind in self.READS_CLS:
+        if self.reads_cls:
             read = output.last[:, 0] if output.pooled is None else output.pooled
         logits: Tensor = self.head(read)
         return logits

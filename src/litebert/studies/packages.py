@@ -68,7 +68,7 @@ def compare(
     classes = 0
     for model, out in ((str(pretrained), "classifier"), (recipe, "untrained-classifier")):
         task = Table(train, dev, text=TEXT, label=LABEL)
-        classes = len(task.labels)
+        classes = len(task.output.labels)
         done = finetune(model, task, folder / out, settings(), tokenizer=tokenizer, say=say, on_step=on_step)
         if not done.outcome.finished:
             return Comparison({}, {}, classes, done.outcome.signal or 0)

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from types import MappingProxyType
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.finetune.task import Item, Kind, Problem, row_of
-from litebert.tasks.parts import Data, part_file, part_files, scored_parts, unscored_parts
+from litebert.finetune.items import Item, build_row
+from litebert.finetune.outputs import Answer, OneChoice
+from litebert.finetune.task import Task
+from litebert.tasks.inputs import members, texts
+from litebert.tasks.parts import Data, given_files, part_file, part_files, scored_parts, unscored_parts
 from litebert.text.records import FileFormat, Notes, records, require_text, shown
 from litebert.tokenizer import Tokenizer
 
@@ -56,38 +60,59 @@ class Choice(NamedTuple):
         return [f"{self.question} {choice}".lstrip(" ") for choice in self.choices]
 
 
-class Chosen(NamedTuple):
-    """What the model says about one question."""
-
-    value: int
-    """The likeliest choice, from 0."""
-    probabilities: NDArray[np.float64]
-    """(choices,), summing to one."""
-
-
-class ChoiceTask:
+class ChoiceTask(Task[Choice]):
     """Multiple choice read from JSON Lines (or Parquet) files; a subclass may read other ones.
 
     `label` is the place of the right choice from 0, its letter, or its text.
     """
 
-    kind: Kind = "choice"
-    problem: Problem = "choice"
-    labels: tuple[str, ...] = ()
-    metric = "accuracy"
+    inputs = "give (context, question, choices), of choices two or more"
+    takes: ClassVar[tuple[str, ...]] = ("dev", "test", "order")
+    usual = MappingProxyType({"order": "context"})
 
     def __init__(self, data: Data, *, order: Order = "context", name: str = "choices") -> None:
+        super().__init__(OneChoice())
         if order not in get_args(Order):
             raise ConfigError(f"order is '{order}'; {nearest(order, get_args(Order))}")
         self.name, self.order = name, order
         self._files = self._find(data)
         self.dev, self.tests = scored_parts(self._files), unscored_parts(self._files)
-        self._found = Notes()
 
-    @property
-    def notes(self) -> list[str]:
-        """What reading and encoding since the last `read` found worth saying."""
-        return self._found.notes()
+    @classmethod
+    def from_data(cls, name: str, data: str | Path, **options: Any) -> ChoiceTask:
+        """Of a folder's files, or of a training file with `dev` and `test` beside it."""
+        files = given_files(data, options)
+        return cls(files, name=name, **options)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> ChoiceTask:
+        """With its order, and under its name, which says what a blank is."""
+        task = cls.__new__(cls)
+        ChoiceTask.__init__(task, {}, order=settings.get("order", "context"), name=settings.get("task", "choices"))
+        return task
+
+    def settings(self) -> dict[str, Any]:
+        """What comes first in a row."""
+        return {"order": self.order}
+
+    def example(self, value: Any, name: str) -> Choice:
+        """Of a context, a question and a list of choices."""
+        *asked, options = members(value)
+        context, question = texts(asked, 2)
+        choices = texts(options)
+        if len(choices) < 2:
+            raise TypeError
+        return Choice(context, question, choices, None, name)
+
+    def stream(
+        self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None
+    ) -> Iterator[Choice]:
+        """The questions of a file with context, choices and perhaps a question."""
+        self._found = Notes()
+        for line, (context, choices, question) in records(
+            source, _WANTED, self._found, optional=("question",), form=form
+        ):
+            yield _choice(context, choices, question, str(line), f"{source}:{line}")
 
     def read(self, part: str) -> list[Choice]:
         """The questions of a part, in the order of the file; only those of `test` may all be without an answer.
@@ -124,21 +149,17 @@ class ChoiceTask:
                     self._found[f"rows lost the end of their context at {length} tokens"] += 1
                 kept = context[: room - len(asked)]
                 first, second = (kept, asked) if self.order == "context" else (asked, kept)
-                rows.append(row_of(tokenizer, first, second))
+                rows.append(build_row(tokenizer, first, second))
             items.append(Item(i, tuple(rows), example.label))
         return items
 
     def answers(
         self, examples: Sequence[Choice], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
-    ) -> list[Chosen]:
-        """One per question, in order; the first of equally likely choices."""
-        answers = []
-        for found in logits:
-            likely = np.exp(found.astype(np.float64) - found.max())
-            answers.append(Chosen(int(found.argmax()), likely / likely.sum()))
-        return answers
+    ) -> list[Answer]:
+        """One per question, in order."""
+        return self.output.answers(logits)
 
-    def score(self, examples: Sequence[Choice], answers: Sequence[Chosen]) -> dict[str, float]:
+    def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
         """`accuracy` over the questions whose answer is known, and `accuracy_GROUP` over each group.
 
         Raises:
@@ -157,7 +178,7 @@ class ChoiceTask:
         """A name for the predictions file of a part."""
         return f"{part}.jsonl"
 
-    def write(self, examples: Sequence[Choice], answers: Sequence[Chosen], path: Path) -> None:
+    def write(self, examples: Sequence[Choice], answers: Sequence[Answer], path: Path) -> None:
         """JSON Lines in the order of the questions: `id`, `label` as the data writes it, and `choice`, its text."""
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             for example, answer in zip(examples, answers, strict=True):
@@ -183,17 +204,6 @@ class ChoiceTask:
 
 
 _WANTED = ("context", "choices")
-
-
-def stream(source: str | Path, *, form: FileFormat | None = None, found: Notes | None = None) -> Iterator[Choice]:
-    """The questions of a file or of standard input (`-`), row by row in constant memory, for prediction.
-
-    Raises:
-        DataError: a file that is missing or malformed; the message names the line.
-    """
-    found = Notes() if found is None else found
-    for line, (context, choices, question) in records(source, _WANTED, found, optional=("question",), form=form):
-        yield _choice(context, choices, question, str(line), f"{source}:{line}")
 
 
 def _choice(context: Any, choices: Any, question: Any, name: str, where: str) -> Choice:

@@ -13,10 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from litebert.errors import ConfigError, DataError, MissingExtraError, nearest
-from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
+from litebert.finetune.outputs import Answer, Number, OneClass
+from litebert.tasks.texts import Example, Label, TextTask
 from litebert.text.records import Notes, clean, lines, require_text, shown
 
 _BINARY = ("0", "1")
@@ -98,25 +99,15 @@ GLUE: Mapping[str, Spec] = MappingProxyType(
 _AX = "ax"
 
 
-def glue_name(name: str) -> str:
-    """The key in `GLUE` of a name as people write it: SST-2, sst2, STS-B.
-
-    Raises:
-        ConfigError: there is no such task.
-    """
-    plain = _plain(name)
-    if plain not in GLUE:
-        raise ConfigError(f"there is no GLUE task '{name}'; {nearest(plain, GLUE)}")
-    return plain
-
-
 class Glue(TextTask):
     """A task of GLUE from a folder or from the `datasets` library.
 
     Args:
-        name: a key of `GLUE`, or as people write it.
+        name: a key of `specs`.
         source: the task's folder or the one above it; `hf:glue` for the hub, `hf:NAME[:CONFIG]` for a copy of it there,
             `hf:FOLDER` for what `datasets` saved. None where nothing is to be read: an `Answer` needs no file.
+
+    A task with files of the same form is a subclass with `specs` of its own.
 
     Attributes: as `Task`. Of the official parts, `tests` and all but the first of `dev` leave out those whose file is
     not in the folder: test files, and MNLI's second dev file, are often left out of copies. MNLI has one more test
@@ -127,11 +118,14 @@ class Glue(TextTask):
         DataError: there is no such folder.
     """
 
+    specs: ClassVar[Mapping[str, Spec]] = GLUE
+
     def __init__(self, name: str, source: str | Path | None = None) -> None:
-        self.name = glue_name(name)
-        self.spec = GLUE[self.name]
-        problem: TextProblem = "classes" if self.spec.labels else "number"
-        super().__init__(problem, self.spec.labels, self.spec.scores, self.spec.scores[0])
+        if name not in self.specs:
+            raise ConfigError(f"there is no task '{name}' here; {nearest(name, self.specs)}")
+        self.name, self.spec = name, self.specs[name]
+        super().__init__(OneClass(self.spec.labels) if self.spec.labels else Number(), self.spec.scores)
+        self.pair = len(self.spec.columns) == 2
         self.dev, self.tests = self.spec.dev, tuple(self.spec.files)
         self._source = None if source is None else str(source)
         self._beside: Path | None = None
@@ -151,6 +145,14 @@ class Glue(TextTask):
         self._beside = _diagnostic(folder) if self.name == "mnli" else None
         if self._beside is not None:
             self.tests += (_AX,)
+
+    @classmethod
+    def from_data(cls, name: str, data: str | Path, **options: Any) -> Glue:
+        """A task that has a training part."""
+        task = cls(name, data)
+        if not task.spec.dev:
+            raise ConfigError(f"{name} has no training part; fine-tune mnli, with the folder diagnostic beside MNLI")
+        return task
 
     def read(self, part: str) -> list[Example]:
         """The examples of train, or of an official dev or test part; `test` is the first of these.

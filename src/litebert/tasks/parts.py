@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,12 @@ def part_files(data: Data) -> dict[str, Path]:
     if not found:
         raise DataError(f"{folder} holds no file with train, dev or test in its name; name the files of the parts")
     return found
+
+
+def given_files(data: str | Path, options: dict[str, Any]) -> dict[str, Path]:
+    """The files of a folder, or `data` as the training file; those of `dev` and `test`, taken out of the options."""
+    files = part_files(data) if Path(data).is_dir() else {"train": Path(data)}
+    return files | {part: Path(options.pop(part)) for part in ("dev", "test") if part in options}
 
 
 def part_file(files: Mapping[str, Path], part: str, task: str) -> Path:

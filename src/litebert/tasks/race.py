@@ -7,8 +7,9 @@ together and scored together and apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from litebert.errors import DataError
 from litebert.tasks.choices import Choice, ChoiceTask, Order, choices_of, letter_of
@@ -23,11 +24,19 @@ JOINED = "all.txt"
 class RaceTask(ChoiceTask):
     """RACE from its folder; `order` is the layout of a row."""
 
+    takes = ("order",)
+
     def __init__(self, folder: str | Path, *, order: Order = "context") -> None:
         super().__init__(folder, order=order, name="race")
 
+    @classmethod
+    def from_data(cls, name: str, data: str | Path, **options: Any) -> RaceTask:
+        """Of its folder."""
+        return cls(data, **options)
+
     def _find(self, data: Data) -> dict[str, Path]:
-        assert not isinstance(data, dict)
+        if isinstance(data, Mapping):  # none, where it answers only
+            return {}
         folder = Path(str(data))
         found = {part: folder / part for part in PARTS if (folder / part).is_dir()}
         if not found:

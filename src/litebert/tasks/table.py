@@ -8,27 +8,21 @@ memory as it was written.
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, TextIO, get_args
+from typing import Any, Literal, get_args
 
 from litebert.errors import ConfigError, DataError, nearest
+from litebert.finetune.outputs import Answer, Number, OneClass, Output, SeveralLabels
 from litebert.tasks.parts import held_out
-from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
-from litebert.text.records import FileFormat, Notes, Record, records, shown
+from litebert.tasks.predictions import write_records
+from litebert.tasks.texts import Example, Label, TextTask, columns, texts_of
+from litebert.text.records import Notes, Record, records, shown
 
 Target = Literal["auto", "class", "labels", "number"]
 
-_PROBLEMS: dict[str, TextProblem] = {"class": "classes", "labels": "labels", "number": "number"}
-_SCORES: dict[TextProblem, tuple[str, ...]] = {
-    "classes": ("accuracy", "macro_f1", "matthews"),
-    "labels": ("micro_f1", "macro_f1", "exact"),
-    "number": ("r2", "pearson", "spearman", "rmse"),
-}
-"""The first chooses checkpoints, unless another is asked for."""
+_OUTPUTS: dict[str, type[Output]] = {"class": OneClass, "labels": SeveralLabels, "number": Number}
 _LOWER_IS_BETTER = "rmse"
 _MANY = 20
 """Whole numbers with more different values than this may have been meant as amounts."""
@@ -54,6 +48,7 @@ class Table(TextTask):
     """
 
     name = "table"
+    takes = ("dev", "test", "text", "pair", "label", "target", "separator", "metric")
 
     def __init__(
         self,
@@ -79,7 +74,7 @@ class Table(TextTask):
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
         if labels is not None and len(set(labels)) < len(labels):
             raise ConfigError("labels holds a name twice; give each once")
-        self._texts, self._label, self._separator = _columns(text, pair), label, separator
+        self._texts, self._label, self._separator = columns(text, pair), label, separator
         self._files = {"train": train, "dev": dev, "test": test}
         self._heldout, self._seed = heldout, seed
         self._remarks = Notes()
@@ -90,15 +85,22 @@ class Table(TextTask):
             if labels is None:
                 raise ConfigError("target=auto is decided from the training file; give one, or say what target is")
             target = "class" if separator is None else "labels"
-        problem = _PROBLEMS[target]
-        known = _SCORES[problem]
+        output = _OUTPUTS[target]() if target == "number" else _OUTPUTS[target](tuple(labels or ()))
+        self._target = target
+        known = output.scores
         if metric is not None and (metric not in known or metric == _LOWER_IS_BETTER):
             choices = [name for name in known if name != _LOWER_IS_BETTER]
             raise ConfigError(f"metric is '{metric}', which cannot choose here; {nearest(metric, choices)}")
-        super().__init__(problem, () if target == "number" else labels or (), known, metric or known[0])
-        self._numbers = {name: number for number, name in enumerate(self.labels)}
+        super().__init__(output, known, metric)
+        self.pair = pair is not None
+        self._numbers = {name: number for number, name in enumerate(output.labels)}
         self.dev = ("dev",) if dev is not None or train is not None else ()
         self.tests = ("test",) if test is not None else ()
+
+    @classmethod
+    def from_data(cls, name: str, data: str | Path, **options: Any) -> Table:
+        """With `data` as the training file."""
+        return cls(data, **options)
 
     def read(self, part: str) -> list[Example]:
         """The examples of train, dev or test, in the order of their file.
@@ -122,24 +124,26 @@ class Table(TextTask):
             if part == "dev":
                 self._found = Notes()  # said of the file when its train part was read
         if part == "train":
-            for name, count in self.class_counts(examples).items():
+            counts = self.output.counts([example.label for example in examples])
+            for name, count in zip(self.output.labels, counts, strict=True):
                 if count == 0:
                     self._found[f"there is no training example of the label '{name}'"] += 1
         return examples
 
-    def file_name(self, part: str) -> str:
-        """A name for the predictions file of a part."""
-        return f"{part}.csv"
-
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """The answers with their probabilities: JSONL by its suffix, else CSV; see `write_answers`.
+        """The answers with their probabilities: JSONL by its suffix, else CSV.
 
-        Of rows that were held out, `line` says where they start in the file.
+        Of rows that were held out, `line` says where they start in the file. Numbers have seven digits.
         """
         form: Literal["csv", "jsonl"] = "jsonl" if path.suffix in (".jsonl", ".ndjson") else "csv"
+        records = []
+        for example, answer in zip(examples, answers, strict=True):
+            record = self.record(example, answer)
+            if isinstance(answer.value, float):
+                record["prediction"] = float(f"{answer.value:.7g}")
+            records.append({"line": int(example.name), **record} if example.name else record)
         with open(path, "w", encoding="utf-8", newline="\n") as file:
-            lines = [int(example.name) for example in examples if example.name]
-            write_answers(answers, file, form, self.labels, self._separator or ";", lines)
+            write_records(records, file, form, self._separator or self.output.separator)
 
     # ---- labels ----------------------------------------------------------------------------------------------------
 
@@ -191,11 +195,11 @@ class Table(TextTask):
     def _example(self, row: Record, source: str | Path) -> Example:
         """With its label, where the row has a cell more than there are texts."""
         place, count = f"{source}:{row.line}", len(self._texts)
-        example = _example(row.values[:count], self._texts, place, self._found)
-        return example._replace(label=self._target(row.values[count], place)) if row.values[count:] else example
+        example = texts_of(row.values[:count], self._texts, place, self._found)
+        return example._replace(label=self._as_target(row.values[count], place)) if row.values[count:] else example
 
-    def _target(self, value: Any, place: str) -> Label:
-        if self.problem == "labels":
+    def _as_target(self, value: Any, place: str) -> Label:
+        if self._target == "labels":
             parts = self._parts(value)
             if parts is None:
                 raise DataError(
@@ -206,10 +210,10 @@ class Table(TextTask):
             if len(named) < len(parts):
                 self._found["blanks in lists of labels were passed over"] += len(parts) - len(named)
             chosen = {self._class(part, place) for part in named}
-            return tuple(int(number in chosen) for number in range(len(self.labels)))
+            return tuple(int(number in chosen) for number in range(len(self.output.labels)))
         if self._blank(value):
             raise DataError(f"{place} has no label in '{self._label}'; fill it in, or leave the row out")
-        if self.problem == "classes":
+        if self._target == "class":
             return self._class(value, place)
         number = _number(value)
         if number is None:
@@ -258,74 +262,3 @@ def _number(value: Any) -> float | None:
 
 def _is_int(name: str) -> bool:
     return name.removeprefix("-").isdecimal()
-
-
-# ---- texts in, answers out -----------------------------------------------------------------------------------------
-
-
-def stream(
-    source: str | Path,
-    *,
-    text: str = "text",
-    pair: str | None = None,
-    form: FileFormat | None = None,
-    found: Notes | None = None,
-) -> Iterator[Example]:
-    """The texts of a file or of standard input (`-`), row by row in constant memory, for prediction.
-
-    Plain text has one text per line. `found` is told what was mended or passed over.
-
-    Raises:
-        DataError: a file that is missing or malformed; the message names the line.
-    """
-    names = _columns(text, pair)
-    found = Notes() if found is None else found
-    for row in records(source, names, found, form=form):
-        yield _example(row.values, names, f"{source}:{row.line}", found)
-
-
-def _columns(text: str, pair: str | None) -> tuple[str, ...]:
-    return (text,) if pair is None else (text, pair)
-
-
-def _example(texts: Sequence[Any], names: Sequence[str], place: str, found: Notes) -> Example:
-    checked = []
-    for value, name in zip(texts, names, strict=True):
-        if value is not None and not isinstance(value, str):
-            raise DataError(f"{place}: '{name}' is {type(value).__name__}, not text; name another column")
-        checked.append(value or "")
-        if not checked[-1].strip():
-            found["texts are empty"] += 1
-    return Example(checked[0], checked[1] if len(checked) > 1 else None)
-
-
-def write_answers(
-    answers: Iterable[Answer], file: TextIO, form: Literal["csv", "jsonl"], labels: Sequence[str],
-    separator: str = ";", lines: Sequence[int] = (),
-) -> int:  # fmt: skip
-    """Write answers as they come, in order; how many there were.
-
-    CSV has a first line and the columns `prediction` and, for each label, `p_LABEL`; several labels are joined by
-    `separator`. JSONL has `{"prediction": ..., "probabilities": {LABEL: ...}}`, several labels as a list. Numbers have
-    no probabilities. `lines`, one for each answer or none, come first, as `line`.
-    """
-    rows = csv.writer(file, lineterminator="\n")
-    if form == "csv":
-        rows.writerow([*["line"] * bool(lines), "prediction", *(f"p_{name}" for name in labels)])
-    count = 0
-    for answer in answers:
-        value: Any = float(f"{answer.value:.7g}") if isinstance(answer.value, float) else answer.value
-        likely = [round(p, 6) for p in answer.probabilities.tolist()]
-        if form == "csv":
-            rows.writerow(
-                [*lines[count : count + 1], separator.join(value) if isinstance(value, tuple) else value, *likely]
-            )
-        else:
-            said = {
-                **({"line": lines[count]} if lines else {}),
-                "prediction": value,
-                **({"probabilities": dict(zip(labels, likely, strict=True))} if likely else {}),
-            }
-            file.write(json.dumps(said, ensure_ascii=False) + "\n")
-        count += 1
-    return count

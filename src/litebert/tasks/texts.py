@@ -2,28 +2,29 @@
 
 A reader gives `TextTask` its examples with labels as targets already; so everything from there on is one code for
 classes, several labels and numbers.
-
-Shapes: C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import DataError
-from litebert.finetune.task import Item, Kind, row_of
+from litebert.finetune.items import Item, build_row
+from litebert.finetune.outputs import Answer, Output, saved_output
+from litebert.finetune.task import Task
+from litebert.tasks.inputs import texts
+from litebert.tasks.predictions import write_records
 from litebert.tasks.scores import scores
-from litebert.text.records import Notes
+from litebert.text.records import FileFormat, Notes, records
 from litebert.tokenizer import Tokenizer
 
-TextProblem = Literal["classes", "labels", "number"]
-
 Label: TypeAlias = "int | float | tuple[int, ...]"
-"""By problem: the class, C zeros and ones, or the number."""
+"""In the form of the output's target: the class, the number, or C zeros and ones."""
 
 
 class Example(NamedTuple):
@@ -37,34 +38,52 @@ class Example(NamedTuple):
     """What it is called in a predictions file, where the benchmark has one."""
 
 
-class Answer(NamedTuple):
-    """What the model says about one example."""
+class TextTask(Task[Example]):
+    """A task over texts, but for its files: a subclass has a `name`, and reads and writes them."""
 
-    value: str | tuple[str, ...] | float
-    """By problem: the likeliest label, the labels of a probability above a half, or the number."""
-    probabilities: NDArray[np.float64]
-    """(C,), in the order of the task's labels: they sum to one for classes, each stands alone for several labels; (0,)
-    for numbers."""
+    name = "texts"
+    pair: bool | None = None
 
+    def __init__(self, output: Output, score_names: Sequence[str] = (), metric: str | None = None) -> None:
+        self._score_names = tuple(score_names) or output.scores
+        super().__init__(output, metric or self._score_names[0])
+        assert self.metric in self._score_names
 
-class TextTask:
-    """The half of a `Task` that reads no file."""
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
+        """Answers depend on the output alone."""
+        task = cls.__new__(cls)
+        TextTask.__init__(task, saved_output(settings))
+        task.pair = settings.get("pair")
+        return task
 
-    name: str
-    kind: Kind = "sequence"
-
-    def __init__(self, problem: TextProblem, labels: Sequence[str], score_names: Sequence[str], metric: str) -> None:
-        assert metric in score_names
-        self.problem: TextProblem = problem
-        self.labels = tuple(labels)
-        self.metric = metric
-        self._score_names = tuple(score_names)
-        self._found = Notes()
+    def settings(self) -> dict[str, Any]:
+        """Whether texts come in pairs."""
+        return {} if self.pair is None else {"pair": self.pair}
 
     @property
-    def notes(self) -> list[str]:
-        """What reading and encoding since the last `read` found worth saying."""
-        return self._found.notes()
+    def inputs(self) -> str:
+        """A text or a pair of them, or the one of these that the model was fine-tuned on."""
+        if self.pair is None:
+            return "give a text or a pair of texts"
+        if self.pair:
+            return "the model was fine-tuned on pairs, give (first text, second text)"
+        return "the model was fine-tuned on single texts, give a text"
+
+    def example(self, value: Any, name: str) -> Example:
+        """Of a text, or of a list of one or two."""
+        counts = (1, 2) if self.pair is None else (1 + self.pair,)
+        found = texts([value] if isinstance(value, str) else value, *counts)
+        return Example(found[0], found[1] if len(found) > 1 else None)
+
+    def stream(
+        self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None
+    ) -> Iterator[Example]:
+        """The texts in one or two columns of a file; plain text has one on each line."""
+        self._found = Notes()
+        names = columns(text, pair)
+        for row in records(source, names, self._found, form=form):
+            yield texts_of(row.values, names, f"{source}:{row.line}", self._found)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, length: int) -> list[Item]:
         """One row an example, of at most `length` tokens; what is longer is cut, counted and noted."""
@@ -76,26 +95,23 @@ class TextTask:
             specials = 2 if second is None else 2 + tokenizer.pair_separators
             if len(first) + len(second or ()) + specials > length:
                 self._found[f"texts longer than {length} tokens were cut"] += 1
-            items.append(Item(i, (row_of(tokenizer, first, second, length),), example.label))
+            items.append(Item(i, (build_row(tokenizer, first, second, length),), example.label))
         return items
+
+    def file_name(self, part: str) -> str:
+        """A name for the predictions file of a part."""
+        return f"{part}.csv"
+
+    def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
+        """CSV with the columns `prediction` and, for each label, `p_LABEL`."""
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            write_records(map(self.record, examples, answers), file, "csv", self.output.separator)
 
     def answers(
         self, examples: Sequence[Example], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
     ) -> list[Answer]:
         """One per example, in order."""
-        if not logits:
-            return []
-        values = np.stack(logits).astype(np.float64)
-        if self.problem == "number":
-            return [Answer(value, np.empty(0)) for value in values[:, 0].tolist()]
-        if self.problem == "labels":
-            likely = 0.5 * (1 + np.tanh(values / 2))  # the logistic function, without overflow
-            return [
-                Answer(tuple(name for name, p in zip(self.labels, row, strict=True) if p > 0.5), row) for row in likely
-            ]
-        likely = np.exp(values - values.max(1, keepdims=True))
-        likely /= likely.sum(1, keepdims=True)
-        return [Answer(self.labels[best], row) for best, row in zip(values.argmax(1).tolist(), likely, strict=True)]
+        return self.output.answers(logits)
 
     def score(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float]:
         """Scores over the examples whose label is known, `metric` among them.
@@ -108,22 +124,25 @@ class TextTask:
         if not known:
             raise DataError(f"the examples of {self.name} have no labels to score answers by; give a part that has")
         truth, guess = zip(*known, strict=True)
-        return scores(self._score_names, np.array(truth), np.array([self._as_label(value) for value in guess]))
+        return scores(self._score_names, np.array(truth), np.array([self.output.as_target(value) for value in guess]))
 
-    def class_counts(self, examples: Sequence[Example]) -> dict[str, int]:
-        """How many examples have each label; empty for numbers."""
-        counts = dict.fromkeys(self.labels, 0)
-        for example in examples:
-            if isinstance(example.label, int) and self.problem == "classes":
-                counts[self.labels[example.label]] += 1
-            elif isinstance(example.label, tuple):
-                for name, has in zip(self.labels, example.label, strict=True):
-                    counts[name] += has
-        return counts
 
-    def _as_label(self, value: Any) -> Label:
-        if self.problem == "number":
-            return float(value)
-        if self.problem == "labels":
-            return tuple(int(name in value) for name in self.labels)
-        return self.labels.index(value)
+def columns(text: str, pair: str | None) -> tuple[str, ...]:
+    """The names of one or two columns."""
+    return (text,) if pair is None else (text, pair)
+
+
+def texts_of(cells: Sequence[Any], names: Sequence[str], place: str, found: Notes) -> Example:
+    """The example of a row's cells in the columns `names`; an empty cell is an empty text, and counted.
+
+    Raises:
+        DataError: a cell holds something else than text; the message names the place.
+    """
+    checked = []
+    for value, name in zip(cells, names, strict=True):
+        if value is not None and not isinstance(value, str):
+            raise DataError(f"{place}: '{name}' is {type(value).__name__}, not text; name another column")
+        checked.append(value or "")
+        if not checked[-1].strip():
+            found["texts are empty"] += 1
+    return Example(checked[0], checked[1] if len(checked) > 1 else None)

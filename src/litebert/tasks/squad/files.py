@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from litebert.errors import DataError
-from litebert.text.records import FileFormat, Notes, clean, json_fault, lines, records, require_text, shown
+from litebert.text.records import Notes, clean, json_fault, lines, shown
 
 
 class Gold(NamedTuple):
@@ -83,21 +83,6 @@ def may_be_unanswerable(path: Path) -> bool:
         DataError: it cannot be read.
     """
     return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Notes())) is not None
-
-
-def stream(source: str | Path, *, form: FileFormat | None = None, found: Notes | None = None) -> Iterator[Question]:
-    """The questions of a file with the columns `question` and `context`, or of standard input (`-`), row by row in
-    constant memory, for prediction.
-
-    Raises:
-        DataError: a file that is missing or malformed; the message names the line.
-    """
-    found = Notes() if found is None else found
-    for line, (text, context) in records(source, ("question", "context"), found, form=form):
-        where = f"{source}:{line}"
-        yield Question(
-            str(line), require_text(text, "question", where), require_text(context, "context", where), (), False
-        )
 
 
 def _question(entry: Any, name: str, context: str, second: bool, where: str, found: Notes) -> Question:

@@ -11,13 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from litebert.finetune.outputs import OneSpan
+from litebert.finetune.outputs.span import BEST
 from litebert.tasks.squad.files import Gold
-
-BEST = 20
-"""How many answers are kept for each window and each question."""
 
 
 class Window(NamedTuple):
@@ -93,13 +91,14 @@ def tokens_of(gold: Gold, spans: NDArray[np.int32]) -> tuple[int, int] | None:
 # ------------------------------------------------------------------------------------------------------------- answers
 
 
-def best_answer(context: str, windows: Sequence[tuple[Window, NDArray[np.float64]]], longest: int) -> Answer:
-    """The best of all spans of at most `longest` tokens in the windows of one context."""
+def best_answer(context: str, windows: Sequence[tuple[Window, NDArray[np.float64]]], output: OneSpan) -> Answer:
+    """The best of all spans in the windows of one context that begin in a token their window owns."""
     null = min(((float(logits[0, 0]), float(logits[0, 1])) for _, logits in windows), key=sum)
     candidates = []
     for window, logits in windows:
         inside = logits[window.first : window.first + len(window.spans)]
-        for first, last in best_spans(inside, window.owned, longest):
+        allowed = np.stack((np.where(window.owned, inside[:, 0], -np.inf), inside[:, 1]), axis=1)
+        for first, last in output.answers([allowed])[0]:
             text = context[window.spans[first, 0] : window.spans[last, 1]].strip()
             if text:  # a token may be nothing but a space
                 candidates.append(Candidate(text, float(inside[first, 0]), float(inside[last, 1])))
@@ -110,17 +109,3 @@ def best_answer(context: str, windows: Sequence[tuple[Window, NDArray[np.float64
         return Answer("", 0.0, null, ())
     best = next(iter(once.values()))
     return Answer(best.text, sum(null) - best.score, null, tuple(once.values())[:BEST])
-
-
-def best_spans(logits: NDArray[np.float64], owned: NDArray[np.bool_], longest: int) -> list[tuple[int, int]]:
-    """First and last token of the `BEST` spans with the highest sum of a start and an end logit, best first."""
-    n = len(logits)
-    if n == 0:
-        return []
-    longest = min(longest, n)
-    ends = np.append(logits[:, 1], np.full(longest - 1, -np.inf))
-    scores = (np.where(owned, logits[:, 0], -np.inf)[:, None] + sliding_window_view(ends, longest)).ravel()
-    few = np.argpartition(scores, -BEST)[-BEST:] if len(scores) > BEST else np.arange(len(scores))
-    few = few[np.lexsort((few, -scores[few]))]
-    chosen = few[np.isfinite(scores[few])]
-    return [(place // longest, place // longest + place % longest) for place in chosen.tolist()]

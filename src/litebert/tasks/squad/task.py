@@ -1,6 +1,6 @@
 """SQuAD 1.1 and 2.0: the answer to a question is a span of a text, or, in 2.0, perhaps there is none.
 
-A text longer than a row is read in windows that overlap (squad_spans.py). What no answer is worth is the score of [CLS]
+A text longer than a row is read in windows that overlap (spans.py). What no answer is worth is the score of [CLS]
 for start and end, as in BERT's code; the heads of ALBERT's for 2.0 are another model.
 """
 
@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetune.task import Item, Kind, Problem, row_of
+from litebert.finetune.items import Item, build_row
+from litebert.finetune.outputs import OneSpan
+from litebert.finetune.task import Task
 from litebert.storage import written_whole
-from litebert.tasks.parts import held_out, part_file, scored_parts, unscored_parts
+from litebert.tasks.inputs import texts
+from litebert.tasks.parts import given_files, held_out, part_file, scored_parts, unscored_parts
 from litebert.tasks.squad.files import Question, may_be_unanswerable, read_questions, stands
 from litebert.tasks.squad.scores import Judged, best_threshold, halves, judge, scores_1, scores_2, tune
 from litebert.tasks.squad.spans import Answer, Candidate, Window, best_answer, tokens_of, windows
-from litebert.text.records import Notes
+from litebert.text.records import FileFormat, Notes, records, require_text
 from litebert.tokenizer import Tokenizer
 
 QUESTION_TOKENS = 64
@@ -39,7 +44,7 @@ questions that are scored, which flatters. Or a number. What is tuned is tuned o
 too, whose own answers are never looked at for it."""
 
 
-class Squad:
+class Squad(Task[Question]):
     """SQuAD from the files of its parts.
 
     Without `dev`, a share `heldout` of the articles of `train` takes its place: whole articles, for questions about one
@@ -49,10 +54,11 @@ class Squad:
     """
 
     name = "squad"
-    kind: Kind = "span"
-    problem: Problem = "span"
-    labels: tuple[str, ...] = ()
-    metric = "f1"
+    inputs = "give (question, context)"
+    takes = ("dev", "test", "threshold", "stride")
+    usual = MappingProxyType({"version": 1, "threshold": 0.0, "stride": STRIDE, "answer_tokens": ANSWER_TOKENS})
+    percent = True
+    output: OneSpan
 
     def __init__(
         self,
@@ -77,6 +83,7 @@ class Squad:
             )
         if not 0 < heldout < 1:
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
+        super().__init__(OneSpan(longest=answer_tokens))
         paths = {"train": train, "dev": dev, "test": test}
         self._files = {part: Path(path) for part, path in paths.items() if path is not None}
         self._split = train is not None and dev is None
@@ -85,14 +92,36 @@ class Squad:
         self.tests = unscored_parts(self._files)
         self.threshold, self.stride, self.answer_tokens = threshold, stride, answer_tokens
         self._version = version
-        self._found = Notes()
         self._deciding: frozenset[Question] = frozenset()
         self._tuned: float | None = None
 
+    @classmethod
+    def from_data(cls, name: str, data: str | Path, **options: Any) -> Squad:
+        """Of a folder's files, or of a training file with `dev` and `test` beside it."""
+        files = given_files(data, options)
+        task = cls(train=files.get("train"), dev=files.get("dev"), test=files.get("test"), **options)
+        if "threshold" in options and task.version == 1:
+            raise ConfigError(f"threshold is an option of SQuAD 2.0, and {data} is of 1.1; leave it out")
+        return task
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Squad:
+        """With all that decides an answer."""
+        return cls(**{name: settings.get(name, value) for name, value in cls.usual.items()})
+
+    def settings(self) -> dict[str, Any]:
+        """Version, stride and longest answer; in version 2 also the threshold, as it was tuned last."""
+        threshold = {"threshold": self._kept()} if self.version == 2 else {}
+        return {"version": self.version, "stride": self.stride, "answer_tokens": self.answer_tokens, **threshold}
+
+    def identity(self) -> dict[str, Any]:
+        """How the threshold is chosen."""
+        return {"threshold": self.threshold}
+
     @property
-    def notes(self) -> list[str]:
-        """What reading and all that came after the last `read` found worth saying."""
-        return self._found.notes()
+    def full_name(self) -> str:
+        """squad1 or squad2."""
+        return f"{self.name}{self.version}"
 
     @cached_property
     def version(self) -> int:
@@ -131,6 +160,21 @@ class Squad:
         if part == "dev":
             self._deciding, self._tuned = frozenset(questions), None
         return questions
+
+    def example(self, value: Any, name: str) -> Question:
+        """Of a question and a context."""
+        question, context = texts(value, 2)
+        return Question(name, question, context, (), False)
+
+    def stream(
+        self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None
+    ) -> Iterator[Question]:
+        """The questions of a file with the columns `question` and `context`."""
+        self._found = Notes()
+        for line, (asked, context) in records(source, ("question", "context"), self._found, form=form):
+            where = f"{source}:{line}"
+            asked, context = require_text(asked, "question", where), require_text(context, "context", where)
+            yield Question(str(line), asked, context, (), False)
 
     def _held_out(self, questions: list[Question], path: Path, part: str) -> list[Question]:
         """The questions about the articles of train or of dev."""
@@ -172,7 +216,7 @@ class Squad:
             first = 1 + len(question) + tokenizer.pair_separators
             rows = []
             for begin, end, owned in windows(len(ids), room - len(question), self.stride):
-                row = row_of(tokenizer, question, ids[begin:end].tolist())
+                row = build_row(tokenizer, question, ids[begin:end].tolist())
                 inside = answer is not None and begin <= answer[0] and answer[1] < end
                 target = (first + answer[0] - begin, first + answer[1] - begin) if inside and answer else (0, 0)
                 rows.append((row, target, Window(first, spans[begin:end], owned)))
@@ -201,9 +245,12 @@ class Squad:
         seen: list[list[tuple[Window, NDArray[np.float64]]]] = [[] for _ in examples]
         for item, found in zip(items, logits, strict=True):
             seen[item.example].append((item.detail, found.astype(np.float64)))
-        return [
-            best_answer(example.context, here, self.answer_tokens) for example, here in zip(examples, seen, strict=True)
-        ]
+        return [best_answer(example.context, here, self.output) for example, here in zip(examples, seen, strict=True)]
+
+    def record(self, example: Question, answer: Answer) -> dict[str, Any]:
+        """The text, its score, and how much likelier no answer is."""
+        score = answer.candidates[0].score if answer.candidates else None
+        return {"prediction": self.texts([answer], self._kept())[0], "score": score, "no_answer_odds": answer.odds}
 
     def texts(self, answers: Sequence[Answer], threshold: float = 0.0) -> list[str]:
         """The text of each answer; in version 2 empty where the odds of no answer are above the threshold."""
@@ -289,10 +336,10 @@ def _listed(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
     """The candidates with their probabilities among one another, no answer among them in version 2."""
     candidates = [*answer.candidates, *[Candidate("", *answer.null)] * (with_null or not answer.candidates)]
     candidates.sort(key=lambda candidate: -candidate.score)
-    likely = np.exp([candidate.score - candidates[0].score for candidate in candidates])
+    likely = softmax([candidate.score for candidate in candidates])
     return [
         {"text": one.text, "probability": p, "start_logit": one.start, "end_logit": one.end}
-        for one, p in zip(candidates, (likely / likely.sum()).tolist(), strict=True)
+        for one, p in zip(candidates, likely.tolist(), strict=True)
     ]
 
 

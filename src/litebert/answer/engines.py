@@ -1,0 +1,47 @@
+"""What computes logits for answers. An engine of your own is a class with one method, registered by a name:
+
+ENGINES.add("mine", Mine)
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.errors import ModelError
+from litebert.finetune.batches import PaddedRows
+from litebert.finetune.scoring import network_logits
+from litebert.interop import LoadedModel
+from litebert.model.task_model import TaskModel
+from litebert.train import device as devices
+
+
+class Engine(Protocol):
+    """Computes what the head of a fine-tuned model says. It is made of the model and the name of a device."""
+
+    def __init__(self, loaded: LoadedModel, device: str) -> None: ...
+
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        """For R rows of S tokens (R, C) where the head reads [CLS], else (R, S, C)."""
+        ...
+
+
+class TorchEngine:
+    """The network itself, in float32, so that other programs give the same answers.
+
+    Raises:
+        ConfigError: there is no such device on this machine.
+        ModelError: the model is not fine-tuned.
+    """
+
+    def __init__(self, loaded: LoadedModel, device: str) -> None:
+        if not isinstance(loaded.model, TaskModel):
+            raise ModelError(f"{loaded.path} is not fine-tuned, so it has no answers; litebert finetune it first")
+        self._device = devices.choose("float32", device)
+        self._network = loaded.model.to(self._device.device).eval()
+
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        """As `Engine` says."""
+        return network_logits(self._network, self._device, rows)

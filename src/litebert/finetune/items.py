@@ -1,0 +1,72 @@
+"""An example as the encoder reads it: rows of tokens, and what they teach or ask.
+
+Shapes: n tokens of a row, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.tokenizer import Tokenizer
+
+
+class EncodedRow(NamedTuple):
+    """One sequence as the encoder reads it, special tokens included, without padding."""
+
+    ids: NDArray[np.int32]
+    """(n,)"""
+    types: NDArray[np.int32]
+    """(n,): 0 in the first segment, 1 in the second."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """What one row (or, for choices, one row for each) teaches or asks. A long example may have several items."""
+
+    example: int
+    """Its place among the examples it was made from."""
+    rows: tuple[EncodedRow, ...]
+    """One; with choices one for each."""
+    target: Any
+    """What is right, in the form that the task's output says; None where the answer is not known."""
+    detail: Any = None
+    """What the task needs to turn logits into an answer, such as offsets; it reaches no model."""
+
+    @property
+    def length(self) -> int:
+        """Tokens of its longest row."""
+        return max(len(row.ids) for row in self.rows)
+
+
+def build_row(
+    tokenizer: Tokenizer, first: Sequence[int], second: Sequence[int] | None = None, length: int | None = None
+) -> EncodedRow:
+    """[CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut to `length` tokens.
+
+    Tokens are dropped from the end of the longer segment, from the second where they are equal, as the official BERT
+    and ALBERT code do for GLUE.
+    """
+    separators = tokenizer.pair_separators
+    if length is not None:
+        room = length - (2 if second is None else 2 + separators)
+        excess = max(0, len(first) + len(second or ()) - room)
+        if second is None:
+            first = first[: len(first) - excess]
+        else:
+            level = min(excess, abs(len(first) - len(second)))
+            rest = excess - level
+            off_first = (level if len(first) > len(second) else 0) + rest // 2
+            first, second = first[: len(first) - off_first], second[: len(second) - (excess - off_first)]
+    ids = [tokenizer.cls_id, *first, tokenizer.sep_id]
+    types = [0] * len(ids)
+    if second is not None:
+        ids += [tokenizer.sep_id] * (separators - 1)
+        types += [0] * (separators - 1)
+        ids += [*second, tokenizer.sep_id]
+        types += [1] * (len(second) + 1)
+    return EncodedRow(np.array(ids, np.int32), np.array(types, np.int32))

@@ -1,0 +1,40 @@
+"""Predictions files: answers as rows of CSV or JSON Lines."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, TextIO
+
+
+def write_records(
+    records: Iterable[Mapping[str, Any]], file: TextIO, form: Literal["csv", "jsonl"], separator: str = ";"
+) -> int:
+    """Write what is told of answers as it comes, in order; how many there were.
+
+    In CSV, after a line of names, probabilities by label have a column `p_LABEL` each, and the members of any other
+    list stand in one cell with `separator` between them.
+    """
+    rows = csv.writer(file, lineterminator="\n")
+    count = 0
+    for record in records:
+        if form == "jsonl":
+            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+        else:
+            cells = _cells(record, separator)
+            if count == 0:
+                rows.writerow(cells)
+            rows.writerow(cells.values())
+        count += 1
+    return count
+
+
+def _cells(record: Mapping[str, Any], separator: str) -> dict[str, Any]:
+    cells: dict[str, Any] = {}
+    for key, value in record.items():
+        if isinstance(value, dict):
+            cells.update({f"p_{name}": p for name, p in value.items()})
+        else:
+            cells[key] = separator.join(map(str, value)) if isinstance(value, list) else value
+    return cells

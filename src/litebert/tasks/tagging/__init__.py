@@ -1,0 +1,1 @@
+"""Tags of words: files in CoNLL columns, entities, scores."""

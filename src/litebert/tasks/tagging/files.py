@@ -1,0 +1,95 @@
+"""Sentences in CoNLL columns: a word on each line, its tag last, a blank line between sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from litebert.errors import DataError
+from litebert.tasks.tagging.scores import OUTSIDE, as_iob2
+from litebert.text.records import MARK, MARKS, Notes, lines, shown
+
+DOCUMENT = "-DOCSTART-"
+TAG = re.compile(r"O|[BI]-.+")
+
+
+class Sentence(NamedTuple):
+    """The words of a sentence, and its lines."""
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...] | None
+    """IOB2, one for each word; None where they are not known."""
+    lines: tuple[str, ...]
+    """As they stand in the file, with the blank lines and document marks that follow (for the first sentence also
+    those before it)."""
+    places: tuple[int, ...]
+    """Which line each word stands on."""
+
+
+def cells_of(line: str) -> list[str]:
+    """The cells of a line, between tabs or spaces."""
+    line = line.rstrip(" \t")
+    return line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
+
+
+def read_sentences(path: str | Path, found: Notes, tagged: bool) -> Iterator[Sentence]:
+    """The sentences of a CoNLL file, with IOB2 tags; `tagged` says that they must have tags."""
+    words: list[str] = []
+    tags: list[str] = []
+    kept: list[str] = []
+    places: list[int] = []
+    columns = first = inside = begun = 0  # counts of entities that begin with I-, and of those that begin with B-
+    some = ended = False
+
+    def sentence() -> Sentence:
+        return Sentence(tuple(words), as_iob2(tags) if columns > 1 else None, tuple(kept), tuple(places))
+
+    for number, line in lines(path, found):
+        if MARK in line:
+            found[MARKS] += line.count(MARK)
+            line = line.replace(MARK, "")
+        cells = cells_of(line)
+        if not cells or cells[0] == DOCUMENT:
+            kept.append(line)
+            ended = bool(words)
+            continue
+        if ended:
+            yield sentence()
+            for each in (words, tags, kept, places):
+                each.clear()
+            ended = False
+        if not some:
+            some, columns, first = True, len(cells), number
+        _check(cells, columns, first, tagged, f"{path}:{number}")
+        if columns > 1:
+            tag, before = cells[-1], tags[-1] if tags else OUTSIDE
+            if tag != OUTSIDE and tag[2:] != before[2:]:
+                inside += tag[0] == "I"
+                begun += tag[0] == "B"
+            tags.append(tag)
+        places.append(len(kept))
+        words.append(cells[0])
+        kept.append(line)
+    if not some:
+        raise DataError(f"{path} holds no words; write one on each line, its tag after it")
+    yield sentence()
+    if inside and not begun:
+        found["entities begin with I- (IOB1) and were read as beginning with B- (IOB2)"] += inside
+    elif inside:
+        found["entities begin with I- against IOB2 and were read as beginning with B-"] += inside
+
+
+def _check(cells: list[str], columns: int, first: int, tagged: bool, where: str) -> None:
+    if len(cells) != columns:
+        raise DataError(
+            f"{where} has {len(cells)} columns where line {first} has {columns}; write a word, then its tag last, "
+            "between tabs or spaces"
+        )
+    if columns == 1 and tagged:
+        raise DataError(f"{where} has no tag; write a word, then its tag, between a tab or a space")
+    if not cells[0]:
+        raise DataError(f"{where} has a tag and no word; write the word before it")
+    if columns > 1 and not TAG.fullmatch(cells[-1]):
+        raise DataError(f"{where} has the tag {shown(cells[-1])}; write O, B-TYPE or I-TYPE")

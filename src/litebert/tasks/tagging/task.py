@@ -1,0 +1,211 @@
+"""Tagging words: entities in CoNLL columns, the word first and its tag last, a blank line between sentences.
+
+Tags are IOB2 (O, B-TYPE, I-TYPE); IOB1 is turned into it. Every word is encoded on its own, as if a space stood before
+it; its first token carries the tag. A sentence longer than a row becomes several rows that overlap, and each word is
+learnt and answered once, where it has most context; nothing is cut. The price is that some tokens are read twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.data.passages import IGNORED
+from litebert.errors import ConfigError, DataError
+from litebert.finetune.items import Item, build_row
+from litebert.finetune.outputs import Answer, Tags, saved_output
+from litebert.finetune.task import Task
+from litebert.tasks.inputs import texts
+from litebert.tasks.parts import Data, given_files, part_file, part_files, scored_parts, unscored_parts
+from litebert.tasks.tagging.files import DOCUMENT, TAG, Sentence, cells_of, read_sentences
+from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, entities, entity_scores
+from litebert.text.records import FileFormat, Notes, file_format, records, shown
+from litebert.tokenizer import Tokenizer
+
+
+class TaggingTask(Task[Sentence]):
+    """Entities from CoNLL files.
+
+    The labels are O, then B- and I- of each type of the training file, sorted; or `labels`, as a model was saved with.
+    """
+
+    name = "tagging"
+    inputs = "give a text or a list of words"
+    takes = ("dev", "test")
+
+    def __init__(self, data: Data, *, labels: Sequence[str] | None = None) -> None:
+        self._files = part_files(data)
+        self.dev, self.tests = scored_parts(self._files), unscored_parts(self._files)
+        if labels is None:
+            sentences = read_sentences(part_file(self._files, "train", self.name), Notes(), tagged=True)
+            types = {tag[2:] for sentence in sentences for tag in sentence.tags or () if tag != OUTSIDE}
+            labels = (OUTSIDE, *sorted(f"{first}-{type_}" for first in "BI" for type_ in types))
+        for label in labels:
+            if not TAG.fullmatch(label):
+                raise ConfigError(f"the model's label '{label}' is none of O, B-TYPE and I-TYPE; give a tagging model")
+        super().__init__(Tags(tuple(labels)))
+
+    @classmethod
+    def from_data(cls, name: str, data: str | Path, **options: Any) -> TaggingTask:
+        """Of a folder's files, or of a training file with `dev` and `test` beside it."""
+        return cls(given_files(data, options))
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> TaggingTask:
+        """With the model's tags."""
+        return cls({}, labels=saved_output(settings).labels)
+
+    def read(self, part: str) -> list[Sentence]:
+        """The sentences of a part. Only `test` may be without tags: a file with one column.
+
+        Raises:
+            DataError: a file is missing or malformed; the message names the file and the line.
+        """
+        self._found = Notes()
+        path = part_file(self._files, part, self.name)
+        sentences = list(read_sentences(path, self._found, tagged=part != "test"))
+        known = {label[2:] for label in self.output.labels}
+        unseen = Counter(
+            entity.type
+            for sentence in sentences
+            for entity in entities(sentence.tags or ())
+            if entity.type not in known
+        )
+        for type_, count in sorted(unseen.items()):
+            self._found[f"entities of type {type_}, unknown to the model, count as missed"] += count
+        return sentences
+
+    def example(self, value: Any, name: str) -> Sentence:
+        """Of a list of words, or of a text that is split at spaces."""
+        return _sentence(texts(value.split() if isinstance(value, str) else value))
+
+    def stream(
+        self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None
+    ) -> Iterator[Sentence]:
+        """The sentences of CoNLL columns, of which the first is read; or of rows whose column `text` is a list of
+        words, or a text that is split at spaces.
+        """
+        self._found = Notes()
+        form = form or file_format(source)
+        if form == "conll":
+            for sentence in read_sentences(source, self._found, tagged=False):
+                yield _sentence(sentence.words)
+            return
+        for row in records(source, (text,), self._found, form=form):
+            words = row.values[0]
+            if words is None or isinstance(words, str):
+                cells = cells_of(words or "")
+                if form == "text" and len(cells) == 2 and cells[1].startswith(("B-", "I-")):
+                    raise DataError(
+                        f"{source}:{row.line} is a word and its tag; give --input-format conll, or sentences without "
+                        "tags"
+                    )
+                words = (words or "").split()
+            if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+                raise DataError(f"{source}:{row.line}: '{text}' is {shown(words)}; give a text or a list of words")
+            if not words:
+                self._found["texts are empty"] += 1
+            yield _sentence(tuple(words))
+
+    def encode(self, examples: Sequence[Sentence], tokenizer: Tokenizer, length: int) -> list[Item]:
+        """One row of at most `length` tokens a sentence, or several that overlap by half.
+
+        Sentences without a token have none. `detail` is int64 (k, 2): the words that a row answers, and the place in
+        the row of their first tokens; all other tokens have the target `IGNORED`.
+        """
+        # In byte-level BPE a word inside a text begins with its space; the other kinds mark words themselves.
+        space = " " if tokenizer.kind == "bpe" else ""
+        words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
+        ids_of = dict(zip(words, tokenizer.encode([space + word for word in words]), strict=True))
+        label_of = {label: i for i, label in enumerate(self.output.labels)}
+        items = []
+        for example, sentence in enumerate(examples):
+            pieces = [ids_of[word] for word in sentence.words]
+            tokens = [token for piece in pieces for token in piece]
+            starts = np.cumsum([0, *map(len, pieces)])[:-1]
+            told = np.array([bool(piece) for piece in pieces], np.bool_)
+            if not told.all():
+                self._found["words that give no token are answered O"] += int((~told).sum())
+            room = length - 2
+            windows = _windows(len(tokens), room)
+            if len(windows) > 1:
+                self._found[f"sentences longer than {length} tokens were read in windows"] += 1
+            # The context of a token in a window is the shorter way to either end of it; negative outside of it.
+            first = np.array(windows)[:, None]
+            last = np.minimum(first + room, len(tokens)) - 1
+            best = np.minimum(starts - first, last - starts).argmax(0)
+            for window, begin in enumerate(windows):
+                own = np.flatnonzero(told & (best == window))
+                if len(own) == 0:
+                    continue
+                row = build_row(tokenizer, tokens[begin : begin + room])
+                places = starts[own] - begin + 1
+                target = None
+                if sentence.tags is not None:
+                    target = np.full(len(row.ids), IGNORED, np.int64)
+                    target[places] = [label_of.get(sentence.tags[word], IGNORED) for word in own]
+                items.append(Item(example, (row,), target, np.stack((own, places), axis=1)))
+        return items
+
+    def answers(
+        self, examples: Sequence[Sentence], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
+    ) -> list[Answer]:
+        """A tag for each word of each sentence, in order; O, of probability 1, for a word without a token."""
+        tags = [[OUTSIDE] * len(sentence.words) for sentence in examples]
+        likely = [np.ones(len(sentence.words)) for sentence in examples]
+        for item, found in zip(items, logits, strict=True):
+            words, places = item.detail.T
+            (answer,) = self.output.answers([found[places]])
+            likely[item.example][words] = answer.probabilities
+            for word, tag in zip(words.tolist(), answer.value, strict=True):
+                tags[item.example][word] = tag
+        return [Answer(tuple(found), p) for found, p in zip(tags, likely, strict=True)]
+
+    def record(self, example: Sentence, answer: Answer) -> dict[str, Any]:
+        """The words with their tags."""
+        return {"words": list(example.words), **super().record(example, answer)}
+
+    def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
+        """`precision`, `recall` and `f1` over all entities, and `f1_TYPE` of each type.
+
+        Raises:
+            DataError: no sentence has tags.
+        """
+        known = [(sentence.tags, answer.value) for sentence, answer in zip(examples, answers, strict=True)
+                 if sentence.tags is not None]  # fmt: skip
+        if not known:
+            raise DataError(f"the sentences of {self.name} have no tags to score by; give a part that has")
+        overall, of_type = entity_scores(*zip(*known, strict=True))
+        return overall._asdict() | {f"f1_{type_}": found.f1 for type_, found in of_type.items()}
+
+    def file_name(self, part: str) -> str:
+        """A name for the predictions file of a part."""
+        return f"{part}.conll"
+
+    def write(self, examples: Sequence[Sentence], answers: Sequence[Answer], path: Path) -> None:
+        """The lines of the file that was read, with one more column: the answers, made valid IOB2."""
+        with open(path, "w", encoding="utf-8", newline="\n") as file:
+            for sentence, answer in zip(examples, answers, strict=True):
+                tag_of = dict(zip(sentence.places, as_iob2(answer.value), strict=True))
+                for place, line in enumerate(sentence.lines):
+                    if place in tag_of or cells_of(line)[:1] == [DOCUMENT]:
+                        line = line.rstrip(" \t")
+                        line += ("\t" if "\t" in line else " ") + tag_of.get(place, OUTSIDE)
+                    file.write(line + "\n")
+
+
+def _sentence(words: tuple[str, ...]) -> Sentence:
+    """Words without tags, each on a line of its own."""
+    return Sentence(words, None, words, tuple(range(len(words))))
+
+
+def _windows(tokens: int, room: int) -> list[int]:
+    """Where the windows of a sentence begin: every half window, the last one so that it ends with the sentence."""
+    if tokens <= room:
+        return [0]
+    return [*range(0, tokens - room, max(1, room // 2)), tokens - room]
