@@ -147,21 +147,13 @@ def test_columns_are_for_models_that_tag(classifier: Path, tmp_path: Path) -> No
 
 
 NO_FORM: list[tuple[str, Any]] = [
-    ("sequence", 7),
-    ("sequence", ["ba", "de", "fi"]),
-    ("sequence", {"text": "ba", "label": "no"}),
-    ("sequence", {"ba", "de"}),
-    ("sequence", ["ba", 7]),
-    ("sequence", b"ba"),
-    ("tokens", ["ba", 5]),
-    ("tokens", {"words": ["ba"]}),
-    ("span", {"question": "ba", "context": "de"}),
-    ("span", "ba"),
-    ("choice", {"context": "ba", "question": "de", "choices": ["fi", "go"]}),
-    ("choice", ("ba", "de", "fi")),
-    ("choice", ("ba", "de", ["fi"])),
-    ("choice", ("ba", "de", {"fi": 1, "go": 2})),
-]
+    ("sequence", 7), ("sequence", ["ba", "de", "fi"]), ("sequence", {"text": "ba", "label": "no"}),
+    ("sequence", {"ba", "de"}), ("sequence", ["ba", 7]), ("sequence", b"ba"),
+    ("tokens", ["ba", 5]), ("tokens", {"words": ["ba"]}),
+    ("span", {"question": "ba", "context": "de"}), ("span", "ba"),
+    ("choice", {"context": "ba", "question": "de", "choices": ["fi", "go"]}), ("choice", ("ba", "de", "fi")),
+    ("choice", ("ba", "de", ["fi"])), ("choice", ("ba", "de", {"fi": 1, "go": 2})),
+]  # fmt: skip
 FORMS = {"sequence": "pair", "tokens": "list", "span": "(question, context)", "choice": "(context, question, choices)"}
 """What a refusal says to give instead."""
 RIGHT: dict[str, Any] = {"sequence": "ba", "tokens": ["ba"], "span": ("ba", "de"), "choice": ("ba", "de", ["fi", "go"])}
