@@ -6,7 +6,7 @@ The second example says "four five", the third "shut" and "the café": there the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,13 @@ from typing import Any
 import pytest
 
 from litebert.errors import DataError
-from litebert.tasks import choices, table
 from litebert.tasks.choices import ChoiceTask
 from litebert.tasks.glue import GLUE, Glue
 from litebert.tasks.race import RaceTask
-from litebert.tasks.squad import files as squad_files
 from litebert.tasks.squad.task import Squad
 from litebert.tasks.table import Table
-from litebert.tasks.tagging import TaggingTask
-from litebert.text.records import Notes
+from litebert.tasks.tagging.task import TaggingTask
+from toys.refusals import names
 
 TEXTS = ("one two", "four five", "shut the café")
 TAGS = ("O", "B-loc", "B-per", "I-loc", "I-per")
@@ -32,16 +30,15 @@ LENGTH = 32
 class Stream:
     """What `litebert predict` reads of a file, in the clothes of a task."""
 
-    def __init__(self, path: Path, rows: Callable[..., Iterator[Any]]) -> None:
-        self._found = Notes()
-        self._rows = rows(path, found=self._found)
+    def __init__(self, path: Path, task: Any) -> None:
+        self._path, self._task = path, task
 
     def read(self, part: str) -> list[Any]:
-        return list(self._rows)
+        return list(self._task.stream(self._path))
 
     @property
     def notes(self) -> list[str]:
-        return self._found.notes()
+        return self._task.notes  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)
@@ -75,13 +72,16 @@ class Reader:
             self.read(folder, content)
         return one_line(str(error.value), folder / self.file)
 
-    def mends(self, folder: Path, content: bytes, *notes: str, text: str = "four five") -> None:
-        """All examples are those of the whole file, and the defect is said."""
+    def mends(self, folder: Path, content: bytes, *places: object, text: str = "four five") -> None:
+        """All examples are those of the whole file, and one note more names the places, where some are given."""
         whole = self.content.replace(b"four five", text.encode())
         wanted, usual, _ = self.read(folder, whole)
         assert len(wanted) == 3
         assert content != whole
-        assert self.read(folder, content)[:2] == (wanted, [*usual, *notes])
+        examples, notes, _ = self.read(folder, content)
+        assert (examples, notes[: len(usual)], len(notes)) == (wanted, usual, len(usual) + bool(places))
+        if places:
+            names(notes[-1], *places)
 
 
 def one_line(message: str, path: Path) -> str:
@@ -184,11 +184,11 @@ READERS = {
                       "FILE holds no words; write one on each line, its tag after it",
                       f"FILE:7 has 1 {CUT_TAGS}", longer=b"\tB-loc\nbado" * 300,
                       long=f"sentences longer than {LENGTH} tokens were read in windows (1)"),
-    **{f"predict.{suffix}": Reader(f"new.{suffix}", content, lambda path: Stream(path, table.stream), cut=cut)
+    **{f"predict.{suffix}": Reader(f"new.{suffix}", content, lambda path: Stream(path, Table(target="number")), cut=cut)
        for suffix, (content, cut) in TABLE.items()},
     "predict.txt": Reader("new.txt", "".join(f"{text}\n" for text in TEXTS).encode(),
-                          lambda path: Stream(path, table.stream)),
-    "predict.choices": Reader("new.jsonl", CHOICES, lambda path: Stream(path, choices.stream), cut=CUT_JSON.format(13)),
+                          lambda path: Stream(path, Table(target="number"))),
+    "predict.choices": Reader("new.jsonl", CHOICES, lambda path: Stream(path, ChoiceTask({})), cut=CUT_JSON.format(13)),
     "predict.questions": Reader("new.jsonl", lines(*({"question": "who", "context": text} for text in TEXTS)),
-                                lambda path: Stream(path, squad_files.stream), cut=CUT_JSON.format(32)),
+                                lambda path: Stream(path, Squad(version=1)), cut=CUT_JSON.format(32)),
 }  # fmt: skip
