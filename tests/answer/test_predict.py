@@ -40,13 +40,13 @@ def made(
 ) -> Path:
     """A model folder with random weights of some size."""
     words = Tokenizer.load(tokenizer)
-    pooler = kind in TaskModel.READS_CLS
-    model = TaskModel(EncoderConfig(vocab_size=words.vocab_size, pooler=pooler, **SHAPE), kind, classes)
+    pooler = kind in ("sequence", "choice")
+    model = TaskModel(EncoderConfig(vocab_size=words.vocab_size, pooler=pooler, **SHAPE), pooler, classes)
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.4 * torch.randn(parameter.shape, generator=generator))
-    save_litebert(model, words, folder, labels=labels, task={"length": 64, **(task or {})})
+    save_litebert(model, words, folder, labels=labels, task={"kind": kind, "length": 64, **(task or {})})
     return folder
 
 
@@ -282,7 +282,7 @@ def test_a_long_text_is_cut_where_we_cut_it(length: int, tiny_tokenizer: Path, t
 
 
 def test_what_a_task_keeps_and_theirs_do_not_is_said(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    ours = made(tmp_path / "ours", tiny_tokenizer, "span", 2, (), {"version": 2, "threshold": 1.5, "stride": 128})
+    ours = made(tmp_path / "ours", tiny_tokenizer, "span", 2, (), {"task": "squad", "version": 2, "threshold": 1.5, "stride": 128})
     version, threshold = convert(ours, tmp_path / "hf", to="hf").notes
     names(version, "version", 2)
     names(threshold, "threshold", 1.5)

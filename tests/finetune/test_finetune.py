@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetune.batches import TaskBatch
+from litebert.finetune.outputs import Number
 from litebert.finetune.run import finetune
-from litebert.finetune.scoring import logits_of
-from litebert.finetune.start import layer_rates, starting_point, task_model
+from litebert.finetune.scoring import logits_of, network_logits
+from litebert.finetune.start import layer_rates, load_initial, task_model
 from litebert.interop import load
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
@@ -55,7 +57,8 @@ def test_it_learns_and_leaves_a_folder_that_says_so(table: Table, tiny_tokenizer
     examples = table.read("dev")
     assert loaded.tokenizer is not None
     items = table.encode(examples, loaded.tokenizer, 32)
-    logits = logits_of(loaded.model, items, table, loaded.tokenizer.pad_id, devices.choose("float32", "cpu"))
+    compute = partial(network_logits, loaded.model, devices.choose("float32", "cpu"))
+    logits = logits_of(compute, items, table.output, loaded.tokenizer.pad_id)
     assert table.score(examples, table.answers(examples, items, logits)) == done.scores
 
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -134,7 +137,7 @@ def test_numbers_of_any_size_are_learned(tiny_tokenizer: Path, tmp_path: Path) -
         text = text.replace(",no\n", ",25000.5\n").replace(",yes\n", ",27000.25\n")
         (tmp_path / f"{name}.csv").write_text(text)
     table = Table(tmp_path / "train.csv", tmp_path / "dev.csv")
-    assert table.problem == "number"
+    assert table.output == Number()
     done = run(table, tmp_path / "run", tiny_tokenizer)
     assert done.scores["r2"] > 0.6
     written = [float(row) for row in (tmp_path / "run" / "predictions" / "dev.csv").read_text().split()[1:]]
@@ -216,7 +219,7 @@ def test_impossible_settings(changes: dict[str, Any], limits: list[int]) -> None
 def test_rates_fall_from_the_head_down(tiny_tokenizer: Path, tmp_path: Path) -> None:
     unshared = recipe_file(tmp_path, 'sharing = "none"\n')
     task = Table(write_table(tmp_path / "train.csv", 20), tmp_path / "train.csv")
-    model = task_model(starting_point(unshared, tiny_tokenizer), task, config())
+    model = task_model(load_initial(unshared, tiny_tokenizer), task, config())
     rates = layer_rates(model, 0.5)
     assert rates["head.classifier.weight"] == rates["encoder.pooler.weight"] == 1.0
     assert rates["encoder.attention.1.qkv.weight"] == rates["encoder.feedforward.1.norm.bias"] == 0.5
@@ -229,7 +232,7 @@ def test_rates_fall_from_the_head_down(tiny_tokenizer: Path, tmp_path: Path) -> 
 def test_layer_decay_slows_the_lower_layers(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
     settings = config(epochs=0.5, layer_decay=1e-6)
     done = run(table, tmp_path / "run", tiny_tokenizer, settings)
-    before = task_model(starting_point(recipe_file(tmp_path), tiny_tokenizer), table, settings).state_dict()
+    before = task_model(load_initial(recipe_file(tmp_path), tiny_tokenizer), table, settings).state_dict()
     after = load(done.folder / "model").model.state_dict()
     moved = {name: float((after[name] - tensor).abs().max()) for name, tensor in before.items()}
     assert moved["head.classifier.weight"] > 1e-3

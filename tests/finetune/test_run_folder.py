@@ -7,7 +7,6 @@ import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,11 +18,11 @@ from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
 from litebert.finetune.batches import TaskBatch
+from litebert.finetune.items import Item
+from litebert.finetune.outputs import OUTPUTS, Output
 from litebert.finetune.run import finetune
-from litebert.finetune.run_folder import balance
-from litebert.finetune.scoring import Part, one_answer
+from litebert.finetune.scoring import EncodedPart, one_answer
 from litebert.finetune.seeds import finetune_seeds
-from litebert.finetune.task import Item
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.tasks.table import Table
 from litebert.train.loop import Loop
@@ -215,12 +214,12 @@ def test_fields_of_pretraining_are_refused(field: str, value: Any) -> None:
 # ---- collapse and balance ------------------------------------------------------------------------------------------
 
 
-def part(targets: Sequence[Any]) -> Part:
-    return Part("dev", [], [Item(i, (), target) for i, target in enumerate(targets)])
+def part(targets: Sequence[Any]) -> EncodedPart:
+    return EncodedPart("dev", [], [Item(i, (), target) for i, target in enumerate(targets)])
 
 
-def task(problem: str, *labels: str) -> Any:
-    return SimpleNamespace(problem=problem, labels=labels)
+def output(problem: str, *labels: str) -> Output:
+    return OUTPUTS[problem](labels)
 
 
 ALIKE = {
@@ -240,20 +239,20 @@ def test_one_answer_to_everything_is_found(problem: str) -> None:
     targets, alike, different = ALIKE[problem]
     for logits, found in ((alike, True), (different, False)):
         arrays = [np.array(one, np.float32) for one in logits]
-        assert one_answer(task(problem), part(targets), arrays) is found
+        assert one_answer(output(problem), part(targets), arrays) is found
         same = part([targets[0]] * len(targets)) if problem != "tokens" else part([np.array([0, 0]), np.array([0])])
-        assert not one_answer(task(problem), same, arrays), "where the truth is alike too, there is nothing to find"
+        assert not one_answer(output(problem), same, arrays), "where the truth is alike too, there is nothing to find"
 
 
 def test_what_is_said_of_labels() -> None:
     def said(problem: str, labels: Sequence[str], targets: Sequence[Any]) -> str:
-        return balance(task(problem, *labels), part(targets).items) or ""
+        return output(problem, *labels).balance(targets) or ""
 
     names(said("classes", ("no", "yes"), [0, 0, 1, 0]), 4, "no 75.0%", "yes 25.0%")
     names(said("labels", ("a", "b"), [(1, 1), (0, 1)]), 2, "a 50.0%", "b 100.0%")
     tags = [np.array([0, -100, 1]), np.array([0, 0])]
     names(said("tokens", ("O", "B-X"), tags), 4, "O 75.0%", "B-X 25.0%")
-    assert balance(task("number"), part([1.0]).items) is None
+    assert output("number").balance([1.0]) is None
     many = said("classes", [str(i) for i in range(12)], [*range(12), 3])
     names(many, 13, "3 15.4%, 0 7.7%, 1 7.7%")
     names(many.partition("9 7.7%")[2], 2, "7.69%")

@@ -8,9 +8,9 @@ import statistics
 from pathlib import Path
 
 import pytest
-from litebert.finetune.significance import margin
 
-from litebert.finetune.seeds import finetune_seeds, noise_of, summarise
+from litebert.finetune.seeds import finetune_seeds
+from litebert.finetune.spread import confidence_halfwidth, noise_of, summarise
 from litebert.tasks.table import Table
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names
@@ -37,8 +37,8 @@ def test_the_margin_is_that_of_welch(sizes: tuple[int, int]) -> None:
     draw = random.Random(str(sizes))
     first, second = ([draw.gauss(0, scale) for _ in range(size)] for size, scale in zip(sizes, (1, 3), strict=True))
     interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
-    assert margin(first, second) == pytest.approx((interval.high - interval.low) / 2)
-    assert margin([1.0, 1.0], [2.0, 2.0]) == 0
+    assert confidence_halfwidth(first, second) == pytest.approx((interval.high - interval.low) / 2)
+    assert confidence_halfwidth([1.0, 1.0], [2.0, 2.0]) == 0
 
 
 def test_runs_differ_by_their_seed_alone(tiny_tokenizer: Path, tmp_path: Path) -> None:

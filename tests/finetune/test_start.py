@@ -11,7 +11,7 @@ import torch
 
 from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
 from litebert.errors import ConfigError
-from litebert.finetune.start import starting_point, task_model
+from litebert.finetune.start import load_initial, task_model
 from litebert.interop import convert, save_hf, save_litebert
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -66,7 +66,7 @@ def test_each_family_has_the_head_of_its_code(
     whole = pretrained(objectives, **changes)
     folder = tmp_path / "m"
     (save_litebert if layout == "litebert" else save_hf)(whole, words, folder)
-    start = starting_point(folder, task=table)
+    start = load_initial(folder, task=table)
     first, again = (task_model(start, table, config(seed=3)) for _ in range(2))
     assert first.dense == dense
     assert first.encoder.config.pooler == (dense is None)
@@ -85,12 +85,12 @@ def test_each_family_has_the_head_of_its_code(
 def test_an_encoder_read_elsewhere_keeps_its_familys_head(words: Tokenizer, table: Table, tmp_path: Path) -> None:
     """A bare ELECTRA folder has no head that would tell it from BERT."""
     save_hf(pretrained(("mlm", "rtd")), words, tmp_path / "m", head="backbone")
-    start = starting_point(tmp_path / "m", task=table)
+    start = load_initial(tmp_path / "m", task=table)
     assert task_model(start, table, config()).dense == "gelu"
     assert start.notes == ()  # of the missing mlm head either, which no task reads
-    tuned = TaskModel(EncoderConfig(**SHAPE), "sequence", 2, "gelu")
+    tuned = TaskModel(EncoderConfig(**SHAPE), True, 2, "gelu")
     save_litebert(tuned, words, tmp_path / "tuned")
-    assert task_model(starting_point(tmp_path / "tuned"), table, config()).dense == "gelu"
+    assert task_model(load_initial(tmp_path / "tuned"), table, config()).dense == "gelu"
 
 
 def test_an_untrained_recipe_has_the_head_of_its_family(tiny_tokenizer: Path, table: Table, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_an_untrained_recipe_has_the_head_of_its_family(tiny_tokenizer: Path, ta
     ):
         path = tmp_path / "small.toml"
         path.write_text(f"objectives = [{objectives}]\n{shape}\npooler = {pooler}\n")
-        start = starting_point(path, tiny_tokenizer, table)
+        start = load_initial(path, tiny_tokenizer, table)
         model = task_model(start, table, config())
         assert (model.dense, model.encoder.config.pooler) == (dense, dense is None)
         (note,) = start.notes
@@ -113,28 +113,28 @@ def test_a_folder_beside_a_recipe_of_its_name_is_named(
     tiny_tokenizer: Path, words: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (note,) = starting_point("albert-mini", tiny_tokenizer).notes
+    (note,) = load_initial("albert-mini", tiny_tokenizer).notes
     names(note, "albert-mini")
     assert "./albert-mini" not in note
     save_litebert(pretrained(), words, tmp_path / "albert-mini")
-    start = starting_point("albert-mini", tiny_tokenizer)
+    start = load_initial("albert-mini", tiny_tokenizer)
     assert start.state is None
     (note,) = start.notes
     names(note, "./albert-mini")
-    assert starting_point("./albert-mini").state is not None
+    assert load_initial("./albert-mini").state is not None
 
 
 def test_another_tokenizer_than_the_models_own_is_refused(
     tiny_tokenizer: Path, words: Tokenizer, tmp_path: Path
 ) -> None:
     save_litebert(pretrained(), words, tmp_path / "m")
-    assert starting_point(tmp_path / "m", tiny_tokenizer).tokenizer.fingerprint == words.fingerprint
+    assert load_initial(tmp_path / "m", tiny_tokenizer).tokenizer.fingerprint == words.fingerprint
     texts = ["ba de fi go ku la mo ne pi ra so tu " * 9] * 9
     train_tokenizer(texts, kind="wordpiece", vocab_size=40).save(tmp_path / "other")
     with refused(ConfigError, tmp_path / "m", tmp_path / "other", "--tokenizer"):
-        starting_point(tmp_path / "m", tmp_path / "other")
+        load_initial(tmp_path / "m", tmp_path / "other")
     save_litebert(pretrained(), None, tmp_path / "bare")  # a folder without one takes any that fits
-    assert starting_point(tmp_path / "bare", tmp_path / "other").tokenizer.vocab_size == 40
+    assert load_initial(tmp_path / "bare", tmp_path / "other").tokenizer.vocab_size == 40
 
 
 def test_a_damaged_checkpoint_that_was_passed_over_is_said(words: Tokenizer, tmp_path: Path) -> None:
@@ -142,5 +142,5 @@ def test_a_damaged_checkpoint_that_was_passed_over_is_said(words: Tokenizer, tmp
     last = checkpoint(tmp_path / "run", 2, pretrained())
     (last / "model.safetensors").write_bytes(b"damaged")
     words.save(tmp_path / "run" / "tokenizer")
-    (note,) = starting_point(tmp_path / "run").notes
+    (note,) = load_initial(tmp_path / "run").notes
     names(note, last)

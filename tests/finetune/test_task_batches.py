@@ -10,13 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litebert.finetune.batches import TaskBatches, collate, item_length
-from litebert.finetune.task import Item, Row
+from litebert.finetune.batches import TaskBatches, collate
+from litebert.finetune.items import EncodedRow, Item
+from litebert.finetune.outputs import OUTPUTS, OneClass, Tags
 
 
 def item(number: int, length: int, target: object = 0, rows: int = 1) -> Item:
     ids = np.full(length, number + 10, np.int32)
-    return Item(number, tuple(Row(ids, np.zeros(length, np.int32)) for _ in range(rows)), target)
+    return Item(number, tuple(EncodedRow(ids, np.zeros(length, np.int32)) for _ in range(rows)), target)
 
 
 def items(count: int, seed: int = 0) -> list[Item]:
@@ -28,7 +29,7 @@ def items(count: int, seed: int = 0) -> list[Item]:
 @given(st.integers(1, 90), st.integers(1, 9), st.integers(1, 3), st.integers(0, 5))
 def test_every_item_comes_once_per_epoch(count: int, batch: int, epochs: int, seed: int) -> None:
     steps = -(-epochs * count // batch)
-    batches = TaskBatches(items(count), "classes", 0, batch, steps, seed)
+    batches = TaskBatches(items(count), OneClass(), 0, batch, steps, seed)
     seen = Counter(int(row[0]) - 10 for step in range(steps) for row in batches(step).input_ids)
     assert sum(seen.values()) == steps * batch
     spare = steps * batch - epochs * count  # the last batch may reach into one epoch more
@@ -37,16 +38,16 @@ def test_every_item_comes_once_per_epoch(count: int, batch: int, epochs: int, se
 
 
 def test_a_batch_is_a_function_of_its_step() -> None:
-    made = [TaskBatches(items(300), "classes", 0, 8, 130, seed=3) for _ in range(2)]
+    made = [TaskBatches(items(300), OneClass(), 0, 8, 130, seed=3) for _ in range(2)]
     forwards = [made[0](step).input_ids for step in range(130)]
     backwards = [made[1](step).input_ids for step in reversed(range(130))][::-1]
     assert all(torch.equal(a, b) for a, b in zip(forwards, backwards, strict=True))
-    other = TaskBatches(items(300), "classes", 0, 8, 130, seed=4)
+    other = TaskBatches(items(300), OneClass(), 0, 8, 130, seed=4)
     assert any(not torch.equal(a, other(step).input_ids) for step, a in enumerate(forwards) if step < 5)
 
 
 def test_rows_of_a_batch_are_its_micro_batches() -> None:
-    batches = TaskBatches(items(100), "classes", 0, 8, 20, seed=0)
+    batches = TaskBatches(items(100), OneClass(), 0, 8, 20, seed=0)
     whole = batches(7)
     parts = [batches(7, slice(start, start + 3)) for start in (0, 3, 6)]
     firsts = torch.cat([part.input_ids[:, 0] for part in parts])
@@ -56,16 +57,16 @@ def test_rows_of_a_batch_are_its_micro_batches() -> None:
 
 def test_sorting_saves_most_of_the_padding() -> None:
     many = items(2000)
-    batches = TaskBatches(many, "classes", 0, 16, 125, seed=0)
+    batches = TaskBatches(many, OneClass(), 0, 16, 125, seed=0)
     padded = sum(batches(step).input_ids.numel() for step in range(125))
-    real = sum(item_length(one) for one in many)
+    real = sum(one.length for one in many)
     assert real / padded > 0.85  # in order of the file it would be about 0.5
     lengths = [int(batches(step).input_ids.shape[1]) for step in range(50)]
     assert lengths != sorted(lengths)
 
 
 def test_what_a_batch_holds() -> None:
-    batch = collate([item(0, 3, 1), item(1, 9, 0)], "classes", pad_id=7)
+    batch = collate([item(0, 3, 1), item(1, 9, 0)], OneClass(), pad_id=7)
     assert batch.input_ids.shape == (2, 16)
     assert batch.input_ids[0].tolist() == [10] * 3 + [7] * 13
     assert batch.attention_mask.sum(1).tolist() == [3, 9]
@@ -84,14 +85,14 @@ def test_what_a_batch_holds() -> None:
         ("choice", (1, 0), torch.int64, (2,)),
     ],
 )
-def test_targets_by_problem(problem: str, targets: tuple[object, ...], kind: torch.dtype, shape: tuple[int]) -> None:
-    batch = collate([item(i, 5, target) for i, target in enumerate(targets)], problem, 0)  # type: ignore[arg-type]
+def test_targets_by_output(problem: str, targets: tuple[object, ...], kind: torch.dtype, shape: tuple[int]) -> None:
+    batch = collate([item(i, 5, target) for i, target in enumerate(targets)], OUTPUTS[problem](), 0)
     assert batch.targets is not None
     assert (batch.targets.dtype, tuple(batch.targets.shape)) == (kind, shape)
-    assert collate([item(0, 5, targets[0]), item(1, 5, None)], problem, 0).targets is None  # type: ignore[arg-type]
+    assert collate([item(0, 5, targets[0]), item(1, 5, None)], OUTPUTS[problem](), 0).targets is None
 
 
 def test_token_targets_are_padded_with_what_is_ignored() -> None:
-    batch = collate([item(0, 3, np.array([-100, 2, -100])), item(1, 5, np.array([-100, 0, 1, 2, -100]))], "tokens", 0)
+    batch = collate([item(0, 3, np.array([-100, 2, -100])), item(1, 5, np.array([-100, 0, 1, 2, -100]))], Tags(), 0)
     assert batch.targets is not None
     assert batch.targets.tolist() == [[-100, 2, -100, *[-100] * 5], [-100, 0, 1, 2, -100, -100, -100, -100]]

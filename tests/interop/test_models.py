@@ -46,7 +46,7 @@ def test_own_folder_of_any_point(changes: dict[str, Any], tmp_path: Path) -> Non
 
 def test_own_task_folder(tmp_path: Path) -> None:
     encoder = tiny().encoder.config
-    model = TaskModel(encoder, "sequence", 2)
+    model = TaskModel(encoder, True, 2)
     config = replace(tiny().config, name="from-a-recipe")
     save_litebert(model, None, tmp_path / "m", config=config, labels=("no", "yes"))
     loaded = load(tmp_path / "m")
@@ -56,7 +56,7 @@ def test_own_task_folder(tmp_path: Path) -> None:
 
 
 def test_own_task_folder_with_a_dense_map(tmp_path: Path) -> None:
-    model = TaskModel(tiny(("mlm",), pooler=False).encoder.config, "sequence", 2, "gelu")
+    model = TaskModel(tiny(("mlm",), pooler=False).encoder.config, True, 2, "gelu")
     save_litebert(model, None, tmp_path / "m")
     loaded = load(tmp_path / "m").model
     assert isinstance(loaded, TaskModel)
@@ -65,7 +65,7 @@ def test_own_task_folder_with_a_dense_map(tmp_path: Path) -> None:
 
 
 def test_task_files_from_before_dense_maps(tmp_path: Path) -> None:
-    save_litebert(TaskModel(tiny().encoder.config, "sequence", 2), None, tmp_path / "m")
+    save_litebert(TaskModel(tiny().encoder.config, True, 2), None, tmp_path / "m")
     task = json.loads((tmp_path / "m" / "task.json").read_text())
     assert task.pop("dense") is None
     (tmp_path / "m" / "task.json").write_text(json.dumps(task))
@@ -122,7 +122,7 @@ def test_transformers_is_told_how_long_a_text_may_be(offset: int, tmp_path: Path
     shape: dict[str, Any] = {"position_offset": offset, "sharing": "none", "embedding_size": 8, "pooler": False,
                              "activation": "gelu"}  # fmt: skip
     pretrained, tokenizer = tiny(("mlm",), **shape), small_tokenizer()
-    tagger = TaskModel(pretrained.encoder.config, "tokens", 3)
+    tagger = TaskModel(pretrained.encoder.config, False, 3)
     save_hf(pretrained, tokenizer, tmp_path / "pretrained")
     save_hf(tagger, tokenizer, tmp_path / "short", task={"length": 9})
     save_hf(tagger, tokenizer, tmp_path / "long", task={"length": 90})
@@ -140,14 +140,14 @@ def test_transformers_is_told_how_long_a_text_may_be(offset: int, tmp_path: Path
 
 
 def test_a_strangers_classifier_says_what_its_outputs_are(tmp_path: Path) -> None:
-    save_hf(TaskModel(tiny().encoder.config, "sequence", 3), None, tmp_path / "hf")
-    assert load(tmp_path / "hf").task == {"length": 16}, "all there is room for"
+    save_hf(TaskModel(tiny().encoder.config, True, 3), None, tmp_path / "hf")
+    assert load(tmp_path / "hf").task == {"kind": "sequence", "length": 16}, "all there is room for"
     settings = json.loads((tmp_path / "hf" / "config.json").read_text())
     settings["problem_type"] = "multi_label_classification"
     (tmp_path / "hf" / "config.json").write_text(json.dumps(settings))
     for longest, read in ((9, 9), (1e30, 16), (None, 16)):
         (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"model_max_length": longest}))
-        assert load(tmp_path / "hf").task == {"length": read, "problem": "labels"}
+        assert load(tmp_path / "hf").task == {"kind": "sequence", "length": read, "problem": "labels"}
 
 
 # ---- nothing made up in silence ------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def test_pytorch_files_are_read_without_unpickling_more_than_tensors(tmp_path: P
 
 
 def test_a_classifier_of_unknown_use_is_asked_for(tmp_path: Path) -> None:
-    save_hf(TaskModel(tiny().encoder.config, "tokens", 3), None, tmp_path / "hf")
+    save_hf(TaskModel(tiny().encoder.config, False, 3), None, tmp_path / "hf")
     settings = json.loads((tmp_path / "hf" / "config.json").read_text())
     del settings["architectures"]
     (tmp_path / "hf" / "config.json").write_text(json.dumps(settings))
@@ -214,11 +214,11 @@ def test_a_classifier_of_unknown_use_is_asked_for(tmp_path: Path) -> None:
         load(tmp_path / "hf")
     model = load(tmp_path / "hf", head="tokens").model
     assert isinstance(model, TaskModel)
-    assert (model.kind, model.classes) == ("tokens", 3)
+    assert (model.reads_cls, model.classes) == (False, 3)
 
 
 def test_a_head_that_reads_the_pooler_needs_it(tmp_path: Path) -> None:
-    save_hf(TaskModel(tiny().encoder.config, "sequence", 3), None, tmp_path / "hf")
+    save_hf(TaskModel(tiny().encoder.config, True, 3), None, tmp_path / "hf")
     edit_weights(tmp_path / "hf", lambda tensors: [tensors.pop(f"albert.pooler.{leaf}") for leaf in ("weight", "bias")])
     with pytest.raises(ModelError, match=r"has no 'albert.pooler.weight' and 1 more"):
         load(tmp_path / "hf")
@@ -228,20 +228,20 @@ def test_names_tell_a_classifier_where_they_can(tmp_path: Path) -> None:
     """RoBERTa's classifier of sequences has names of its own; that of tokens shares them with that of choices."""
     encoder = tiny(("mlm",), position_offset=2, sharing="none", embedding_size=8, pooler=False).encoder.config
     for kind, dense in (("sequence", "tanh"), ("tokens", None)):
-        save_hf(TaskModel(encoder, kind, 3, dense), None, tmp_path / kind)
+        save_hf(TaskModel(encoder, kind == "sequence", 3, dense), None, tmp_path / kind)
         settings = json.loads((tmp_path / kind / "config.json").read_text())
         del settings["architectures"]
         (tmp_path / kind / "config.json").write_text(json.dumps(settings))
     model = load(tmp_path / "sequence").model
     assert isinstance(model, TaskModel)
-    assert (model.kind, model.dense) == ("sequence", "tanh")
+    assert (model.reads_cls, model.dense) == (True, "tanh")
     with pytest.raises(ModelError, match="set architectures to one of RobertaForTokenClassification, RobertaForMul"):
         load(tmp_path / "tokens")
 
 
 def test_a_pooler_that_the_classifier_does_not_read_is_left_out_and_said(tmp_path: Path) -> None:
     encoder = tiny(("mlm",), position_offset=2, sharing="none", embedding_size=8, pooler=False).encoder.config
-    model = TaskModel(encoder, "sequence", 3, "tanh").eval()
+    model = TaskModel(encoder, True, 3, "tanh").eval()
     save_hf(model, None, tmp_path / "hf")
     edit_weights(
         tmp_path / "hf",
@@ -353,7 +353,7 @@ def test_weights_of_another_recipe(tmp_path: Path) -> None:
     ],
 )
 def test_a_broken_task_file(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    save_litebert(TaskModel(tiny().encoder.config, "sequence", 2), None, tmp_path / "m")
+    save_litebert(TaskModel(tiny().encoder.config, True, 2), None, tmp_path / "m")
     task = json.loads((tmp_path / "m" / "task.json").read_text())
     (tmp_path / "m" / "task.json").write_text(json.dumps({**task, **changes}))
     with pytest.raises(ModelError, match=message):

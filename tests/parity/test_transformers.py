@@ -191,11 +191,11 @@ def test_our_task_model_opens_there(
     kind: str, changes: dict[str, Any], dense: HeadActivation | None, family: str, tmp_path: Path
 ) -> None:
     classes = {"sequence": 3, "tokens": 5, "span": 2, "choice": 1}[kind]
-    reads_cls = kind in TaskModel.READS_CLS
-    model = TaskModel(point(**changes), kind, classes, dense if reads_cls else None).eval()
+    reads_cls = kind in ("sequence", "choice")
+    model = TaskModel(point(**changes), reads_cls, classes, dense if reads_cls else None).eval()
     randomise(model)
     names = {"sequence": ("no", "maybe", "yes"), "tokens": tuple("ABCDE")}.get(kind, ())
-    save_litebert(model, None, tmp_path / "own", labels=names)
+    save_litebert(model, None, tmp_path / "own", labels=names, task={"kind": kind})
     loaded = load(tmp_path / "own")
     assert loaded.labels == names
     notes = convert(tmp_path / "own", tmp_path / "hf", to="hf").notes
@@ -210,7 +210,7 @@ def test_our_task_model_opens_there(
     assert_equal_outputs(expected, their_outputs(opened, batch), ignore=("pooled",))
     back = load(tmp_path / "hf")
     assert isinstance(back.model, TaskModel)
-    assert (back.model.kind, back.model.classes, back.labels, back.notes) == (kind, classes, names, ())
+    assert (back.task["kind"], back.model.classes, back.labels, back.notes) == (kind, classes, names, ())
     assert_equal_outputs(expected, our_outputs(back.model, batch), ignore=("pooled",))
     if names:
         assert tuple(opened.config.id2label.values()) == names

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from litebert.errors import ConfigError, DataError, MissingExtraError
-from litebert.tasks.glue import GLUE, Glue, glue_name
-from litebert.tasks.texts import Answer, Example
+from litebert.finetune.outputs import Answer, Number
+from litebert.tasks.glue import GLUE, Glue
+from litebert.tasks.registry import task_of
+from litebert.tasks.texts import Example
 from toys.refusals import names, refused
 
 NO_ODDS = np.empty(0)
@@ -86,9 +88,9 @@ def test_mnli_has_two_dev_and_two_test_parts(tmp_path: Path) -> None:
     write(tmp_path / "MNLI/dev_mismatched.tsv", 16, wide + "contradiction")
     write(tmp_path / "MNLI/test_mismatched.tsv", 10, "9|1|1n|g|p|p|p|p|C.|D.")
     write(tmp_path / "MNLI/test_matched.tsv", 10, "9|1|1n|g|p|p|p|p|E.|F.")
-    task = Glue("MNLI", tmp_path)
+    task = Glue("mnli", tmp_path)
     assert (task.dev, task.tests) == (("dev_matched", "dev_mismatched"), ("test_matched", "test_mismatched"))
-    assert task.labels == ("contradiction", "entailment", "neutral")
+    assert task.output.labels == ("contradiction", "entailment", "neutral")
     assert [task.read(part)[0].label for part in task.dev] == [1, 0]
     assert task.read("test_mismatched") == [Example("C.", "D.", None, "9")]
 
@@ -116,7 +118,7 @@ def test_mnli_answers_ax_where_it_lies_beside(given: str, tmp_path: Path, monkey
     assert task.file_name("ax") == "AX.tsv"
     task.write(task.read("ax"), [Answer("neutral", NO_ODDS)], tmp_path / "AX.tsv")
     assert (tmp_path / "AX.tsv").read_bytes() == b"index\tprediction\n5\tneutral\n"
-    assert task.labels == Glue("ax").labels
+    assert task.output.labels == Glue("ax").output.labels
     monkeypatch.chdir(tmp_path / given)
     assert "ax" in Glue("mnli", ".").tests
     write(path, 3)
@@ -186,16 +188,13 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         Glue("rte").read("dev")
 
 
-def test_names_as_people_write_them() -> None:
-    assert [glue_name(name) for name in ("SST-2", "STS-B", "sts_b", "CoLA", "AX")] == [
-        "sst2",
-        "stsb",
-        "stsb",
-        "cola",
-        "ax",
-    ]
+def test_names_as_people_write_them(tmp_path: Path) -> None:
+    named = [task_of(name, tmp_path).name for name in ("SST-2", "STS-B", "sts_b", "CoLA")]
+    assert named == ["sst2", "stsb", "stsb", "cola"]
     with refused(ConfigError, "'sst3'", "'sst2'"):
-        glue_name("sst3")
+        task_of("sst3", tmp_path)
+    with refused(ConfigError, "'sst3'", "'sst2'"):
+        Glue("sst3")
 
 
 # ---- real files ----------------------------------------------------------------------------------------------------
@@ -218,7 +217,7 @@ def test_real_files_have_the_published_sizes(
     examples = task.read(part)
     assert len(examples) == count
     assert task.notes == []
-    counts = task.class_counts(examples)
+    counts = dict(zip(task.output.labels, task.output.counts([one.label for one in examples]), strict=True))
     assert counts.get("1", counts.get("entailment")) == positive
     assert sum(counts.values()) == count
 
@@ -235,10 +234,10 @@ def test_real_stsb(shared_data: Path) -> None:
 @pytest.mark.parametrize(("name", "labels"), [("MNLI", 3), ("QNLI", 2), ("QQP", 2)])
 def test_real_layouts_of_the_large_tasks(shared_data: Path, name: str, labels: int) -> None:
     for folder in sorted((shared_data / "glue-kshot" / name).iterdir()):
-        task = Glue(name, folder)
+        task = Glue(name.lower(), folder)
         for part in ("train", task.dev[0]):
             examples = task.read(part)
-            assert list(task.class_counts(examples).values()) == [16] * labels
+            assert task.output.counts([example.label for example in examples]).tolist() == [16] * labels
             assert all(example.text and example.pair for example in examples)
             assert sum(" " in example.text for example in examples) > 0.9 * len(examples)
 
@@ -286,14 +285,14 @@ def test_submissions_say_labels_or_clipped_numbers(tmp_path: Path) -> None:
 def test_the_scores_of_each_task(name: str, metric: str, others: set[str]) -> None:
     task = Glue(name)
     assert task.metric == metric
-    examples = [Example("a", label=i % len(task.labels)) for i in range(6)]
-    right = [Answer(task.labels[i % len(task.labels)], NO_ODDS) for i in range(6)]
+    examples = [Example("a", label=i % len(task.output.labels)) for i in range(6)]
+    right = [Answer(task.output.labels[i % len(task.output.labels)], NO_ODDS) for i in range(6)]
     assert task.score(examples, right) == {metric: 1.0, **dict.fromkeys(others, 1.0)}
 
 
 def test_the_scores_of_stsb() -> None:
     task = Glue("stsb")
-    assert (task.metric, task.problem, task.labels) == ("pearson", "number", ())
+    assert (task.metric, task.output) == ("pearson", Number())
     examples = [Example("a", "b", label=x) for x in (1.0, 2.0, 4.0)]
     found = task.score(examples, [Answer(x, NO_ODDS) for x in (0.5, 0.6, 3.0)])
     assert found == {"pearson": pytest.approx(np.corrcoef([1, 2, 4], [0.5, 0.6, 3.0])[0, 1]), "spearman": 1.0}
@@ -343,9 +342,9 @@ def test_a_saved_copy_is_read_by_the_names_of_its_labels(hub: Any, tmp_path: Pat
         data.save_to_disk(str(tmp_path / name))
     mnli = Glue("mnli", f"hf:{tmp_path}/mnli")
     assert mnli.read("train") == [
-        Example("A.", "B.", mnli.labels.index("entailment"), "0"),
-        Example("C.", "D.", mnli.labels.index("neutral"), "1"),
-        Example("E.", "F ", mnli.labels.index("contradiction"), "2"),
+        Example("A.", "B.", mnli.output.labels.index("entailment"), "0"),
+        Example("C.", "D.", mnli.output.labels.index("neutral"), "1"),
+        Example("E.", "F ", mnli.output.labels.index("contradiction"), "2"),
     ]
     (note,) = mnli.notes
     names(note, "NUL", 1)

@@ -12,12 +12,13 @@ import pytest
 from litebert.config import TrainConfig
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError
-from litebert.finetune.task import full_name
+from litebert.finetune.outputs import SeveralLabels
 from litebert.recipes import RECIPES
 from litebert.recipes.finetuning import POINTS, finetune_recipe, fitting
+from litebert.registry import TASKS
 from litebert.tasks.choices import ChoiceTask
 from litebert.tasks.race import RaceTask
-from litebert.tasks.registry import TAKES, task_of
+from litebert.tasks.registry import task_of
 from litebert.tasks.squad.task import Squad
 from litebert.tasks.table import Table
 from toys.refusals import names, refused
@@ -29,9 +30,7 @@ OPTIONS: dict[str, Any] = {
     "separator": ";", "metric": "accuracy", "order": "context", "threshold": "half", "stride": 128,
 }  # fmt: skip
 """Those that are the default are refused as well: they were given."""
-REFUSED = [
-    (name, option) for name in (*TAKES, "SST-2", "mnli") for option in OPTIONS if option not in TAKES.get(name, ())
-]
+REFUSED = [(name, option) for name in TASKS for option in OPTIONS if option not in TASKS[name].takes]
 
 
 def squad(path: Path, version: str = "v2.0") -> Path:
@@ -63,7 +62,7 @@ def test_options_reach_the_task(tmp_path: Path) -> None:
         metric="macro_f1",
     )  # fmt: skip
     assert isinstance(task, Table)
-    assert (task.problem, task.labels, task.metric, task.tests) == ("labels", ("1", "2"), "macro_f1", ("test",))
+    assert (task.output, task.metric, task.tests) == (SeveralLabels(("1", "2")), "macro_f1", ("test",))
     assert task.read("dev")[0].pair == "y"
     path.write_text("text,label\nx,1\ny,2\n", encoding="utf-8")
     assert task_of("table", path).read("train")[0].text in "xy"
@@ -130,7 +129,7 @@ def test_the_command_line_refuses_them_too(
 def test_articles_of_choices_fit_the_papers_rows(recipe: str, tmp_path: Path) -> None:
     (tmp_path / "train" / "middle").mkdir(parents=True)
     for task in (RaceTask(tmp_path), ChoiceTask({"train": tmp_path / "a.jsonl"})):
-        assert finetune_recipe(recipe, full_name(task)).length == 512
+        assert finetune_recipe(recipe, task.full_name).length == 512
 
 
 def test_the_points_of_electra() -> None:

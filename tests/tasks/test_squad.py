@@ -14,9 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetune.task import Item
+from litebert.finetune.items import Item
+from litebert.finetune.outputs import OneSpan
 from litebert.tasks.squad.files import Gold, Question
-from litebert.tasks.squad.spans import best_spans, windows
+from litebert.tasks.squad.spans import windows
 from litebert.tasks.squad.task import Squad
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.refusals import names, refused
@@ -277,7 +278,8 @@ def test_the_best_spans_are_those_of_a_full_search(n: int, longest: int, seed: i
         (logits[i, 0] + logits[j, 1], i, j) for i in range(n) if owned[i] for j in range(i, min(n, i + longest))
     ]  # fmt: skip
     expected = [(i, j) for _, i, j in sorted(every, reverse=True)[:20]]
-    assert best_spans(logits, owned, longest) == expected
+    logits[~owned, 0] = -np.inf
+    assert OneSpan(longest=longest).answers([logits]) == [expected]
 
 
 def test_n_best_and_no_answer(letters: Tokenizer) -> None:

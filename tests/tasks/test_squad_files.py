@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from litebert.errors import DataError
+from litebert.finetune.outputs import OneSpan
 from litebert.tasks.squad.task import Squad
 from toys.refusals import names, refused
 
@@ -42,7 +43,7 @@ def test_version_1(tmp_path: Path) -> None:
     assert [gold.text for gold in first.answers] == ["café", "São Paulo"]
     assert second.placed == ("1999", CONTEXT.index("1999"))
     assert (task.version, task.dev, task.notes) == (1, ("dev",), [])
-    assert (task.kind, task.problem, task.metric, task.labels) == ("span", "span", "f1", ())
+    assert (task.output, task.metric) == (OneSpan(), "f1")
 
 
 @pytest.mark.parametrize(

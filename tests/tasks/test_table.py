@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import itertools
 import json
 import math
@@ -17,9 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from litebert.errors import ConfigError, DataError
-from litebert.tasks.table import Table, stream, write_answers
-from litebert.tasks.texts import Answer, Example
-from litebert.text.records import Notes
+from litebert.finetune.outputs import Answer, Number, OneClass, SeveralLabels
+from litebert.tasks.predictions import write_records
+from litebert.tasks.table import Table
+from litebert.tasks.texts import Example
 from toys.refusals import names, refused
 
 
@@ -62,7 +62,7 @@ def test_auto_in_every_form(
 ) -> None:
     path = labelled(tmp_path / f"a{suffix}", *said)
     task = Table(path, path, path)
-    assert (task.problem, task.labels) == (problem, labels)
+    assert (task.output.name, task.output.labels) == (problem, labels)
     assert [targets(task, part) for part in ("train", "dev")] == [wanted] * 2
     assert targets(task, "test") == [None] * 3
 
@@ -85,30 +85,30 @@ def test_auto_on_text(
 ) -> None:
     path = labelled(tmp_path / "a.csv", *said)
     task = Table(path, path, **options)
-    assert (task.problem, task.labels) == (problem, labels)
+    assert (task.output.name, task.output.labels) == (problem, labels)
 
 
 def test_typed_labels(tmp_path: Path) -> None:
     bools = labelled(tmp_path / "a.jsonl", True, False)
-    assert Table(bools, bools).labels == ("false", "true")
+    assert Table(bools, bools).output.labels == ("false", "true")
     floats = labelled(tmp_path / "a.parquet", 1.0, 2.0, 3.0)  # what pandas makes of whole numbers
-    assert Table(floats, floats).labels == ("1", "2", "3")
+    assert Table(floats, floats).output.labels == ("1", "2", "3")
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_lists_are_several_labels(tmp_path: Path, suffix: str) -> None:
     path = labelled(tmp_path / f"a{suffix}", ["b", "a"], [], ["c", "c"])
     task = Table(path, path)
-    assert (task.problem, task.labels, task.metric) == ("labels", ("a", "b", "c"), "micro_f1")
+    assert (task.output, task.metric) == (SeveralLabels(("a", "b", "c")), "micro_f1")
     examples = task.read("train")
     assert [example.label for example in examples] == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
-    assert task.class_counts(examples) == {"a": 1, "b": 1, "c": 1}
+    assert task.output.counts([example.label for example in examples]).tolist() == [1, 1, 1]
 
 
 def test_blanks_in_a_list_are_no_label(tmp_path: Path) -> None:
     path = labelled(tmp_path / "a.jsonl", ["b", " "], ["", None, "a"], ["\u00a0"])
     task = Table(path, path)
-    assert task.labels == ("a", "b")
+    assert task.output.labels == ("a", "b")
     assert targets(task) == [(0, 1), (1, 0), (0, 0)]
     _, blanks = task.notes
     names(blanks, 4)
@@ -143,14 +143,14 @@ def test_a_word_among_amounts_is_said(tmp_path: Path) -> None:
 def test_saved_labels_come_back_without_a_training_file(tmp_path: Path) -> None:
     there = labelled(tmp_path / "there.csv", "dog", "dog", "cat")
     task = Table(dev=there, test=there, labels=["dog", "cat"])
-    assert (task.labels, task.problem, task.dev, task.tests) == (("dog", "cat"), "classes", ("dev",), ("test",))
+    assert (task.output, task.dev, task.tests) == (OneClass(("dog", "cat")), ("dev",), ("test",))
     assert targets(task, "dev") == [0, 0, 1]
-    assert Table(labels=["a", "b"], target="labels").problem == "labels"
-    assert Table(labels=["a", "b"], separator=",").problem == "labels"
-    assert Table(target="number").problem == "number"
+    assert Table(labels=["a", "b"], target="labels").output == SeveralLabels(("a", "b"))
+    assert Table(labels=["a", "b"], separator=",").output == SeveralLabels(("a", "b"))
+    assert Table(target="number").output == Number()
     train = labelled(tmp_path / "train.csv", "cat", "dog")
     assert targets(Table(train, train, labels=["dog", "cat"])) == [1, 0]
-    assert Table(train, train, labels=["dog", "cat", "cow"]).labels == ("dog", "cat", "cow")
+    assert Table(train, train, labels=["dog", "cat", "cow"]).output.labels == ("dog", "cat", "cow")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_held_out_shares_of_tiny_files(tmp_path: Path) -> None:
     two = Table(labelled(tmp_path / "a.csv", "dog", "cat"), heldout=0.01)
     (unlearnt,), (learnt,) = targets(two, "dev"), targets(two)
     assert learnt != unlearnt
-    assert any(f"'{two.labels[unlearnt]}'" in note for note in two.notes)
+    assert any(f"'{two.output.labels[unlearnt]}'" in note for note in two.notes)
     one = Table(labelled(tmp_path / "b.csv", "0.5"))
     with refused(DataError, f"{tmp_path}/b.csv", 1):
         one.read("train")
@@ -347,12 +347,8 @@ def test_predicted_numbers(tmp_path: Path) -> None:
     assert (tmp_path / "a.csv").read_text() == "prediction\n3.2\n-1e-08\n"
     task.write([Example("x", name="7"), Example("x", name="9")], answers, tmp_path / "a.csv")
     assert (tmp_path / "a.csv").read_text() == "line,prediction\n7,3.2\n9,-1e-08\n"
-    held = io.StringIO()
-    assert write_answers(answers, held, "jsonl", (), lines=(7, 9)) == 2
-    assert held.getvalue() == '{"line": 7, "prediction": 3.2}\n{"line": 9, "prediction": -1e-08}\n'
-    held = io.StringIO()
-    assert write_answers(answers, held, "jsonl", ()) == 2
-    assert held.getvalue() == '{"prediction": 3.2}\n{"prediction": -1e-08}\n'
+    task.write([Example("x", name="7"), Example("x", name="9")], answers, tmp_path / "a.jsonl")
+    assert (tmp_path / "a.jsonl").read_text() == ('{"line": 7, "prediction": 3.2}\n{"line": 9, "prediction": -1e-08}\n')
 
 
 # ---- streaming -----------------------------------------------------------------------------------------------------
@@ -360,18 +356,18 @@ def test_predicted_numbers(tmp_path: Path) -> None:
 
 def test_streaming_gives_the_texts_in_order(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"text": "one", "b": "x"}, {"text": None, "b": "y"})
-    found = Notes()
-    assert list(stream(path, pair="b", found=found)) == [Example("one", "x"), Example("", "y")]
-    (note,) = found.notes()
+    task = Table(target="number")
+    assert list(task.stream(path, pair="b")) == [Example("one", "x"), Example("", "y")]
+    (note,) = task.notes
     names(note, 1)
     (tmp_path / "a.txt").write_bytes(b"one\r\n\r\ntwo")
-    assert [example.text for example in stream(tmp_path / "a.txt")] == ["one", "", "two"]
+    assert [example.text for example in task.stream(tmp_path / "a.txt")] == ["one", "", "two"]
 
 
 def test_streaming_reads_no_further_than_asked(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one"}\nnot json\n')
-    rows = stream(path)
+    rows = Table(target="number").stream(path)
     assert next(rows) == Example("one")
     with refused(DataError, f"{path}:2", "JSON"):
         next(rows)
@@ -380,13 +376,14 @@ def test_streaming_reads_no_further_than_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_streaming_and_writing_take_constant_memory(tmp_path: Path, suffix: str) -> None:
     path = labelled(tmp_path / f"a{suffix}", *["x" * 500] * 10_000)  # five megabytes
-    odds = np.array([0.5, 0.5])
+    task = Table(labels=["a", "b"])
+    answer = Answer("a", np.array([0.5, 0.5]))
 
     def peak(rows: int) -> int:
-        texts = itertools.islice(stream(path, text="label"), rows)
+        examples = itertools.islice(task.stream(path, text="label"), rows)
         tracemalloc.start()
         with open(tmp_path / "out.csv", "w") as file:
-            count = write_answers((Answer("a", odds) for _ in texts), file, "csv", ("a", "b"))
+            count = write_records((task.record(example, answer) for example in examples), file, "csv")
         top = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert count == rows

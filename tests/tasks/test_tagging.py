@@ -13,17 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetune.task import Item
-from litebert.tasks.tagging import (
-    Entity,
-    EntityScores,
-    Sentence,
-    Tagged,
-    TaggingTask,
-    as_iob2,
-    entities,
-    entity_scores,
-)
+from litebert.finetune.items import Item
+from litebert.finetune.outputs import Answer
+from litebert.tasks.tagging.files import Sentence
+from litebert.tasks.tagging.scores import Entity, EntityScores, as_iob2, entities, entity_scores
+from litebert.tasks.tagging.task import TaggingTask
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.refusals import names, refused
 
@@ -172,7 +166,7 @@ class TestScores:
 class TestReading:
     def test_labels_are_sorted_with_o_first(self, tmp_path: Path) -> None:
         task = task_of(tmp_path)
-        assert task.labels == ("O", "B-loc", "B-per", "I-loc", "I-per")
+        assert task.output.labels == ("O", "B-loc", "B-per", "I-loc", "I-per")
         assert task.dev == ("dev",)
         assert task.read("train") == [
             Sentence(
@@ -184,11 +178,11 @@ class TestReading:
         assert task.notes == []
 
     def test_saved_labels_need_no_training_file(self, tmp_path: Path) -> None:
-        saved = task_of(tmp_path, part="test").labels
+        saved = task_of(tmp_path, part="test").output.labels
         task = TaggingTask({"test": tmp_path / "test.conll"}, labels=saved)
-        assert task.labels == saved
+        assert task.output.labels == saved
         assert len(task.read("test")) == 2
-        assert TaggingTask({"test": tmp_path / "test.conll"}, labels=["I-x", "O"]).labels == ("I-x", "O")
+        assert TaggingTask({"test": tmp_path / "test.conll"}, labels=["I-x", "O"]).output.labels == ("I-x", "O")
         with refused(DataError, "tagging", "train", "test"):
             TaggingTask({"test": tmp_path / "test.conll"})
         with refused(ConfigError, "'LABEL_0'", "O", "B-TYPE", "I-TYPE"):
@@ -235,7 +229,7 @@ class TestReading:
         ]  # fmt: skip
         (note,) = task.notes
         names(note, "IOB1", "IOB2", 3)
-        labels = task_of(tmp_path, TRAIN, "a I-per\nb O\n").labels
+        labels = task_of(tmp_path, TRAIN, "a I-per\nb O\n").output.labels
         assert labels == ("O", "B-per", "I-per")
 
     def test_invalid_iob2_is_counted(self, tmp_path: Path) -> None:
@@ -252,7 +246,7 @@ class TestReading:
         names(note, "god", 1)
         items = task.encode(examples, letters, 16)
         assert items[0].target.tolist() == [-100, -100, -100, 0, 2, -100]
-        answers = [Tagged(("O", "O", "O", "B-per"), np.ones(4))]
+        answers = [Answer(("O", "O", "O", "B-per"), np.ones(4))]
         assert task.score(examples, answers) == pytest.approx(
             {"precision": 1, "recall": 1 / 2, "f1": 2 / 3, "f1_god": 0, "f1_per": 1}
         )
@@ -264,7 +258,7 @@ class TestReading:
         items = task.encode(examples, letters, 16)
         assert [item.target for item in items] == [None, None]
         with refused(DataError, "tagging"):
-            task.score(examples, [Tagged(("O", "O"), np.ones(2)), Tagged(("O",), np.ones(1))])
+            task.score(examples, [Answer(("O", "O"), np.ones(2)), Answer(("O",), np.ones(1))])
 
     @pytest.mark.parametrize(
         ("text", "places"),
@@ -387,7 +381,7 @@ class TestAnswers:
         text = "-DOCSTART- -X- O\n\n\nann NN I-per\nsaw V O\n\t\n\nrome NN I-loc \ngod NN I-god\n\n-DOCSTART- -X- O\n"
         task = task_of(tmp_path, text)
         examples = task.read("dev")
-        answers = [Tagged(("I-per", "O"), np.ones(2)), Tagged(("B-loc", "I-loc"), np.ones(2))]
+        answers = [Answer(("I-per", "O"), np.ones(2)), Answer(("B-loc", "I-loc"), np.ones(2))]
         task.write(examples, answers, tmp_path / "out")
         assert (tmp_path / "out").read_text("utf-8") == (
             "-DOCSTART- -X- O O\n\n\nann NN I-per B-per\nsaw V O O\n\t\n\nrome NN I-loc B-loc\ngod NN I-god I-loc\n\n"
@@ -397,15 +391,15 @@ class TestAnswers:
     def test_tabs_stay_tabs(self, tmp_path: Path) -> None:
         task = task_of(tmp_path, "new york\tB-loc\r\n\r\nit\tO\r\n")
         examples = task.read("dev")
-        task.write(examples, [Tagged(one.tags or (), np.ones(1)) for one in examples], tmp_path / "out")
+        task.write(examples, [Answer(one.tags or (), np.ones(1)) for one in examples], tmp_path / "out")
         assert (tmp_path / "out").read_bytes() == b"new york\tB-loc\tB-loc\n\nit\tO\tO\n"
 
     def test_untagged_words_get_their_tag(self, tmp_path: Path) -> None:
         task = task_of(tmp_path, "ann\n\nit\n", part="test")
         examples = task.read("test")
-        task.write(examples, [Tagged(("B-per",), np.ones(1)), Tagged(("O",), np.ones(1))], tmp_path / "out")
+        task.write(examples, [Answer(("B-per",), np.ones(1)), Answer(("O",), np.ones(1))], tmp_path / "out")
         assert (tmp_path / "out").read_text() == "ann B-per\n\nit O\n"
-        again = TaggingTask({"test": tmp_path / "out"}, labels=task.labels).read("test")
+        again = TaggingTask({"test": tmp_path / "out"}, labels=task.output.labels).read("test")
         assert [one.tags for one in again] == [("B-per",), ("O",)]
 
 
@@ -414,7 +408,7 @@ def test_the_real_data(shared_data: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(shared_data / "vocab" / "bert-base-uncased-vocab.txt")
     task = TaggingTask(shared_data / "wnut17")
     types = ("corporation", "creative-work", "group", "location", "person", "product")
-    assert task.labels == ("O", *(f"B-{name}" for name in types), *(f"I-{name}" for name in types))
+    assert task.output.labels == ("O", *(f"B-{name}" for name in types), *(f"I-{name}" for name in types))
     for part, sentences, words, found in (
         ("train", 3394, 62730, 1975), ("dev", 1009, 15733, 836), ("test", 1287, 23394, 1079),
     ):  # fmt: skip
@@ -425,7 +419,7 @@ def test_the_real_data(shared_data: Path, tmp_path: Path) -> None:
         for length in (128, 24):
             items = task.encode(examples, tokenizer, length)
             assert max(len(item.rows[0].ids) for item in items) <= length
-            answers = task.answers(examples, items, oracle(items, len(task.labels)))
+            answers = task.answers(examples, items, oracle(items, len(task.output.labels)))
             scores = task.score(examples, answers)
             assert set(scores.values()) == {1.0}
             assert len(scores) == 3 + len(types)

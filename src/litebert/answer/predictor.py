@@ -87,7 +87,10 @@ class Model(LoadedModel):
             raise ModelError(f"{self.path} is not fine-tuned, so it has no answers; litebert finetune it first")
         if self.tokenizer is None:
             raise ModelError(f"{self.path} has no tokenizer; put the one it was trained with there")
-        task = saved_task(self.task, self.model.classes, self.labels)
+        try:
+            task = saved_task(self.task, self.model.classes, self.labels)
+        except ModelError as error:
+            raise ModelError(f"{self.path}: {error}") from None
         length = int(self.task.get("length", self.config.sequences.length))
         return Predictor(self.tokenizer, task, ENGINES[self.engine](self, self.device), length)
 

@@ -136,14 +136,15 @@ class Table(TextTask):
         Of rows that were held out, `line` says where they start in the file. Numbers have seven digits.
         """
         form: Literal["csv", "jsonl"] = "jsonl" if path.suffix in (".jsonl", ".ndjson") else "csv"
-        records = []
-        for example, answer in zip(examples, answers, strict=True):
-            record = self.record(example, answer)
-            if isinstance(answer.value, float):
-                record["prediction"] = float(f"{answer.value:.7g}")
-            records.append({"line": int(example.name), **record} if example.name else record)
         with open(path, "w", encoding="utf-8", newline="\n") as file:
-            write_records(records, file, form, self._separator or self.output.separator)
+            rows = map(self._row, examples, answers)
+            write_records(rows, file, form, self._separator or self.output.separator)
+
+    def _row(self, example: Example, answer: Answer) -> dict[str, Any]:
+        """What is written of an answer."""
+        row = {"line": int(example.name)} if example.name else {}
+        row |= self.record(example, answer)
+        return row | {"prediction": float(f"{answer.value:.7g}")} if isinstance(answer.value, float) else row
 
     # ---- labels ----------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from litebert.data.passages import IGNORED
-from litebert.finetune.outputs.output import Answer, Output, shares
+from litebert.finetune.outputs.output import Answer, Output, rounded, shares
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,6 +47,10 @@ class Tags(Output):
             likely = softmax(found.astype(np.float64), axis=-1)
             answers.append(Answer(tuple(self.labels[i] for i in found.argmax(-1).tolist()), likely.max(-1)))
         return answers
+
+    def record(self, answer: Answer) -> dict[str, Any]:
+        """The tags and their probabilities."""
+        return {"prediction": list(answer.value), "probabilities": rounded(answer)}
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """The same tag for every token that has one."""
