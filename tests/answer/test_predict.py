@@ -282,7 +282,14 @@ def test_a_long_text_is_cut_where_we_cut_it(length: int, tiny_tokenizer: Path, t
 
 
 def test_what_a_task_keeps_and_theirs_do_not_is_said(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    ours = made(tmp_path / "ours", tiny_tokenizer, "span", 2, (), {"task": "squad", "version": 2, "threshold": 1.5, "stride": 128})
+    ours = made(
+        tmp_path / "ours",
+        tiny_tokenizer,
+        "span",
+        2,
+        (),
+        {"task": "squad", "version": 2, "threshold": 1.5, "stride": 128},
+    )
     version, threshold = convert(ours, tmp_path / "hf", to="hf").notes
     names(version, "version", 2)
     names(threshold, "threshold", 1.5)

@@ -239,9 +239,11 @@ def test_one_answer_to_everything_is_found(problem: str) -> None:
     targets, alike, different = ALIKE[problem]
     for logits, found in ((alike, True), (different, False)):
         arrays = [np.array(one, np.float32) for one in logits]
-        assert one_answer(output(problem), part(targets), arrays) is found
+        assert one_answer(output(problem, "a", "b"), part(targets), arrays) is found
         same = part([targets[0]] * len(targets)) if problem != "tokens" else part([np.array([0, 0]), np.array([0])])
-        assert not one_answer(output(problem), same, arrays), "where the truth is alike too, there is nothing to find"
+        assert not one_answer(output(problem, "a", "b"), same, arrays), (
+            "where the truth is alike too, there is nothing to find"
+        )
 
 
 def test_what_is_said_of_labels() -> None:

@@ -90,7 +90,7 @@ def collate(items: Sequence[Item], output: Output, pad_id: int) -> TaskBatch:
         torch.from_numpy(padded.types),
         torch.from_numpy(padded.mask),
         tuple(len(item.rows) for item in items),
-        output.collate(targets, padded.ids.shape[1]) if known else None,
+        torch.from_numpy(output.collate(targets, padded.ids.shape[1])) if known else None,
     )
 
 

@@ -37,6 +37,8 @@ class Task(ABC, Generic[E]):
     """Settings that other programs do not keep, with the values their folders are read with."""
     percent: ClassVar[bool] = False
     """Whether its scores are percentages; others are fractions."""
+    suffix: ClassVar[str]
+    """Of its predictions files."""
     pair: bool | None = False
     """Whether its texts come in pairs; None where single ones do too."""
     dev: tuple[str, ...] = ()
@@ -143,9 +145,9 @@ class Task(ABC, Generic[E]):
     def score(self, examples: Sequence[E], answers: Sequence[Any]) -> dict[str, float]:
         """Scores of answers to labelled examples, `metric` among them."""
 
-    @abstractmethod
     def file_name(self, part: str) -> str:
         """What the predictions file of a part is called."""
+        return part + self.suffix
 
     @abstractmethod
     def write(self, examples: Sequence[E], answers: Sequence[Any], path: Path) -> None:

@@ -66,6 +66,7 @@ class ChoiceTask(Task[Choice]):
     `label` is the place of the right choice from 0, its letter, or its text.
     """
 
+    suffix = ".jsonl"
     inputs = "give (context, question, choices), of choices two or more"
     takes: ClassVar[tuple[str, ...]] = ("dev", "test", "order")
     usual = MappingProxyType({"order": "context"})
@@ -173,10 +174,6 @@ class ChoiceTask(Task[Choice]):
             raise DataError(f"the questions of {self.name} have no answers to score by; give a part that has")
         scores = {"accuracy": float(np.mean([one for group in right.values() for one in group]))}
         return scores | {f"accuracy_{group}": float(np.mean(found)) for group, found in right.items() if group}
-
-    def file_name(self, part: str) -> str:
-        """A name for the predictions file of a part."""
-        return f"{part}.jsonl"
 
     def write(self, examples: Sequence[Choice], answers: Sequence[Answer], path: Path) -> None:
         """JSON Lines in the order of the questions: `id`, `label` as the data writes it, and `choice`, its text."""

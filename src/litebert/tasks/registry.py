@@ -4,52 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from litebert.errors import ConfigError, nearest
 from litebert.finetune.outputs import saved_output
 from litebert.finetune.task import Task
 from litebert.registry import TASKS
 
-if TYPE_CHECKING:
-    from litebert.tasks.choices import Order
-    from litebert.tasks.squad.task import Threshold
-    from litebert.tasks.table import Target
 
-
-def task_of(
-    name: str,
-    data: str | Path,
-    *,
-    dev: str | Path | None = None,
-    test: str | Path | None = None,
-    text: str | None = None,
-    pair: str | None = None,
-    label: str | None = None,
-    target: Target | None = None,
-    separator: str | None = None,
-    metric: str | None = None,
-    order: Order | None = None,
-    threshold: Threshold | None = None,
-    stride: int | None = None,
-) -> Task[Any]:
+def task_of(name: str, data: str | Path, **options: Any) -> Task[Any]:
     """The task of a name. An option that is None is as the task has it by default.
 
     Args:
         name: a GLUE task (sst2, SST-2, ...), squad, race, choices, tagging, or table; or one of yours.
         data: the folder of the benchmark; or the training file, with `dev` and `test` beside it.
-        text, pair, label, target, separator, metric: of a table, as `Table` takes them.
-        order: of multiple choice: the context first, as in ALBERT and by default, or the question, as in RoBERTa.
-        threshold, stride: of squad, as `Squad` takes them; the threshold in version 2 only.
+        options: dev and test (files), of table, squad, choices and tagging; text, pair, label, target, separator and
+            metric, as `Table` takes them; order of choices and race, as `ChoiceTask` takes it; threshold and stride of
+            squad, as `Squad` takes them, the threshold in version 2 only.
 
     Raises:
         ConfigError: there is no such task, or it does not take an option that is given.
         DataError: a file is missing or malformed.
     """
-    named = {"dev": dev, "test": test, "text": text, "pair": pair, "label": label, "target": target,
-             "separator": separator, "metric": metric, "order": order, "threshold": threshold,
-             "stride": stride}  # fmt: skip
-    given = {option: value for option, value in named.items() if value is not None}
+    given = {option: value for option, value in options.items() if value is not None}
     if name not in TASKS:
         plain = name.lower().replace("-", "").replace("_", "")
         if plain not in TASKS:
@@ -66,7 +43,7 @@ def _refusal(name: str, option: str) -> str:
     """What is said of an option that a task does not take."""
     if option in ("dev", "test"):
         return f"the files of {name} are those of its folder; leave {option} out"
-    takers = " and ".join(taker for taker in TASKS if option in TASKS[taker].takes)
+    takers = " and ".join(taker for taker in TASKS if option in TASKS[taker].takes) or "no task"
     return f"{option} is an option of {takers}, and {name} does not take it; leave it out"
 
 

@@ -41,7 +41,7 @@ class Example(NamedTuple):
 class TextTask(Task[Example]):
     """A task over texts, but for its files: a subclass has a `name`, and reads and writes them."""
 
-    name = "texts"
+    name, suffix = "texts", ".csv"
     pair: bool | None = None
 
     def __init__(self, output: Output, score_names: Sequence[str] = (), metric: str | None = None) -> None:
@@ -97,10 +97,6 @@ class TextTask(Task[Example]):
                 self._found[f"texts longer than {length} tokens were cut"] += 1
             items.append(Item(i, (build_row(tokenizer, first, second, length),), example.label))
         return items
-
-    def file_name(self, part: str) -> str:
-        """A name for the predictions file of a part."""
-        return f"{part}.csv"
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
         """CSV with the columns `prediction` and, for each label, `p_LABEL`."""

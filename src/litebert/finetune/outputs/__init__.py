@@ -1,4 +1,4 @@
-"""What a task may answer with: a class of a text, several labels, a number, a tag per word, a span, a choice."""
+"""What a task may answer with: a class of a text, several labels, a number, a choice, a tag per word, a span."""
 
 from __future__ import annotations
 
@@ -7,17 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 from litebert.errors import ModelError
-from litebert.finetune.outputs.choice import OneChoice
-from litebert.finetune.outputs.classes import OneClass, SeveralLabels
-from litebert.finetune.outputs.number import Number
 from litebert.finetune.outputs.output import Answer, Output
-from litebert.finetune.outputs.span import OneSpan
-from litebert.finetune.outputs.tags import Tags
+from litebert.finetune.outputs.texts import Number, OneChoice, OneClass, SeveralLabels
+from litebert.finetune.outputs.tokens import OneSpan, Tags
 
-__all__ = [
-    "OUTPUTS", "Answer", "Number", "OneChoice", "OneClass", "OneSpan", "Output", "SeveralLabels", "Tags",
-    "saved_output",
-]  # fmt: skip
+__all__ = ["Answer", "Number", "OneChoice", "OneClass", "OneSpan", "Output", "SeveralLabels", "Tags", "saved_output"]
 
 OUTPUTS: Mapping[str, type[Output]] = MappingProxyType(
     {output.name: output for output in (OneClass, SeveralLabels, Number, Tags, OneSpan, OneChoice)}
@@ -37,8 +31,8 @@ def saved_output(settings: Mapping[str, Any]) -> Output:
     name = settings.get("problem") or usual
     if name not in found:
         raise ModelError(f"the model answers with '{name}', which no output here does; register the task that has it")
-    labels = settings.get("labels") or [f"LABEL_{i}" for i in range(classes)]
-    made = found[name](tuple(labels)) if found[name].labelled else found[name]()
+    labels = tuple(settings.get("labels") or (f"LABEL_{i}" for i in range(classes)))
+    made = found[name](labels) if found[name].classes is None else found[name]()
     if made.width != classes:
         raise ModelError(f"the model's head gives {classes} numbers, and '{name}' is read from {made.width}")
     return made

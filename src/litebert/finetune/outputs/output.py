@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from litebert.data.passages import IGNORED
 from litebert.finetune.items import Item
 
-if TYPE_CHECKING:  # an engine without torch answers with these classes too
+if TYPE_CHECKING:  # only learning needs torch: answers may come from another engine
     from torch import Tensor
 
     from litebert.finetune.batches import TaskBatch
@@ -28,14 +28,14 @@ class Answer(NamedTuple):
     """What the model says about one item."""
 
     value: Any
-    """The likeliest, in the words of the output: a label, a number, a tag for each word, the place of a choice."""
+    """A label, a tuple of labels or tags, a number, or the place of a choice."""
     probabilities: NDArray[np.float64]
     """Of each label, of each tag that is given, or of each choice; (0,) for numbers."""
 
 
 @dataclass(frozen=True)
 class Output(ABC):
-    """One kind of output, with its labels. A head gives `width` numbers, of [CLS] or of every token."""
+    """One kind of output. Its head gives `width` numbers, of [CLS] or of every token."""
 
     labels: tuple[str, ...] = ()
     """Names of the C classes in the order of their logits; empty where there are none."""
@@ -46,19 +46,20 @@ class Output(ABC):
     """The head that holds it in other software: sequence, tokens, span or choice."""
     reads_cls: ClassVar[bool]
     """Whether the head reads [CLS]; else it reads every token."""
-    labelled: ClassVar[bool] = True
-    """Whether its classes have names."""
-    task: ClassVar[str] = "table"
-    """The task that answers where a model does not name its own."""
+    classes: ClassVar[int | None] = None
+    """Numbers that the head gives, where it is not one for each label."""
+    targets: ClassVar[type[np.number[Any]]] = np.int64
     scores: ClassVar[tuple[str, ...]]
     """Its usual scores; the first chooses checkpoints where no other is asked for."""
+    task: ClassVar[str] = "table"
+    """The task that answers where a model does not name its own."""
     separator: ClassVar[str] = ";"
     """What stands between the members of an answer in one cell of a CSV file."""
 
     @property
     def width(self) -> int:
         """Numbers that the head gives."""
-        return len(self.labels)
+        return self.classes or len(self.labels)
 
     # ---- learning --------------------------------------------------------------------------------------------------
 
@@ -67,17 +68,15 @@ class Output(ABC):
         return self
 
     def to_learn(self, target: Any) -> Any:
-        """A training target as the head learns it."""
+        """A training target as the fitted output learns it."""
         return target
 
-    def settle(self, head: TaskHead) -> None:  # noqa: B027 (only numbers change it)
+    def settle(self, head: TaskHead) -> None:  # noqa: B027 (only numbers have something to do)
         """Change a trained head so that the unfitted output reads it."""
 
-    def collate(self, targets: Sequence[Any], size: int) -> Tensor:
-        """The targets of a batch of rows of `size` tokens, by default int64 (B,) or (B, ...)."""
-        import torch
-
-        return torch.tensor(targets, dtype=torch.int64)
+    def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
+        """(B, ...): the targets of a batch of rows of `size` tokens."""
+        return np.array(targets, self.targets)
 
     def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
         """The logits of a batch as the loss reads them, in float32, minus infinity where there is nothing to choose."""
@@ -88,22 +87,21 @@ class Output(ABC):
         return len(batch.choices)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
-        """Summed loss over what counts: cross-entropy, where not said otherwise."""
-        from torch.nn import functional as F
-
-        assert batch.targets is not None
-        logits = self.arrange(logits, batch)
-        flat, labels = logits.reshape(-1, logits.shape[-1]), batch.targets.reshape(-1)
-        total = F.cross_entropy(flat, labels, ignore_index=IGNORED, reduction="sum")
-        return self.summed(total, (flat.argmax(-1) == labels).sum(), batch)
-
-    def summed(self, total: Tensor, correct: Tensor, batch: TaskBatch) -> Loss:
-        """A loss with its count."""
+        """Summed loss over what counts."""
         import torch
 
         from litebert.model.objectives import Loss
 
+        assert batch.targets is not None
+        total, correct = self.total(self.arrange(logits, batch), batch.targets)
         return Loss(total, torch.tensor(self.count(batch), device=total.device), correct)
+
+    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The summed loss of arranged logits, and how many are right: cross-entropy, where not said otherwise."""
+        from torch.nn import functional as F
+
+        flat, labels = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
+        return F.cross_entropy(flat, labels, ignore_index=IGNORED, reduction="sum"), (flat.argmax(-1) == labels).sum()
 
     # ---- answering -------------------------------------------------------------------------------------------------
 
@@ -120,15 +118,16 @@ class Output(ABC):
         """The value of an answer in the form of a target."""
         return value
 
-    def record(self, answer: Any) -> dict[str, Any]:
+    def record(self, answer: Answer) -> dict[str, Any]:
         """What is told of an answer."""
-        return {"prediction": answer.value, "probabilities": rounded(answer)}
+        value = list(answer.value) if isinstance(answer.value, tuple) else answer.value
+        return {"prediction": value, "probabilities": [round(p, 6) for p in answer.probabilities.tolist()]}
 
     # ---- watching --------------------------------------------------------------------------------------------------
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """Whether everything is answered alike, where the right answers differ."""
-        return len(set(targets)) > 1 and len({int(one.argmax()) for one in logits}) == 1
+        return len(set(targets)) > 1 and len({answer.value for answer in self.answers(logits)}) == 1
 
     def counts(self, targets: Sequence[Any]) -> NDArray[np.int64]:
         """(C,): how often each label occurs; (0,) without labels."""
@@ -138,11 +137,6 @@ class Output(ABC):
         """How often each label occurs in the training part, in words; None without labels."""
         counts = self.counts(targets)
         return shares(self.labels, counts, len(targets), "training examples") if len(counts) else None
-
-
-def rounded(answer: Answer) -> list[float]:
-    """Its probabilities as they are told."""
-    return [round(p, 6) for p in answer.probabilities.tolist()]
 
 
 _NAMED = 10

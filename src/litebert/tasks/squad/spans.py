@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.finetune.outputs import OneSpan
-from litebert.finetune.outputs.span import BEST
+from litebert.finetune.outputs.tokens import BEST
 from litebert.tasks.squad.files import Gold
 
 

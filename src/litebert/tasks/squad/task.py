@@ -53,7 +53,7 @@ class Squad(Task[Question]):
     answered. The scores are those of the official script of the version, as percentages.
     """
 
-    name = "squad"
+    name, suffix = "squad", ".json"
     inputs = "give (question, context)"
     takes = ("dev", "test", "threshold", "stride")
     usual = MappingProxyType({"version": 1, "threshold": 0.0, "stride": STRIDE, "answer_tokens": ANSWER_TOKENS})
@@ -301,10 +301,6 @@ class Squad(Task[Question]):
         return self._tuned or 0.0
 
     # ------------------------------------------------------------------------------------------------------- writing
-
-    def file_name(self, part: str) -> str:
-        """A name for the predictions file of a part."""
-        return f"{part}.json"
 
     def write(self, examples: Sequence[Question], answers: Sequence[Answer], path: Path) -> None:
         """`path` as the official script reads it, {id: text}, and beside it `nbest_NAME`; in version 2 also

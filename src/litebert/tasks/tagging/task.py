@@ -34,7 +34,7 @@ class TaggingTask(Task[Sentence]):
     The labels are O, then B- and I- of each type of the training file, sorted; or `labels`, as a model was saved with.
     """
 
-    name = "tagging"
+    name, suffix = "tagging", ".conll"
     inputs = "give a text or a list of words"
     takes = ("dev", "test")
 
@@ -182,10 +182,6 @@ class TaggingTask(Task[Sentence]):
             raise DataError(f"the sentences of {self.name} have no tags to score by; give a part that has")
         overall, of_type = entity_scores(*zip(*known, strict=True))
         return overall._asdict() | {f"f1_{type_}": found.f1 for type_, found in of_type.items()}
-
-    def file_name(self, part: str) -> str:
-        """A name for the predictions file of a part."""
-        return f"{part}.conll"
 
     def write(self, examples: Sequence[Sentence], answers: Sequence[Answer], path: Path) -> None:
         """The lines of the file that was read, with one more column: the answers, made valid IOB2."""
