@@ -3,7 +3,7 @@
     OBJECTIVES   what pretraining learns              `--objectives mlm sop`            model/objectives/
     POSITIONS    how the encoder knows token order    `--encoder.positions rotary`      model/positions.py
     TASKS        what fine-tuning learns              `--task table`                    tasks/
-    ENGINES      what computes logits for answers     `--engine torch`                  answer/engines.py
+    ENGINES      what computes logits for answers     `load(folder, engine="torch")`    answer/engines.py
     SOURCES      where text comes from                `litebert prepare SOURCE`         text/sources.py
 
 Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file that a recipe or your program

@@ -29,6 +29,8 @@ from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
 
+NAMED = {output.name: output for output in OUTPUTS}
+
 
 def files(folder: Path, **changes: Path) -> dict[str, Path]:
     made = {"train": write_table(folder / "train.csv", 60), "dev": write_table(folder / "dev.csv", 20, seed=1)}
@@ -219,7 +221,7 @@ def part(targets: Sequence[Any]) -> EncodedPart:
 
 
 def output(problem: str, *labels: str) -> Output:
-    return OUTPUTS[problem](labels)
+    return NAMED[problem](labels)
 
 
 ALIKE = {

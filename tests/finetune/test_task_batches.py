@@ -14,6 +14,8 @@ from litebert.finetune.batches import TaskBatches, collate
 from litebert.finetune.items import EncodedRow, Item
 from litebert.finetune.outputs import OUTPUTS, OneClass, Tags
 
+NAMED = {output.name: output for output in OUTPUTS}
+
 
 def item(number: int, length: int, target: object = 0, rows: int = 1) -> Item:
     ids = np.full(length, number + 10, np.int32)
@@ -86,10 +88,10 @@ def test_what_a_batch_holds() -> None:
     ],
 )
 def test_targets_by_output(problem: str, targets: tuple[object, ...], kind: torch.dtype, shape: tuple[int]) -> None:
-    batch = collate([item(i, 5, target) for i, target in enumerate(targets)], OUTPUTS[problem](), 0)
+    batch = collate([item(i, 5, target) for i, target in enumerate(targets)], NAMED[problem](), 0)
     assert batch.targets is not None
     assert (batch.targets.dtype, tuple(batch.targets.shape)) == (kind, shape)
-    assert collate([item(0, 5, targets[0]), item(1, 5, None)], OUTPUTS[problem](), 0).targets is None
+    assert collate([item(0, 5, targets[0]), item(1, 5, None)], NAMED[problem](), 0).targets is None
 
 
 def test_token_targets_are_padded_with_what_is_ignored() -> None:

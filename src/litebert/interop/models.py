@@ -205,11 +205,11 @@ def _task(path: Path) -> tuple[HeadName, int, HeadActivation | None, tuple[str, 
     if dense is not None and str(dense) not in HEAD_ACTIVATIONS:
         raise ModelError(f"{path} has dense {dense!r}; {nearest(str(dense), HEAD_ACTIVATIONS)}")
     problem, length = task.get("problem"), task.get("length")
-    known = (None, *PROBLEM_TYPES.values())
-    if kind == "sequence" and problem not in known and task.get("task") not in registry.TASKS:
+    usual = kind != "sequence" or problem in (None, *PROBLEM_TYPES.values())
+    if not usual and task.get("task") not in registry.TASKS:
         raise ModelError(f"{path} has problem {problem!r}; {nearest(str(problem), PROBLEM_TYPES.values())}")
     if length is not None and (not isinstance(length, int) or length < 1):
         raise ModelError(f"{path} has length {length!r}; it must be a whole number above 0")
-    if not isinstance(labels, list) or len(labels) not in (0, classes):
+    if not isinstance(labels, list) or (usual and len(labels) not in (0, classes)):
         raise ModelError(f"{path} must name all {classes} classes in labels, or none")
     return kind, classes, dense, tuple(map(str, labels)), task

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import DataError
 from litebert.finetune.items import Item, build_row
-from litebert.finetune.outputs import Answer, Output, saved_output
+from litebert.finetune.outputs import OUTPUTS, Answer, Output, saved_output
 from litebert.finetune.task import Task
 from litebert.tasks.inputs import texts
 from litebert.tasks.predictions import write_records
@@ -43,6 +43,8 @@ class TextTask(Task[Example]):
 
     name, suffix = "texts", ".csv"
     pair: bool | None = None
+    outputs: ClassVar[tuple[type[Output], ...]] = OUTPUTS
+    """Those that a saved model may have; a task with an output of its own names it here."""
 
     def __init__(self, output: Output, score_names: Sequence[str] = (), metric: str | None = None) -> None:
         self._score_names = tuple(score_names) or output.scores
@@ -53,7 +55,7 @@ class TextTask(Task[Example]):
     def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
         """Answers depend on the output alone."""
         task = cls.__new__(cls)
-        TextTask.__init__(task, saved_output(settings))
+        TextTask.__init__(task, saved_output(settings, cls.outputs))
         task.pair = settings.get("pair")
         return task
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litebert.errors import ModelError
@@ -13,21 +12,19 @@ from litebert.finetune.outputs.tokens import OneSpan, Tags
 
 __all__ = ["Answer", "Number", "OneChoice", "OneClass", "OneSpan", "Output", "SeveralLabels", "Tags", "saved_output"]
 
-OUTPUTS: Mapping[str, type[Output]] = MappingProxyType(
-    {output.name: output for output in (OneClass, SeveralLabels, Number, Tags, OneSpan, OneChoice)}
-)
+OUTPUTS = (OneClass, SeveralLabels, Number, Tags, OneSpan, OneChoice)
 
 
-def saved_output(settings: Mapping[str, Any]) -> Output:
+def saved_output(settings: Mapping[str, Any], outputs: Sequence[type[Output]] = OUTPUTS) -> Output:
     """The output of a saved model, from the `kind` of its head, its `classes`, and its `problem` and `labels` where
-    these are known: else a text has one class, or a number where its head gives one.
+    these are known: else the first of `outputs` that has the head, but a number where a text's head gives one.
 
     Raises:
         ModelError: no output is like that.
     """
     classes = settings["classes"]
-    found = {output.name: output for output in OUTPUTS.values() if output.head == settings["kind"]}
-    usual = next(iter(found)) if len(found) == 1 else OneClass.name if classes > 1 else Number.name
+    found = {output.name: output for output in outputs if output.head == settings["kind"]}
+    usual = Number.name if classes == 1 and Number.name in found else next(iter(found), "")
     name = settings.get("problem") or usual
     if name not in found:
         raise ModelError(f"the model answers with '{name}', which no output here does; register the task that has it")

@@ -1,0 +1,74 @@
+"""An engine of one's own: `transformers` computes the logits, litebert does the rest, for every kind of head."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import litebert
+from answer.test_predict import made, texts
+from litebert.errors import ConfigError
+from litebert.finetune.batches import PaddedRows
+from litebert.interop import LoadedModel
+from litebert.registry import ENGINES
+from toys.refusals import refused
+
+
+class Theirs:
+    """The class of `transformers` that a converted folder names."""
+
+    used = 0
+
+    def __init__(self, loaded: LoadedModel, device: str) -> None:
+        import transformers
+
+        folder = loaded.path.with_name("theirs")
+        if not folder.exists():
+            litebert.convert(loaded.path, folder, to="hf")
+        config = transformers.AutoConfig.from_pretrained(folder)
+        self.network = getattr(transformers, config.architectures[0]).from_pretrained(folder).eval()
+
+    @torch.no_grad()
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        Theirs.used += 1
+        ids, types, mask = (torch.from_numpy(array) for array in rows)
+        if self.network.config.architectures[0].endswith("MultipleChoice"):
+            return self.network(ids[None], mask[None], types[None]).logits.T.numpy()
+        out = self.network(ids, mask, types)
+        both = (out.start_logits, out.end_logits) if "start_logits" in out else ()
+        return (torch.stack(both, dim=-1) if both else out.logits).numpy()
+
+
+ENGINES.add("theirs", Theirs)
+
+LINES = texts(6, most=6)
+ASKED: dict[str, tuple[int, tuple[str, ...], list[Any]]] = {
+    "sequence": (3, ("red", "green", "blue"), LINES),
+    "tokens": (3, ("O", "B-X", "I-X"), LINES),
+    "span": (2, (), list(zip(LINES, texts(6, seed=2), strict=True))),
+    "choice": (1, (), [(LINES[0], LINES[1], LINES[2:5])]),
+}
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_another_engine_gives_the_same_answers(kind: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    classes, labels, asked = ASKED[kind]
+    folder = made(tmp_path / "ours", tiny_tokenizer, kind, classes, labels)
+    ours, before = litebert.load(folder).predict(asked), Theirs.used
+    theirs = litebert.load(folder, engine="theirs").predict(asked)
+    assert Theirs.used > before
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.keys() == other.keys()
+        assert one["prediction"] == other["prediction"]
+        for key in one.keys() - {"prediction", "words"}:
+            assert other[key] == pytest.approx(one[key], abs=1e-4)
+
+
+def test_an_engine_that_is_not_registered_is_refused(tmp_path: Path) -> None:
+    with refused(ConfigError, "'thiers'", "'theirs'"):
+        litebert.load(tmp_path, engine="thiers")

@@ -1,0 +1,97 @@
+"""A task of one's own with a new kind of output, from files to answers without a change in litebert.
+
+Ordered grades, learnt by one question for each grade but the lowest, "is it better?", as Frank and Hall (2001) do.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import expit
+from torch import Tensor
+from torch.nn import functional as F
+
+import litebert
+from litebert.answer.predictor import predict_file
+from litebert.errors import ModelError
+from litebert.finetune.outputs import Answer, OneClass
+from litebert.finetune.run import finetune
+from litebert.interop import load
+from litebert.registry import TASKS
+from litebert.tasks.table import Table
+from toys.finetuning import config, recipe_file, write_table
+from toys.refusals import refused
+
+GRADES = ("bad", "fair", "good")
+
+
+class Scale(OneClass):
+    """Grades in order. The head gives the odds of being better than each grade but the best."""
+
+    name, task = "scale", "grades"
+
+    @property
+    def width(self) -> int:
+        return len(self.labels) - 1
+
+    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        better = (targets[:, None] > torch.arange(logits.shape[1], device=targets.device)).float()
+        total = F.binary_cross_entropy_with_logits(logits, better, reduction="none").mean(-1).sum()
+        return total, ((logits > 0).sum(-1) == targets).sum()
+
+    def answers(self, logits: Sequence[Any]) -> list[Answer]:
+        better = [np.minimum.accumulate([1.0, *expit(one.astype(np.float64)), 0.0]) for one in logits]
+        return [Answer(self.labels[int((p > 0.5).sum()) - 1], p[:-1] - p[1:]) for p in better]
+
+
+class Grades(Table):
+    """A table whose labels are grades."""
+
+    name, outputs = "grades", (Scale,)
+
+    def __init__(self, train: Any, dev: Any = None) -> None:
+        super().__init__(train, dev, target="class", labels=GRADES)
+        self.output = Scale(GRADES)
+
+
+TASKS.add("grades", Grades)
+
+
+def test_a_new_kind_of_output_goes_all_the_way(
+    tiny_tokenizer: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    train, dev = (write_table(tmp_path / f"{name}.csv", rows, seed, GRADES) for name, rows, seed in
+                  (("train", 300, 0), ("dev", 60, 1)))  # fmt: skip
+    task = litebert.task_of("grades", train, dev=dev)
+    done = finetune(
+        recipe_file(tmp_path), task, tmp_path / "run", config(epochs=8, rate=1e-2), tokenizer=tiny_tokenizer
+    )
+    assert done.scores["accuracy"] > 0.8
+    status, out, err = run("predict", tmp_path / "run", "--input", dev)
+    assert (status, err) == (0, "60 answers\n")
+    answers = list(csv.DictReader(io.StringIO(out)))
+    assert list(answers[0]) == ["prediction", "p_bad", "p_fair", "p_good"]
+    with dev.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    right = [answer["prediction"] == row["label"] for answer, row in zip(answers, rows, strict=True)]
+    assert np.mean(right) == done.scores["accuracy"]
+    json_lines = io.StringIO()
+    predict_file(litebert.load(tmp_path / "run"), dev, json_lines, form="jsonl")
+    records: list[Mapping[str, Any]] = [json.loads(line) for line in json_lines.getvalue().splitlines()]
+    assert records == litebert.load(tmp_path / "run").predict([row["text"] for row in rows])
+
+
+def test_a_model_whose_task_is_not_registered_is_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    train = write_table(tmp_path / "train.csv", 60, 0, GRADES)
+    finetune(recipe_file(tmp_path), Grades(train), tmp_path / "run", config(epochs=1), tokenizer=tiny_tokenizer)
+    about = json.loads((tmp_path / "run" / "model" / "task.json").read_text())
+    (tmp_path / "run" / "model" / "task.json").write_text(json.dumps({**about, "task": "marks"}))
+    with refused(ModelError, "task.json", "'scale'"):
+        load(tmp_path / "run")
