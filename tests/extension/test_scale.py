@@ -70,9 +70,7 @@ def test_a_new_kind_of_output_goes_all_the_way(
     train, dev = (write_table(tmp_path / f"{name}.csv", rows, seed, GRADES) for name, rows, seed in
                   (("train", 300, 0), ("dev", 60, 1)))  # fmt: skip
     task = litebert.task_of("grades", train, dev=dev)
-    done = finetune(
-        recipe_file(tmp_path), task, tmp_path / "run", config(epochs=8, rate=1e-2), tokenizer=tiny_tokenizer
-    )
+    done = finetune(recipe_file(tmp_path), task, tmp_path / "run", config(epochs=16), tokenizer=tiny_tokenizer)
     assert done.scores["accuracy"] > 0.8
     status, out, err = run("predict", tmp_path / "run", "--input", dev)
     assert (status, err) == (0, "60 answers\n")
