@@ -10,7 +10,6 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.errors import ModelError
 from litebert.finetune.batches import PaddedRows
 from litebert.finetune.scoring import network_logits
 from litebert.interop import LoadedModel
@@ -33,12 +32,10 @@ class TorchEngine:
 
     Raises:
         ConfigError: there is no such device on this machine.
-        ModelError: the model is not fine-tuned.
     """
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
-        if not isinstance(loaded.model, TaskModel):
-            raise ModelError(f"{loaded.path} is not fine-tuned, so it has no answers; litebert finetune it first")
+        assert isinstance(loaded.model, TaskModel)
         self._device = devices.choose("float32", device)
         self._network = loaded.model.to(self._device.device).eval()
 
