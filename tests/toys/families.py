@@ -157,8 +157,8 @@ def their_outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 @torch.no_grad()
 def our_outputs(model: Pretrainer | TaskModel, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """Everything one of our models computes."""
-    output = model.encoder(**batch)
-    found = {f"hidden {i}": state for i, state in enumerate((output.embeddings, *output.layers))}
+    output = model.encoder(**batch, all_states=True)
+    found = {f"hidden {i}": state for i, state in enumerate(output.states)}
     if output.pooled is not None:
         found["pooled"] = output.pooled
     if isinstance(model, TaskModel):
@@ -181,8 +181,8 @@ def generator_outputs(model: Pretrainer, batch: dict[str, Tensor]) -> dict[str, 
     mlm = model.objectives["mlm"]
     assert isinstance(mlm, MaskedLanguageModeling)
     assert mlm.generator is not None
-    output = mlm.generator(**batch, layers=None, lender=model.encoder.embedding)
-    found = {f"hidden {i}": state for i, state in enumerate((output.embeddings, *output.layers))}
+    output = mlm.generator(**batch, layers=None, lender=model.encoder.embedding, all_states=True)
+    found = {f"hidden {i}": state for i, state in enumerate(output.states)}
     return _real({**found, "mlm": _mlm_everywhere(mlm, output.last, model)}, batch)
 
 

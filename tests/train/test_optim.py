@@ -83,7 +83,7 @@ def test_lamb_follows_the_formulas(adapt: bool, decay: float) -> None:
 
 def test_a_lamb_step_of_a_matrix_is_as_long_as_the_rate_times_the_matrix() -> None:
     weight, bias = nn.Parameter(torch.randn(64, 32).double()), nn.Parameter(torch.randn(64).double())
-    optimizers = Optimizers([("a.weight", weight), ("a.bias", bias)], OptimizerConfig(name="lamb", learning_rate=0.5))
+    optimizers = Optimizers(holding(weight=weight, bias=bias), OptimizerConfig(name="lamb", learning_rate=0.5))
     for _ in range(3):
         before, before_bias = weight.detach().clone(), bias.detach().clone()
         weight.grad, bias.grad = torch.randn_like(weight) * 1e3, torch.randn_like(bias) * 1e3
@@ -110,7 +110,7 @@ def test_adamw_is_bias_corrected_or_not_as_asked() -> None:
     for corrected in (True, False):
         param = nn.Parameter(torch.full((3, 3), 2.0))
         config = OptimizerConfig(learning_rate=0.01, weight_decay=0.5, bias_correction=corrected)
-        optimizers = Optimizers([("weight", param)], config)
+        optimizers = Optimizers(holding(weight=param), config)
         param.grad = torch.full((3, 3), 7.0)
         optimizers.step(1.0)
         lengths[corrected] = (2.0 - param[0, 0].item()) / 0.01 - 0.5 * 2.0
@@ -120,7 +120,7 @@ def test_adamw_is_bias_corrected_or_not_as_asked() -> None:
 
 def test_fused_adamw_agrees_with_the_plain_one_under_bfloat16_autocast() -> None:
     models = [Block(), Block()]
-    fused = Optimizers(models[0].named_parameters(), OptimizerConfig(learning_rate=0.01))
+    fused = Optimizers(models[0], OptimizerConfig(learning_rate=0.01))
     groups = [
         {"params": [p for p in models[1].parameters() if p.ndim >= 2], "weight_decay": 0.01},
         {"params": [p for p in models[1].parameters() if p.ndim < 2], "weight_decay": 0.0},
@@ -146,7 +146,7 @@ def test_every_trainable_parameter_is_in_one_group_by_its_role(config: Optimizer
     model.encoder.pooler.bias.requires_grad = False  # type: ignore[union-attr]
     names = {param: name for name, param in model.named_parameters()}
     seen = {}
-    for optimizer in build_optimizers(model.named_parameters(), config):
+    for optimizer in build_optimizers(model, config):
         for group in optimizer.param_groups:
             for param in group["params"]:
                 assert names[param] not in seen
@@ -180,23 +180,23 @@ def test_muon_orthogonalises_a_fused_matrix_as_a_whole() -> None:
 def test_muon_on_an_old_torch_is_refused_with_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     with pytest.raises(ConfigError, match=r"needs torch 2\.9 or later.*upgrade torch or choose adamw or lamb"):
-        build_optimizers(Block().named_parameters(), OptimizerConfig(name="muon"))
+        build_optimizers(Small(), OptimizerConfig(name="muon"))
 
 
 @pytest.mark.parametrize("config", KINDS)
 def test_a_loaded_state_continues_bit_for_bit(config: OptimizerConfig, tmp_path: Path) -> None:
     whole = Block()
-    uninterrupted = Optimizers(whole.named_parameters(), config)
+    uninterrupted = Optimizers(whole, config)
     train(whole, uninterrupted, range(3))
     save_file(uninterrupted.state(), tmp_path / "optimizer.safetensors")
     resumed, forgetful = Block(), Block()
     resumed.load_state_dict(whole.state_dict())
     forgetful.load_state_dict(whole.state_dict())
-    optimizers = Optimizers(resumed.named_parameters(), config)
+    optimizers = Optimizers(resumed, config)
     optimizers.load(load_file(tmp_path / "optimizer.safetensors"))
     train(whole, uninterrupted, range(3, 7))
     train(resumed, optimizers, range(3, 7))
-    train(forgetful, Optimizers(forgetful.named_parameters(), config), range(3, 7))
+    train(forgetful, Optimizers(forgetful, config), range(3, 7))
     assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
     assert not all(torch.equal(a, b) for a, b in zip(whole.parameters(), forgetful.parameters(), strict=True))
     ours, theirs = uninterrupted.state(), optimizers.state()
@@ -208,9 +208,9 @@ def test_a_loaded_state_continues_bit_for_bit(config: OptimizerConfig, tmp_path:
 def test_the_state_allocated_at_the_start_is_what_torch_would_allocate(config: OptimizerConfig) -> None:
     """Steps with it equal steps of the bare optimizers, and no key appears later."""
     ours, bare = Block(), Block()
-    optimizers = Optimizers(ours.named_parameters(), config)
+    optimizers = Optimizers(ours, config)
     names = set(optimizers.state())
-    built = build_optimizers(bare.named_parameters(), config)
+    built = build_optimizers(bare, config)
     peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in built]
     train(ours, optimizers, range(3))
     for step in range(3):
@@ -228,7 +228,7 @@ def test_the_state_allocated_at_the_start_is_what_torch_would_allocate(config: O
 
 def test_a_state_that_does_not_fit_is_refused_and_changes_nothing() -> None:
     model = Block()
-    optimizers = Optimizers(model.named_parameters(), OptimizerConfig())
+    optimizers = Optimizers(model, OptimizerConfig())
     train(model, optimizers, range(2))
     name = "encoder.attention.0.qkv.weight.exp_avg"
     state = {key: value.clone() for key, value in optimizers.state().items()}
