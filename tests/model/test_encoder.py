@@ -376,3 +376,24 @@ def test_fused_attention_is_the_plain_one() -> None:
     expected = block.norm(x + block.output(value[:, :1].expand_as(x)))
     assert torch.allclose(block(x, mask[:, None, None, :], AttentionPositions()), expected, atol=1e-6)
     assert F.mse_loss(encoder(ids).last, encoder(ids, None, mask).last) > 1e-3
+
+
+@pytest.mark.parametrize("changes", [{"position_offset": 2}, {"positions": "rotary", "norm": "pre"}])
+def test_an_encoder_exports_with_any_batch_and_every_length_it_has_positions_for(changes: dict[str, Any]) -> None:
+    class Last(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = Encoder(shape(**changes)).eval()
+
+        def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+            last: Tensor = self.encoder(ids, None, mask).last
+            return last
+
+    model, ids = Last(), torch.randint(5, PIECES, (3, 24))
+    randomise(model)
+    dynamic = {0: torch.export.Dim("B"), 1: torch.export.Dim("S", max=24)}
+    sample = (ids[:2, :10].contiguous(), torch.ones(2, 10))
+    exported = torch.export.export(model, sample, dynamic_shapes=(dynamic, dynamic)).module()
+    for length in (9, 24):
+        mask = torch.arange(length).expand(3, -1) < 7
+        assert torch.allclose(exported(ids[:, :length], mask.float()), model(ids[:, :length], mask.float()), atol=1e-6)
