@@ -12,16 +12,16 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from litebert.config import Config, EncoderConfig, SequenceConfig, SpanBoundaryConfig
+from litebert.config import SpanBoundaryConfig
 from litebert.errors import ModelError
 from litebert.interop import convert, load, save_hf, save_litebert
 from litebert.model.pretrainer import Pretrainer
 from toys.families import (
-    VOCABULARY,
+    NO_POOLER,
     assert_equal_outputs,
     inputs,
     our_outputs,
-    randomise,
+    ours,
     reopen,
     their_outputs,
     theirs,
@@ -32,20 +32,8 @@ SBO = "sbo.safetensors"
 
 
 def bounded(objectives: Any = ("mlm", "sbo"), **changes: Any) -> Pretrainer:
-    shape: dict[str, Any] = {
-        "vocab_size": VOCABULARY, "embedding_size": 32, "hidden_size": 32, "layers": 2, "heads": 4,
-        "intermediate_size": 48, "max_positions": 20, "sharing": "none", "activation": "gelu", "pooler": False,
-    }  # fmt: skip
-    config = Config(
-        name="x",
-        encoder=EncoderConfig(**{**shape, **changes}),
-        sequences=SequenceConfig(length=16),
-        objectives=objectives,
-        sbo=SpanBoundaryConfig(positions=7, position_size=20),
-    )
-    model = Pretrainer(config).eval()
-    randomise(model)
-    return model
+    sbo = SpanBoundaryConfig(positions=7, position_size=20)
+    return ours(objectives, sbo=sbo, **{**NO_POOLER, "embedding_size": 32, "layers": 2, **changes})
 
 
 @pytest.mark.parametrize(

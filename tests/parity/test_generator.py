@@ -9,17 +9,17 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from litebert.config import Config, EncoderConfig, ReplacedTokenConfig, SequenceConfig, replace
+from litebert.config import ReplacedTokenConfig, replace
 from litebert.errors import ModelError
 from litebert.interop import convert, load, save_hf, save_litebert
 from litebert.model.pretrainer import Pretrainer
 from toys.families import (
-    VOCABULARY,
+    NO_POOLER,
     assert_equal_outputs,
     generator_outputs,
     inputs,
     our_outputs,
-    randomise,
+    ours,
     reopen,
     their_outputs,
     theirs,
@@ -28,20 +28,8 @@ from toys.refusals import refused
 
 
 def joint(width: float = 0.25, embeddings: Any = "all", objectives: Any = ("mlm", "rtd"), **changes: Any) -> Pretrainer:
-    shape: dict[str, Any] = {
-        "vocab_size": VOCABULARY, "embedding_size": 16, "hidden_size": 32, "layers": 3, "heads": 4,
-        "intermediate_size": 48, "max_positions": 20, "sharing": "none", "activation": "gelu", "pooler": False,
-    }  # fmt: skip
-    config = Config(
-        name="x",
-        encoder=EncoderConfig(**{**shape, **changes}),
-        sequences=SequenceConfig(length=16),
-        objectives=objectives,
-        rtd=ReplacedTokenConfig(generator_width=width, generator_embeddings=embeddings),
-    )
-    model = Pretrainer(config).eval()
-    randomise(model)
-    return model
+    rtd = ReplacedTokenConfig(generator_width=width, generator_embeddings=embeddings)
+    return ours(objectives, rtd=rtd, **{**NO_POOLER, "layers": 3, **changes})
 
 
 CASES: list[tuple[float, dict[str, Any]]] = [

@@ -71,10 +71,8 @@ class Embedding(nn.Module):
         Raises:
             DataError: a sequence is longer than the model's positions.
         """
-        looked_up_BSE = self.look_up(input_ids, attention_mask)
-        projected: Tensor = self.project(
-            finish(looked_up_BSE, token_type_ids, self.token_type, self.norm, self.dropout)
-        )
+        x_BSE = self.look_up(input_ids, attention_mask)
+        projected: Tensor = self.project(finish(x_BSE, token_type_ids, self.token_type, self.norm, self.dropout))
         return projected
 
     def look_up(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -125,9 +123,6 @@ class BorrowedEmbedding(nn.Module):
     ) -> Tensor:
         """Embed a batch, as `Embedding.forward` does."""
         x_BSE = lender.look_up(input_ids, attention_mask)
-        if self.norm is None:
-            finished = finish(x_BSE, token_type_ids, lender.token_type, lender.norm, self.dropout)
-        else:
-            finished = finish(x_BSE, token_type_ids, self.token_type, self.norm, self.dropout)
-        projected: Tensor = self.project(finished)
+        token_type, norm = (lender.token_type, lender.norm) if self.norm is None else (self.token_type, self.norm)
+        projected: Tensor = self.project(finish(x_BSE, token_type_ids, token_type, norm, self.dropout))
         return projected

@@ -12,6 +12,7 @@ Shapes: B sequences, S tokens, H hidden size.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -75,13 +76,8 @@ class EncoderStack(nn.Module):
 
     def encode(self, states: Iterator[Tensor], all_states: bool) -> EncoderOutput:
         """The output over the last of the states, with all of them if they are asked for."""
-        kept: list[Tensor] = []
-        for state_BSH in states:
-            if not all_states:
-                kept.clear()
-            kept.append(state_BSH)
-        output = self.read_out(kept[-1])
-        return replace(output, states=tuple(kept)) if all_states else output
+        kept = deque(states, maxlen=None if all_states else 1)
+        return replace(self.read_out(kept[-1]), states=tuple(kept) if all_states else ())
 
     def depths(self) -> dict[nn.Parameter, int]:
         """The highest layer that reads each parameter: 0 is the embedding, L + 1 the norm and the pooler on top."""
