@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from litebert.config import Config, EncoderConfig
+from litebert.registry import POSITIONS
 
 
 def _linear(inputs: int, outputs: int, bias: bool = True) -> int:
@@ -37,10 +38,11 @@ def feedforward_parameters(config: EncoderConfig) -> int:
 def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
     """Parameters of the encoder by part."""
     embedding, hidden, bias = config.embedding_size, config.hidden_size, config.bias
-    positions = config.position_offset + config.max_positions if config.positions == "learned" else 0
-    rows = config.vocab_size + positions + config.segment_types
+    positions = POSITIONS[config.positions](config)
+    rows = config.vocab_size + config.segment_types
     return {
-        "embeddings": rows * embedding + _norm(embedding, bias),
+        "embeddings": rows * embedding + positions.table_parameters() + _norm(embedding, bias),
+        "positions": positions.attention_parameters(),
         "projection": _linear(embedding, hidden, bias) if config.projects else 0,
         "attention": len(set(config.attention_of())) * attention_parameters(config),
         "feedforward": len(set(config.feedforward_of())) * feedforward_parameters(config),
@@ -174,7 +176,7 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
 
 
 def attention_weights(config: Config) -> int:
-    """Bytes of the A x S x S weights that a CPU keeps of one sequence in bfloat16, in all layers (model/attention.py).
+    """Bytes of the A x S x S weights that a CPU keeps of one sequence in bfloat16, in all layers (model/kernels.py).
 
     With dropout they are kept before and after it, and so is what was dropped. In float32 nothing is.
     """
@@ -198,5 +200,5 @@ def _kept_bytes(shape: EncoderConfig, width: int) -> int:
     if width == 2:
         attention = 5 * width
     else:
-        attention = width * (8 if shape.positions == "rotary" else 6)
+        attention = width * (8 if POSITIONS[shape.positions].rotates else 6)
     return shape.layers * ((attention + 8) * shape.hidden_size + inner)

@@ -62,7 +62,9 @@ class Registry(Mapping[str, Any]):
 
 
 OBJECTIVES = Registry("objective")
-POSITIONS = Registry("positions kind")
+POSITIONS = Registry(
+    "positions kind", learned="model.positions:LearnedPositions", rotary="model.positions:RotaryPositions"
+)
 TASKS = Registry("task")
 ENGINES = Registry("engine")
 SOURCES = Registry("source of text")

@@ -17,7 +17,7 @@ from litebert.config import EncoderConfig
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetune.run import finetune
 from litebert.interop import convert, save_litebert
-from litebert.model.heads import TaskModel
+from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import config, recipe_file, write_table

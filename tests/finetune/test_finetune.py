@@ -21,7 +21,7 @@ from litebert.finetune.run import finetune
 from litebert.finetune.scoring import logits_of
 from litebert.finetune.start import layer_rates, starting_point, task_model
 from litebert.interop import load
-from litebert.model.heads import TaskModel
+from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
 from litebert.tasks.texts import Example
 from litebert.train import device as devices

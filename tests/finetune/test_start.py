@@ -13,8 +13,8 @@ from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
 from litebert.errors import ConfigError
 from litebert.finetune.start import starting_point, task_model
 from litebert.interop import convert, save_hf, save_litebert
-from litebert.model.heads import TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.finetuning import config, recipe_file, write_table

@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 from litebert.config import replace
 from litebert.errors import ModelError
 from litebert.interop import convert, load, save_hf, save_litebert
-from litebert.model.heads import TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
 from toys.folders import checkpoint, small_tokenizer, tiny
 
 IDS = torch.arange(5, 17)[None]

@@ -22,8 +22,8 @@ from litebert.cost import (
     parameters,
 )
 from litebert.model.encoder import Encoder
-from litebert.model.heads import TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
 from litebert.recipes.files import recipe
 
 

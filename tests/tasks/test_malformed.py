@@ -27,7 +27,7 @@ from litebert.answer.predictor import load
 from litebert.config import EncoderConfig
 from litebert.errors import DataError
 from litebert.interop import save_litebert
-from litebert.model.heads import TaskModel
+from litebert.model.task_model import TaskModel
 from litebert.tasks.glue import GLUE
 from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer

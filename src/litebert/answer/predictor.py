@@ -20,7 +20,7 @@ from litebert.finetune.task import Task
 from litebert.interop import LoadedModel
 from litebert.interop import load as load_model
 from litebert.interop.names import HeadName
-from litebert.model.heads import TaskModel
+from litebert.model.task_model import TaskModel
 from litebert.tasks import choices, table, tagging
 from litebert.tasks.choices import Choice, ChoiceTask
 from litebert.tasks.squad import files as squad_files

@@ -26,6 +26,7 @@ from typing import Literal, get_args
 from litebert.config.amounts import parse_amount
 from litebert.config.run import TrainConfig
 from litebert.errors import nearest, require
+from litebert.registry import POSITIONS
 
 Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
@@ -61,8 +62,9 @@ class EncoderConfig:
     """Rows of the position table before the first token's; RoBERTa has two, its padding index and one more."""
     segment_types: int = 2
     """Rows of the token type table; 0 for none. With 1, every token has that row."""
-    positions: Literal["learned", "rotary"] = "learned"
-    """A learned table added to the embeddings, or rotation of queries and keys."""
+    positions: str = "learned"
+    """How order is known, by a name in `POSITIONS`: learned, a table added to the embeddings; rotary, a rotation of
+    queries and keys."""
     norm: Literal["post", "pre"] = "post"
     """Layer norm after each residual sum, or before each block with one more at the end."""
     norm_eps: float = 1e-12
@@ -90,17 +92,14 @@ class EncoderConfig:
         require(self.segment_types >= 0, f"encoder.segment_types is {self.segment_types}; it cannot be negative")
         require(self.position_offset >= 0, f"encoder.position_offset is {self.position_offset}; it cannot be negative")
         require(
-            self.position_offset == 0 or self.positions == "learned",
-            f"encoder.position_offset is {self.position_offset}, which only encoder.positions=learned reads",
-        )
-        require(
             self.hidden_size % self.heads == 0,
             f"encoder.hidden_size {self.hidden_size} is not a multiple of encoder.heads {self.heads}",
         )
         require(
-            self.positions != "rotary" or (self.hidden_size // self.heads) % 2 == 0,
-            f"encoder.positions=rotary needs an even head size, and {self.hidden_size}/{self.heads} is odd",
+            self.positions in POSITIONS,
+            f"encoder.positions is '{self.positions}'; {nearest(self.positions, POSITIONS)}",
         )
+        POSITIONS[self.positions](self).check()
         require(
             self.sharing == "groups" or self.groups == 1,
             f"encoder.groups is {self.groups}, which only encoder.sharing=groups reads",

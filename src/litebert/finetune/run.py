@@ -48,8 +48,8 @@ from litebert.finetune.start import Start, layer_rates, starting_point, task_mod
 from litebert.finetune.task import Item, Task, full_name
 from litebert.interop import save_litebert
 from litebert.interop.files import read_tensors, write_tensors
-from litebert.model.heads import TaskModel
 from litebert.model.objectives import Loss
+from litebert.model.task_model import TaskModel
 from litebert.recipes.finetuning import finetune_recipe, fitting
 from litebert.storage import written_whole
 from litebert.tokenizer import Tokenizer

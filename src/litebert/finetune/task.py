@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from litebert.tokenizer import Tokenizer
 
 Kind = Literal["sequence", "tokens", "span", "choice"]
-"""What the head of the model reads and returns; see `model.heads.TaskModel`."""
+"""What the head of the model reads and returns; see `model.task_model.TaskModel`."""
 
 Problem = Literal["classes", "labels", "number", "tokens", "span", "choice"]
 """How logits meet targets: one of C classes; any of C labels; a number; a class per token; first and last token of an

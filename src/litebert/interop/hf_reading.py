@@ -28,8 +28,9 @@ from litebert.interop.loaded import LoadedModel, check, fill, sequences_for, unt
 from litebert.interop.names import TASK_PARTS, TASKS, HeadName, Layout, Row
 from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
-from litebert.model.heads import SpanBoundaryHead, TaskModel
+from litebert.model.heads import SpanBoundaryHead
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
 from litebert.recipes import SPANS
 
 

@@ -21,8 +21,8 @@ from litebert.interop.files import SBO, WEIGHTS, new_folder, write_tensors
 from litebert.interop.names import HeadName, Layout
 from litebert.interop.settings import layout_for, padding_id, settings_of
 from litebert.interop.weights import pairs, slots, to_theirs
-from litebert.model.heads import TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
 
 

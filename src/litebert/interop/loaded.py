@@ -11,8 +11,8 @@ from torch import Tensor
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.errors import ModelError
-from litebert.model.heads import HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import HeadActivation, TaskModel
 from litebert.tokenizer import Tokenizer
 
 

@@ -37,8 +37,8 @@ from litebert.interop.hf_reading import read_hf
 from litebert.interop.hf_writing import save_hf
 from litebert.interop.loaded import LoadedModel, fill, fresh_dense, sequences_for, untrained_notes
 from litebert.interop.names import PROBLEM_TYPES, TASKS, HeadName
-from litebert.model.heads import HEAD_ACTIVATIONS, HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import HEAD_ACTIVATIONS, HeadActivation, TaskModel
 from litebert.tokenizer import Tokenizer
 
 

@@ -27,8 +27,7 @@ from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.model.attention import Attention
-from litebert.model.feedforward import FeedForward
+from litebert.model.block import Block
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import written_whole
@@ -201,7 +200,7 @@ def build(config: Config, machine: devices.Device) -> Pretrainer:
     torch.manual_seed(config.train.seed)
     model = Pretrainer(config).to(machine.device)
     if config.train.compile:
-        for block in [module for module in model.modules() if isinstance(module, (Attention, FeedForward))]:
+        for block in [module for module in model.modules() if isinstance(module, Block)]:
             block.compile()
     return model
 
