@@ -92,7 +92,7 @@ def test_what_is_refused(tmp_path: Path, run: Callable[..., tuple[int, str, str]
     with refused(RunError, changed, "scores.json", "accuracy"):
         compare_tasks([changed])
     twice = compare_tasks([good, folder(tmp_path / "again", "rte", "m", 0.5)])
-    with refused(RunError, "m", "rte"):
+    with refused(RunError, good, tmp_path / "again", "m"):
         task_table(twice)
     status, out, err = run("compare", good, tmp_path / "empty")
     assert (status, out) == (2, "")

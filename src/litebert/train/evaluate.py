@@ -10,7 +10,7 @@ among runs that share it.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -57,49 +57,48 @@ def evaluate_split(
         mlm_majority (accuracy of always guessing the most frequent masked piece). A score that the split cannot give
         (no labelled pair) is left out. A run on one segment answers with one token type throughout.
     """
-    objectives = {name: one for name, one in model.named_objectives.items() if not {name, *one.needs} & set(untrained)}
-    common = SequenceConfig(length=length, short_probability=0.0)
-    own = replace(model.config.sequences, length=length, short_probability=0.0)
     scores: dict[str, float] = {}
-
-    def batches(layout: SequenceConfig, masking: MaskingConfig, task: SentenceTask | None) -> Batches:
-        return Batches(split, tokenizer, layout, masking, task, batch, SEED)
-
-    def ask(questions: Batches, names: Mapping[str, str]) -> None:
-        """Add the scores of objectives, by the prefix they go under."""
-        rows = min(sequences, questions.examples)
-        losses = []
-        for i in range(math.ceil(rows / batch)):
-            part = questions(i, slice(0, min(batch, rows - i * batch)))
-            if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
-                part = replace(part, token_type_ids=torch.zeros_like(part.token_type_ids))
-            losses.append(_losses(model, part, i, device))
-        for prefix, name in names.items():
-            found = objectives[name].scores([part[name] for part in losses])
-            scores.update({f"{prefix}_{key}": value for key, value in found.items()})
-
     was_training = model.training
     model.eval()
     try:
-        alone = [name for name, objective in objectives.items() if objective.sentence is None]
-        if fixed := {name: name for name in alone if not objectives[name].scored_on_training_masks}:
-            ask(batches(common, MASKING, None), fixed)
-        if special := {name: name for name in alone if objectives[name].scored_on_training_masks}:
-            ask(batches(own, replace(model.config.masking, copies=1), None), special)
-        for name, objective in objectives.items():
-            if objective.sentence is None:
-                continue
-            for asked in [
-                other for other in OBJECTIVES if other == name or (transfer and other in objective.also_answers)
-            ]:
-                try:
-                    pairs = batches(common, MASKING, OBJECTIVES[asked].sentence)
-                except DataError:  # one document has no other to draw a random segment from
-                    continue
-                ask(pairs, {asked: name})
+        for (layout, masking, task), names in _questions(model, length, transfer, untrained).items():
+            try:
+                batches = Batches(split, tokenizer, layout, masking, task, batch, SEED)
+            except DataError:
+                if task is None:
+                    raise
+                continue  # one document has no other to draw a random segment from
+            rows = min(sequences, batches.examples)
+            losses = []
+            for i in range(math.ceil(rows / batch)):
+                part = batches(i, slice(0, min(batch, rows - i * batch)))
+                if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
+                    part = replace(part, token_type_ids=torch.zeros_like(part.token_type_ids))
+                losses.append(_losses(model, part, i, device))
+            for prefix, name in names.items():
+                found = model.named_objectives[name].scores([loss[name] for loss in losses])
+                scores.update({f"{prefix}_{key}": value for key, value in found.items()})
     finally:
         model.train(was_training)
     return scores
+
+
+def _questions(
+    model: Pretrainer, length: int, transfer: bool, untrained: Collection[str]
+) -> dict[tuple[SequenceConfig, MaskingConfig, SentenceTask | None], dict[str, str]]:
+    """What is asked, by text, masks and second segment: the prefix of the scores, and the objective that answers."""
+    common = SequenceConfig(length=length, short_probability=0.0), MASKING
+    own = (
+        replace(model.config.sequences, length=length, short_probability=0.0),
+        replace(model.config.masking, copies=1),
+    )
+    trained = [one for one in model.named_objectives.values() if not {one.name, *one.needs} & set(untrained)]
+    questions: dict[tuple[SequenceConfig, MaskingConfig, SentenceTask | None], dict[str, str]] = {}
+    for one in sorted(trained, key=lambda one: (one.sentence is not None, one.scored_on_training_masks)):
+        for asked in (name for name in OBJECTIVES if name == one.name or (transfer and name in one.also_answers)):
+            text = own if one.scored_on_training_masks else common
+            questions.setdefault((*text, OBJECTIVES[asked].sentence), {})[asked] = one.name
+    return questions
 
 
 def evaluate(
