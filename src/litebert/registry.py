@@ -61,8 +61,17 @@ class Registry(Mapping[str, Any]):
         return len(self._parts)
 
 
-OBJECTIVES = Registry("objective")
-POSITIONS = Registry("positions kind")
+OBJECTIVES = Registry(
+    "objective",
+    mlm="model.objectives.mlm:MaskedLanguageModeling",
+    sop="model.objectives.sentence_order:SentenceOrder",
+    nsp="model.objectives.sentence_order:NextSentence",
+    rtd="model.objectives.rtd:ReplacedTokenDetection",
+    sbo="model.objectives.sbo:SpanBoundary",
+)
+POSITIONS = Registry(
+    "positions kind", learned="model.positions:LearnedPositions", rotary="model.positions:RotaryPositions"
+)
 TASKS = Registry(
     "task",
     table="tasks.table:Table",

@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from litebert import registry
-from litebert.config import Config, Objective
+from litebert.config import Config
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.files import (
@@ -179,7 +179,7 @@ def _load_own(folder: Path) -> LoadedModel:
     labels: tuple[str, ...] = ()
     task: dict[str, Any] = {}
     model: Pretrainer | TaskModel
-    untrained: list[Objective] = []
+    untrained: list[str] = []
     fresh = fresh_dense(config)
     if (folder / "task.json").is_file():
         kind, classes, dense, labels, task = _task(folder / "task.json")
@@ -187,8 +187,8 @@ def _load_own(folder: Path) -> LoadedModel:
         fresh = dense or fresh
     else:
         model = Pretrainer(config)
-        present = {name.split(".")[1] for name in tensors if name.startswith("objectives.")}
-        untrained = [name for name in config.objectives if name not in present]
+        untrained = [name for name in model.objectives if model.objectives[name].state_dict()
+                     and not any(key.startswith(f"objectives.{name}.") for key in tensors)]  # fmt: skip
     fill(model, tensors, untrained, file)
     notes += untrained_notes(untrained, config, folder)
     tokenizer = read_tokenizer(folder / "tokenizer")

@@ -151,7 +151,7 @@ class Loop(Generic[B]):
     def __post_init__(self) -> None:
         module = self.work.module
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.optimizers = Optimizers(module.named_parameters(), self.config.optimizer, self.work.rates())
+        self.optimizers = Optimizers(module, self.config.optimizer, self.work.rates())
         self.step = self.tokens = 0
         self.seconds = 0.0
         self.window = Window()

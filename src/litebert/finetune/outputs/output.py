@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.data.passages import IGNORED
+from litebert.data import IGNORED
 from litebert.finetune.items import Item
 
 if TYPE_CHECKING:  # only learning needs torch: answers may come from another engine

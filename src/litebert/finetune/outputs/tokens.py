@@ -11,7 +11,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from litebert.data.passages import IGNORED
+from litebert.data import IGNORED
 from litebert.finetune.outputs.output import Answer, Output, shares
 
 if TYPE_CHECKING:

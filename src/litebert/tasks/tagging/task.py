@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.data.passages import IGNORED
+from litebert.data import IGNORED
 from litebert.errors import ConfigError, DataError
 from litebert.finetune.items import Item, build_row
 from litebert.finetune.outputs import Answer, Tags, saved_output
