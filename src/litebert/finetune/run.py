@@ -50,7 +50,7 @@ from litebert.interop import save_litebert
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.heads import TaskModel
 from litebert.model.objectives import Loss
-from litebert.recipes.finetuning import finetune_recipe, fitting
+from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
 from litebert.storage import written_whole
 from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
@@ -182,7 +182,7 @@ def make_ready(
     `start` is what `starting_point` gave, where it was asked before.
     """
     start = start or starting_point(model, tokenizer, task)
-    config = config or finetune_recipe(fitting(start.encoder, start.dense), full_name(task))
+    config = config or finetune_recipe(default_recipe_for(start.encoder, start.dense), full_name(task))
     if config.length > start.encoder.max_positions:
         say(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
         config = replace(config, length=start.encoder.max_positions)
@@ -212,7 +212,7 @@ def finetune(
 
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
-        config: by default the recipe that `finetuning.fitting` finds for the encoder and the task.
+        config: by default the recipe that `finetuning.default_recipe_for` finds for the encoder and the task.
 
     Raises:
         DataError: a file of the task cannot be used.
