@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from litebert.config import Config, EncoderConfig, ReplacedTokenConfig, SequenceConfig, replace
 from litebert.errors import ModelError
-from litebert.interop import convert, load, save_hf, save_litebert
+from litebert.interop import convert, load
 from litebert.model.pretrainer import Pretrainer
 from toys.families import (
     VOCABULARY,
@@ -24,6 +24,7 @@ from toys.families import (
     their_outputs,
     theirs,
 )
+from toys.folders import save_hf, save_litebert
 
 
 def joint(width: float = 0.25, embeddings: Any = "all", objectives: Any = ("mlm", "rtd"), **changes: Any) -> Pretrainer:

@@ -11,10 +11,11 @@ import transformers
 from safetensors.torch import load_file
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.interop import load, save_hf
+from litebert.interop import load
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 from toys.families import VOCABULARY, assert_equal_outputs, inputs, our_outputs, randomise, reopen, their_outputs
+from toys.folders import save_hf
 
 POSITIONS = "roberta.embeddings.position_embeddings.weight"
 

@@ -10,7 +10,7 @@ import torch
 import transformers
 
 from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
-from litebert.interop import convert, load, save_hf, save_litebert
+from litebert.interop import convert, load
 from litebert.model.heads import HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
 from toys.families import (
@@ -26,6 +26,7 @@ from toys.families import (
     their_outputs,
     theirs,
 )
+from toys.folders import save_hf, save_litebert
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     *((family, head, {}) for family, heads in HEADS.items() for head in heads),

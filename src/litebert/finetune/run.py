@@ -46,7 +46,7 @@ from litebert.finetune.run_folder import (
 from litebert.finetune.scoring import Logits, Part, logits_of, metric_name, one_answer, score_parts, score_tests
 from litebert.finetune.start import Start, layer_rates, starting_point, task_model
 from litebert.finetune.task import Item, Task, full_name
-from litebert.interop import save_litebert
+from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.heads import TaskModel
 from litebert.model.objectives import Loss
@@ -360,4 +360,4 @@ def _write_model(
         about["stride"] = stride
     if order := getattr(task, "order", None):
         about["order"] = order
-    save_litebert(model, ready.start.tokenizer, folder, config=whole, labels=task.labels, task=about)
+    save_litebert(LoadedModel(model, whole, ready.start.tokenizer, folder, task.labels, task=about), folder)

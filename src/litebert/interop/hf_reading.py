@@ -22,10 +22,11 @@ from litebert.config import (
     SpanBoundaryConfig,
     replace,
 )
+from litebert.config.heads import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import SBO, read_json, read_tensors, read_tokenizer, weights_file
 from litebert.interop.loaded import LoadedModel, check, fill, sequences_for, untrained_notes
-from litebert.interop.names import TASK_PARTS, TASKS, HeadName, Layout, Row
+from litebert.interop.names import TASK_PARTS, TASKS, Layout, Row
 from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
 from litebert.model.heads import SpanBoundaryHead, TaskModel
