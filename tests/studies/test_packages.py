@@ -74,7 +74,7 @@ def test_the_same_network_pretrained_and_not(
     base = packages.settings()
     optimizer = replace(base.train.optimizer, learning_rate=2e-3)
     fast = replace(
-        base, epochs=3, train=replace(base.train, precision="float32", batch="8 sequences", optimizer=optimizer)
+        base, epochs=4, train=replace(base.train, precision="float32", batch="8 sequences", optimizer=optimizer)
     )
     monkeypatch.setattr(packages, "settings", lambda: fast)
     config = recipe("albert-tiny")
