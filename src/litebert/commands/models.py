@@ -29,7 +29,6 @@ from litebert.commands.console import (
 from litebert.config import replace
 from litebert.config.heads import HeadName
 from litebert.errors import RunError
-from litebert.registry import FORMATS
 
 
 @dataclass
@@ -172,8 +171,8 @@ class ConvertArguments:
     source: ModelPath
     destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
     """Folder to write."""
-    to: Annotated[str, tyro.conf.arg(metavar="|".join(FORMATS))]
-    """The format to write."""
+    to: str
+    """The format to write, by a name in `FORMATS`: hf or litebert."""
     head: HeadName | None = None
     """Of a Hugging Face folder, the class to write (mlm of a model trained with rtd is its generator), by itself the
     one that holds most; or what its classifier is for, where its config.json does not say."""
