@@ -272,7 +272,7 @@ def test_absent_fields_keep_the_base_or_the_default() -> None:
         ({"name": "x", "encoder": {"norm": "prae"}}, "encoder.norm is 'prae'; did you mean 'pre'?"),
         ({"name": "x", "encoder": {"norm": 1}}, "encoder.norm is 1; choose one of: post, pre"),
         ({"name": "x", "objectives": "mlm"}, "objectives must be a list, not 'mlm'"),
-        ({"name": "x", "objectives": ["mlm", "mln"]}, "objectives[1] is 'mln'; did you mean 'mlm'?"),
+        ({"name": "x", "objectives": ["mlm", "mln"]}, "objectives has 'mln'; did you mean 'mlm'?"),
         ({"name": "x", "encoder": 3}, "encoder must be a table of fields, not 3"),
         ([], "Config must be a table of fields, not []"),
         ({"name": "x", "train": {"depth_schedule": [[0.5]]}}, "train.depth_schedule[0] must have 2 items, not 1"),

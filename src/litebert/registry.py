@@ -62,7 +62,14 @@ class Registry(Mapping[str, Any]):
         return len(self._parts)
 
 
-OBJECTIVES = Registry("objective")
+OBJECTIVES = Registry(
+    "objective",
+    mlm="model.objectives.mlm:MaskedLanguageModeling",
+    sop="model.objectives.sentence_order:SentenceOrder",
+    nsp="model.objectives.sentence_order:NextSentence",
+    rtd="model.objectives.rtd:ReplacedTokenDetection",
+    sbo="model.objectives.sbo:SpanBoundary",
+)
 POSITIONS = Registry("positions kind")
 TASKS = Registry("task")
 ENGINES = Registry("engine")

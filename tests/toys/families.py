@@ -13,7 +13,9 @@ import transformers
 from torch import Tensor
 
 from litebert.model.heads import TaskModel
-from litebert.model.objectives import MaskedLanguageModeling, ReplacedTokenDetection, SentenceOrder
+from litebert.model.objectives.mlm import MaskedLanguageModeling
+from litebert.model.objectives.rtd import ReplacedTokenDetection
+from litebert.model.objectives.sentence_order import SentenceOrder
 from litebert.model.pretrainer import Pretrainer
 
 VOCABULARY, LENGTH, BATCH = 61, 12, 3
@@ -164,30 +166,30 @@ def our_outputs(model: Pretrainer | TaskModel, batch: dict[str, Tensor]) -> dict
     if isinstance(model, TaskModel):
         found["task"] = model(**batch)
     else:
-        for name, objective in model.each_objective():
-            if isinstance(objective, MaskedLanguageModeling) and objective.generator is None:
-                found["mlm"] = _mlm_everywhere(objective, output.last, model)
+        for name, objective in model.named_objectives.items():
+            network: Any = model.objectives[name]
+            if isinstance(objective, MaskedLanguageModeling) and "generator" not in network:
+                found["mlm"] = _mlm_everywhere(network.head, output.last, model)
             elif isinstance(objective, ReplacedTokenDetection):
-                found["rtd"] = objective.head(output.last)[..., None]
+                found["rtd"] = network.head(output.last)[..., None]
             elif isinstance(objective, SentenceOrder):
                 assert output.pooled is not None, name
-                found["sentence"] = objective.head(output.pooled)
+                found["sentence"] = network.head(output.pooled)
     return _real(found, batch)
 
 
 @torch.no_grad()
 def generator_outputs(model: Pretrainer, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """Everything that the generator in one of our models computes."""
-    mlm = model.objectives["mlm"]
-    assert isinstance(mlm, MaskedLanguageModeling)
-    assert mlm.generator is not None
+    mlm: Any = model.objectives["mlm"]
     output = mlm.generator(**batch, layers=None, lender=model.encoder.embedding)
     found = {f"hidden {i}": state for i, state in enumerate((output.embeddings, *output.layers))}
-    return _real({**found, "mlm": _mlm_everywhere(mlm, output.last, model)}, batch)
+    return _real({**found, "mlm": _mlm_everywhere(mlm.head, output.last, model)}, batch)
 
 
-def _mlm_everywhere(objective: MaskedLanguageModeling, last: Tensor, model: Pretrainer) -> Tensor:
-    return objective.logits(last, torch.arange(BATCH * LENGTH), model.encoder).view(BATCH, LENGTH, -1)
+def _mlm_everywhere(head: torch.nn.Module, last: Tensor, model: Pretrainer) -> Tensor:
+    logits: Tensor = head(last, model.encoder.embedding.word.weight)
+    return logits
 
 
 def _real(found: dict[str, Tensor], batch: dict[str, Tensor]) -> dict[str, Tensor]:

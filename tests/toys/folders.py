@@ -10,7 +10,7 @@ from typing import Any
 from safetensors.torch import save_file
 from torch import nn
 
-from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
+from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.config.heads import HeadName
 from litebert.config.serialization import to_json
 from litebert.interop import LoadedModel
@@ -20,7 +20,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer, train_tokenizer
 
 
-def tiny(objectives: tuple[Objective, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
+def tiny(objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
     """H 8, two layers, 40 pieces."""
     shape: dict[str, Any] = {"vocab_size": 40, "embedding_size": 4, "hidden_size": 8, "layers": 2, "heads": 2,
                              "intermediate_size": 16, "max_positions": 16}  # fmt: skip

@@ -80,7 +80,7 @@ def test_no_more_sequences_than_asked_and_none_twice(shards: Shards) -> None:
 
 def test_scores_are_those_of_one_forward_pass_reckoned_in_float64(shards: Shards) -> None:
     model = model_of(encoder={"init_std": 0.2, "hidden_dropout": 0.3})
-    batches, scores = seen_by(model, shards, sequences=50, batch=7, tasks=("sop",))
+    batches, scores = seen_by(model, shards, sequences=50, batch=7)
     model.eval()
     losses, hits = [], []
     pair_losses, pair_hits, pair_labels = [], [], []
@@ -171,17 +171,17 @@ def test_always_the_same_answer_scores_the_majority(shards: Shards) -> None:
 def test_a_model_that_knows_everything_scores_one(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of()
     answers: dict[str, Any] = {}
-    for _, objective in model.each_objective():
+    for name, objective in model.named_objectives.items():
         score = objective.loss
 
-        def knowing(output: Any, batch: Batch, encoder: Any, score: Any = score) -> Any:
+        def knowing(output: Any, batch: Batch, context: Any, score: Any = score) -> Any:
             answers["words"] = torch.nn.functional.one_hot(batch.masked_labels, 400) * 50.0
             answers["pairs"] = torch.nn.functional.one_hot(batch.sentence_labels.clamp(0), 2) * 50.0
-            return score(output, batch, encoder)
+            return score(output, batch, context)
 
         monkeypatch.setattr(objective, "loss", knowing)
         key = "words" if objective.sentence is None else "pairs"
-        monkeypatch.setattr(objective.head, "forward", lambda *_, key=key: answers[key])
+        monkeypatch.setattr(model.objectives[name].head, "forward", lambda *_, key=key: answers[key])
     scores = evaluate_split(model, shards.heldout, shards.tokenizer, CPU, length=32)
     assert scores["mlm_accuracy"] == scores["sop_accuracy"] == 1
     assert scores["mlm_loss"] == scores["sop_loss"] == pytest.approx(0, abs=1e-9)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from litebert.config import MaskingConfig, Objective, SequenceConfig
+from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.errors import ModelError
@@ -149,7 +149,7 @@ def test_spans_are_asked_in_their_own_masks(shards: Shards) -> None:
 @pytest.mark.parametrize("types", [0, 1])
 @pytest.mark.parametrize("objectives", [("mlm",), ("mlm", "sop"), ("mlm", "rtd")])
 def test_models_of_fewer_token_types_are_asked_the_same(
-    types: int, objectives: tuple[Objective, ...], shards: Shards
+    types: int, objectives: tuple[str, ...], shards: Shards
 ) -> None:
     model = model_of(objectives=objectives, encoder={"segment_types": types})
     batches, scores = seen_by(model, shards)
@@ -164,7 +164,7 @@ def test_models_of_fewer_token_types_are_asked_the_same(
     [(("rtd",), {"mlm", "sop", "nsp"}), (("mlm",), {"sop", "nsp"}), (("sop",), {"mlm", "rtd"})],
 )
 def test_no_score_of_what_was_never_trained(
-    untrained: tuple[Objective, ...], kept: set[str], tiny_data: Path, tmp_path: Path
+    untrained: tuple[str, ...], kept: set[str], tiny_data: Path, tmp_path: Path
 ) -> None:
     tokenizer = Shards.open(tiny_data).tokenizer
     save_litebert(model_of(objectives=("mlm", "sop", "rtd")), tokenizer, tmp_path / "model", untrained=untrained)

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from litebert.config import Config, MaskingConfig, Objective, SequenceConfig
+from litebert.config import Config, MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.errors import NonFiniteError
@@ -327,7 +327,7 @@ def test_a_signal_saves_and_leaves_and_the_same_call_continues(
 
 @pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "rtd")])
 def test_a_row_of_several_steps_is_the_same_when_cut_in_between(
-    objectives: tuple[Objective, ...], tiny_data: Path, tmp_path: Path
+    objectives: tuple[str, ...], tiny_data: Path, tmp_path: Path
 ) -> None:
     def train(folder: str, **changes: Any) -> Outcome:
         loop = loop_of(config(objectives=objectives), tiny_data, tmp_path / folder, **changes)

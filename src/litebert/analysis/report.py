@@ -1,8 +1,7 @@
 """A run as one HTML file: text, tables and line charts that open offline, light or dark, on a desk or a phone.
 
 The page holds everything it shows: no script, no font, no link to another machine. It is therefore a picture of the
-moment it was written; a run writes it again at every evaluation. Every text is escaped, so that what a model guesses
-or a corpus contains cannot break the page.
+moment it was written. Every text is escaped, so that what a model guesses or a corpus contains cannot break the page.
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ from typing import Any
 from litebert.analysis.chart import Chart as Chart
 from litebert.analysis.chart import Series as Series
 from litebert.analysis.chart import draw
+from litebert.model.objectives import Curves
+from litebert.registry import OBJECTIVES
 
 
 @dataclass(frozen=True)
@@ -92,15 +93,13 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
     kinds: dict[str, list[Mapping[str, Any]]] = {"train": [], "heldout": [], "event": []}
     for row in rows:
         kinds.setdefault(str(row.get("kind")), []).append(row)
-    train, heldout = kinds["train"], kinds["heldout"]
-    sections: list[Section] = [_loss(train, heldout, unigram_entropy)]
-    sections += _accuracies(train, heldout)
+    drawn = [_chart(name, curves, kinds, unigram_entropy) for name, one in OBJECTIVES.items() for curves in one.curves]
+    sections: list[Section] = [chart for chart in drawn if chart.series] or [Chart("Loss", (), "step", "nats")]
     for field, title, label in (
         ("learning_rate", "Learning rate", "rate of the optimizer"),
         ("layers", "Depth", "layers in use"),
-        ("tokens_per_second", "Speed", "tokens per second"),
     ):
-        line = _series(label, train, field)
+        line = _series(label, kinds["train"], field)
         if line.xs and (field != "layers" or len(set(line.ys)) > 1):
             sections.append(Chart(title, (line,), "step", label))
     if kinds["event"]:
@@ -109,53 +108,23 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
     return sections
 
 
-def _loss(train: Sequence[Mapping[str, Any]], heldout: Sequence[Mapping[str, Any]], entropy: float | None) -> Chart:
-    lines = [_series("training", train, "mlm_loss"), _series("held out", heldout, "mlm_loss")]
-    note = ""
-    if entropy is not None:
-        lines.append(_level("unigram entropy", entropy, lines))
-        note = (
-            "The unigram entropy is the loss of a model that knows how often each piece occurs and nothing of its "
-            "context; a run that stays there has not begun to read."
-        )
-    return Chart("Loss on masked pieces", tuple(lines), "step", "cross entropy, nats", note)
-
-
-def _accuracies(train: Sequence[Mapping[str, Any]], heldout: Sequence[Mapping[str, Any]]) -> list[Section]:
-    charts: list[Section] = []
-    for task, title, reference in (
-        ("mlm", "masked pieces", "majority"),
-        ("sop", "sentence order", "majority"),
-        ("nsp", "the next sentence", "majority"),
-        ("rtd", "replaced tokens", "base_rate"),
-        ("sbo", "pieces told from around their span", "majority"),
-    ):
-        field = f"{task}_accuracy"
-        lines = [_series("training", train, field, 100), _series("held out", heldout, field, 100)]
-        if not any(line.xs for line in lines):
-            continue
-        guess = _series("always the commoner answer", heldout, f"{task}_{reference}", 100)
+def _chart(name: str, curves: Curves, kinds: Mapping[str, Sequence[Mapping[str, Any]]], entropy: float | None) -> Chart:
+    """One chart of an objective; without lines where the run recorded none of them."""
+    lines = [_series(label, kinds[kind], f"{name}_{key}", curves.scale) for label, kind, key in curves.lines]
+    note = curves.note
+    if any(line.xs for line in lines):
+        guess = _series("always the commoner answer", kinds["heldout"], f"{name}_{curves.baseline}", curves.scale)
         if guess.ys:
             lines.append(_level(guess.name, guess.ys[-1], lines))
-        charts.append(Chart(f"Accuracy on {title}", tuple(lines), "step", "correct, %"))
-    return charts + _replaced(train, heldout)
-
-
-def _replaced(train: Sequence[Mapping[str, Any]], heldout: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """Replaced token detection beyond its accuracy, which says little where few tokens are replaced."""
-    lines = (
-        _series("area under the curve", heldout, "rtd_auc", 100),
-        _series("precision", heldout, "rtd_precision", 100),
-        _series("recall", heldout, "rtd_recall", 100),
-        _series("share replaced", train, "rtd_replaced", 100),
-    )
-    note = (
-        "On held-out text, the area under the curve is how often a replaced token looks more replaced than an original "
-        "one, where 50 % is guessing; precision is the share of replaced ones among the tokens called replaced; recall "
-        "is the share of the replaced ones that are called so. The share replaced is that of all tokens in training; "
-        "it falls as the generator, whose accuracy on masked pieces is shown here, guesses more of them right."
-    )
-    return [Chart("Finding the replaced tokens", lines, "step", "%", note)] if any(line.xs for line in lines) else []
+        if curves.unigram_entropy and entropy is not None:
+            lines.append(_level("unigram entropy", entropy, lines))
+            note = (
+                "The unigram entropy is the loss of a model that knows how often each piece occurs and nothing of its "
+                "context; a run that stays there has not begun to read."
+            )
+    else:
+        lines = []
+    return Chart(curves.title.format(NAME=name.upper()), tuple(lines), "step", curves.axis, note)
 
 
 def _series(name: str, rows: Iterable[Mapping[str, Any]], field: str, scale: float = 1.0) -> Series:

@@ -18,6 +18,7 @@ import tyro
 
 from litebert.config import Config
 from litebert.recipes.files import names_recipe, recipe
+from litebert.registry import OBJECTIVES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -161,36 +162,10 @@ def training_progress() -> Iterator[Callable[[Loop[Any]], None]]:
 
 def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
     """Held-out scores as a table's rows, each accuracy beside what guessing would give."""
+    there = {name: one for name, one in OBJECTIVES.items() if f"{name}_loss" in scores or f"{name}_accuracy" in scores}
     rows = []
-    if "mlm_loss" in scores:
-        who = "generator's " if "rtd_loss" in scores else ""
-        rows.append((f"{who}MLM loss (nats)", f"{scores['mlm_loss']:.3f}"))
-        rows.append((f"{who}MLM perplexity", f"{scores['mlm_perplexity']:.1f}"))
-        rows.append((
-            f"{who}MLM accuracy", f"{scores['mlm_accuracy']:.1%} (most frequent piece: {scores['mlm_majority']:.1%})"
-        ))  # fmt: skip
-    for task in ("sop", "nsp"):
-        if f"{task}_accuracy" in scores:
-            rows.append((
-                f"{task.upper()} accuracy",
-                f"{scores[f'{task}_accuracy']:.1%} ± {scores[f'{task}_standard_error']:.1%} "
-                f"(majority: {scores[f'{task}_majority']:.1%})",
-            ))  # fmt: skip
-    if "rtd_accuracy" in scores:
-        rows.append(("tokens replaced", f"{scores['rtd_replaced']:.1%}"))
-        rows.append((
-            "RTD accuracy", f"{scores['rtd_accuracy']:.1%} (always the commoner answer: {scores['rtd_base_rate']:.1%})"
-        ))  # fmt: skip
-    if "rtd_auc" in scores:
-        rows.append(
-            ("RTD area under the curve", f"{scores['rtd_auc']:.3f} (pieces alone: {scores['rtd_piece_auc']:.3f})")
-        )
-        if "rtd_precision" in scores:
-            rows.append(("RTD precision", f"{scores['rtd_precision']:.1%} (of the tokens called replaced)"))
-        rows.append(("RTD recall", f"{scores['rtd_recall']:.1%} (of the replaced tokens)"))
-    if "sbo_accuracy" in scores:
-        rows.append(("SBO loss (nats)", f"{scores['sbo_loss']:.3f}"))
-        rows.append((
-            "SBO accuracy", f"{scores['sbo_accuracy']:.1%} (most frequent piece: {scores['sbo_majority']:.1%})"
-        ))  # fmt: skip
+    for name, objective in there.items():
+        owner = "".join(other.owner_of.get(name, "") for other in there.values())
+        shown = [(score.title.format(NAME=name.upper()), score.text(scores, name)) for score in objective.shown]
+        rows += [(owner + title, text) for title, text in shown if text]
     return rows

@@ -11,7 +11,6 @@ from litebert.config.pretraining import Config as Config
 from litebert.config.pretraining import EncoderConfig as EncoderConfig
 from litebert.config.pretraining import Format as Format
 from litebert.config.pretraining import MaskingConfig as MaskingConfig
-from litebert.config.pretraining import Objective as Objective
 from litebert.config.pretraining import ReplacedTokenConfig as ReplacedTokenConfig
 from litebert.config.pretraining import SequenceConfig as SequenceConfig
 from litebert.config.pretraining import Sharing as Sharing

@@ -8,8 +8,9 @@ Only here does data become tensors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -49,6 +50,8 @@ class Batch:
     masked_boundaries: Tensor
     """int64 (K, 2), flattened positions of the tokens just outside the run of masked tokens that each lies in; -1 where
     there is none, or a special token or padding."""
+    added: Mapping[str, Tensor] = field(default_factory=dict)
+    """What objectives put there before the forward pass, for losses to read; each under a name of its own."""
 
     @property
     def tokens(self) -> int:
@@ -57,15 +60,8 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
-        return Batch(
-            self.input_ids.to(device),
-            self.token_type_ids.to(device),
-            None if self.attention_mask is None else self.attention_mask.to(device),
-            self.masked_positions.to(device),
-            self.masked_labels.to(device),
-            self.sentence_labels.to(device),
-            self.masked_boundaries.to(device),
-        )
+        moved: dict[str, Any] = {name: item.to(device) for name, item in vars(self).items() if isinstance(item, Tensor)}
+        return replace(self, **moved)
 
 
 class Batches:

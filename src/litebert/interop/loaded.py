@@ -48,8 +48,8 @@ class LoadedModel:
 
 def untrained_notes(untrained: Sequence[str], config: Config, folder: Path) -> list[str]:
     """Say which heads are freshly initialised."""
-    missing = {"mlm": "mlm head" if config.generator is None else "generator"}
-    return [f"{folder} has no {missing.get(name, f'{name} head')}; that objective is untrained" for name in untrained]
+    objectives = config.named_objectives()
+    return [f"{folder} has no {objectives[name].network_name}; that objective is untrained" for name in untrained]
 
 
 def fresh_dense(config: Config) -> HeadActivation | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from litebert.config import Config, Objective
+from litebert.config import Config
 from litebert.config.heads import HeadName
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
@@ -137,7 +137,7 @@ def _load_own(folder: Path) -> LoadedModel:
     labels: tuple[str, ...] = ()
     task: dict[str, Any] = {}
     model: Pretrainer | TaskModel
-    untrained: list[Objective] = []
+    untrained: list[str] = []
     fresh = fresh_dense(config)
     if (folder / "task.json").is_file():
         kind, classes, dense, labels, task = _task(folder / "task.json")
@@ -145,8 +145,8 @@ def _load_own(folder: Path) -> LoadedModel:
         fresh = dense or fresh
     else:
         model = Pretrainer(config)
-        present = {name.split(".")[1] for name in tensors if name.startswith("objectives.")}
-        untrained = [name for name in config.objectives if name not in present]
+        untrained = [name for name in model.objectives if model.objectives[name].state_dict()
+                     and not any(key.startswith(f"objectives.{name}.") for key in tensors)]  # fmt: skip
     fill(model, tensors, untrained, file)
     notes += untrained_notes(untrained, config, folder)
     tokenizer = read_tokenizer(folder / "tokenizer")

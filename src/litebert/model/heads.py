@@ -20,6 +20,7 @@ from litebert.config import Activation, EncoderConfig
 from litebert.errors import ModelError
 from litebert.model.encoder import Encoder, EncoderOutput, initialiser
 from litebert.model.feedforward import ACTIVATIONS
+from litebert.model.kernels import pad_rows
 
 HeadActivation = Literal[Activation, "tanh"]
 HEAD_ACTIVATIONS: dict[HeadActivation, Callable[[Tensor], Tensor]] = {
@@ -42,7 +43,8 @@ class VocabularyHead(nn.Module):
 
     def forward(self, x_KH: Tensor, word_VE: Tensor) -> Tensor:
         """Logits over the vocabulary, (..., H) with the tied table (V, E) -> (..., V)."""
-        return F.linear(self.norm(self.activation(self.dense(x_KH))), word_VE, self.bias)
+        y_KE = self.norm(self.activation(self.dense(pad_rows(x_KH))))
+        return F.linear(y_KE, word_VE, self.bias)[: len(x_KH)]
 
 
 class SentenceHead(nn.Module):
@@ -98,10 +100,10 @@ class SpanBoundaryHead(nn.Module):
 
     def forward(self, left_KH: Tensor, right_KH: Tensor, place_K: Tensor, word_VE: Tensor) -> Tensor:
         """(K, V) logits; `place_K` counts from 0 at the first token of the span."""
-        h_K = torch.cat((left_KH, right_KH, self.position(place_K)), dim=-1)
+        h_K = torch.cat((pad_rows(left_KH), pad_rows(right_KH), self.position(pad_rows(place_K))), dim=-1)
         h_KH = self.first_norm(self.activation(self.first(h_K)))
         y_KE = self.second_norm(self.activation(self.second(h_KH)))
-        return F.linear(y_KE, word_VE, self.bias)
+        return F.linear(y_KE, word_VE, self.bias)[: len(place_K)]
 
 
 class TaskHead(nn.Module):

@@ -68,7 +68,7 @@ class PretrainingWork:
     def __init__(self, config: Config, model: Pretrainer, shards: Shards, device: devices.Device) -> None:
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.layers = config.encoder.layers
-        sentences = [objective.sentence for _, objective in model.each_objective() if objective.sentence]
+        sentences = [objective.sentence for objective in model.named_objectives.values() if objective.sentence]
         self.batches = Batches(
             shards.train,
             shards.tokenizer,
@@ -86,7 +86,7 @@ class PretrainingWork:
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Predictions per objective."""
-        return {name: objective.count(batch) for name, objective in self.module.each_objective()}
+        return {name: objective.count(batch) for name, objective in self.module.named_objectives.items()}
 
     def losses(self, batch: Batch, layers: int) -> dict[str, Loss]:
         """One loss per objective."""
@@ -95,7 +95,7 @@ class PretrainingWork:
 
     def weights(self) -> Mapping[str, float]:
         """Objective weights."""
-        return {name: objective.weight for name, objective in self.module.each_objective()}
+        return {name: objective.weight for name, objective in self.module.named_objectives.items()}
 
     def rates(self) -> Mapping[str, float]:
         """One learning rate for all."""
