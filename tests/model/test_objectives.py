@@ -51,7 +51,7 @@ def test_the_projection_runs_on_masked_positions_and_gives_what_the_full_one_giv
     assert isinstance(mlm, MaskedLanguageModeling)
     last = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask).last
     full = head(last, model.encoder.embedding.word.weight)
-    few = mlm.logits(last, data.masked_positions, model.context("mlm"))
+    few = mlm.guesses(last, data.masked_positions, model.context("mlm"))
     assert few.shape == (len(data.masked_positions), 50)
     assert torch.allclose(few, full.flatten(0, 1)[data.masked_positions], atol=1e-6)
     seen: list[int] = []
@@ -153,7 +153,7 @@ def test_depth_reaches_the_encoder() -> None:
     model, data = made(), batch()
     shallow = model(data, layers=1)["mlm"].total
     last = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask, layers=1).last
-    logits = model.named_objectives["mlm"].logits(last, data.masked_positions, model.context("mlm"))
+    logits = model.named_objectives["mlm"].guesses(last, data.masked_positions, model.context("mlm"))
     expected = F.cross_entropy(logits, data.masked_labels, reduction="sum").item()
     assert shallow.item() == pytest.approx(expected, rel=1e-5)
     assert shallow.item() != model(data)["mlm"].total.item()

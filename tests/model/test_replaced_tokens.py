@@ -244,5 +244,5 @@ def test_a_shallower_pass_has_a_shallower_generator() -> None:
     mlm, _, generator = parts(model)
     shallow = model(data, layers=1)["mlm"].total
     read = generator(data.input_ids, data.token_type_ids, data.attention_mask, 1, model.encoder.embedding)
-    logits = mlm.logits(read.last, data.masked_positions, model.context("mlm"))
+    logits = mlm.guesses(read.last, data.masked_positions, model.context("mlm"))
     assert shallow.item() == pytest.approx(F.cross_entropy(logits, data.masked_labels, reduction="sum").item())

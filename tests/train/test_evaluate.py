@@ -20,6 +20,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.train.evaluate import evaluate, evaluate_split
 from litebert.train.pretrain import pretrain
 from toys.pretraining import config
+from toys.refusals import refused
 from toys.scored import CPU, model_of, seen_by
 
 
@@ -258,15 +259,15 @@ def test_data_of_another_tokenizer_is_refused(tiny_data: Path, tiny_corpus: Path
     other = tmp_path / "other"
     prepare([str(tiny_corpus)], other, tokenizer=tmp_path / "vocab.txt", heldout=0.1, processes=1, progress=False)
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path / "run")
-    with pytest.raises(DataError, match="another tokenizer"):
+    with refused(DataError, other, tmp_path / "run"):
         evaluate(tmp_path / "run", other)
 
 
 def test_sizes_that_cannot_be_are_refused(tiny_data: Path, tmp_path: Path) -> None:
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path)
-    with pytest.raises(ConfigError, match="length is 4"):
+    with refused(ConfigError, "length", 4):
         evaluate(tmp_path, tiny_data, length=4)
-    with pytest.raises(ConfigError, match="--length 65 is more than the 64 tokens"):
+    with refused(ConfigError, "--length 65", 64, tmp_path):
         evaluate(tmp_path, tiny_data, length=65)
-    with pytest.raises(ConfigError, match="sequences is 0"):
+    with refused(ConfigError, "sequences", 0):
         evaluate(tmp_path, tiny_data, sequences=0)

@@ -41,7 +41,7 @@ def fill(model: Pretrainer, tokenizer: Tokenizer, ids: list[int], position: int,
     was_training = model.training
     model.eval()
     output = mlm.read(context, input_ids)
-    logits = mlm.logits(output.last, torch.tensor([position + 1], device=weight.device), context)
+    logits = mlm.guesses(output.last, torch.tensor([position + 1], device=weight.device), context)
     model.train(was_training)
     top = logits.float().softmax(-1)[0].topk(best)
     before, after = tokenizer.decode(ids[:position]), tokenizer.decode(ids[position + 1 :])

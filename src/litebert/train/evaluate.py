@@ -122,12 +122,13 @@ def evaluate(
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(f"{model} holds a fine-tuned model; evaluate scores pretraining objectives")
     config = loaded.model.config
-    if all({name, *one.needs} & set(loaded.untrained) for name, one in loaded.model.named_objectives.items()):
-        absent = " and ".join(loaded.untrained)
-        mend = "name a pretrained model"
-        if config.generator is not None:
-            absent, mend = "the generator that replaces tokens", "evaluate the run it was written from"
-        raise ModelError(f"{model} has nothing to score: it holds no weights of {absent}; {mend}")
+    objectives = loaded.model.named_objectives
+    if all({name, *one.needs} & set(loaded.untrained) for name, one in objectives.items()):
+        absent = " and ".join(objectives[name].network_name for name in loaded.untrained)
+        raise ModelError(
+            f"{model} has nothing to score: it holds no weights of its {absent}; evaluate the run it was written from, "
+            "or name a pretrained model"
+        )
     if loaded.tokenizer is not None and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint:
         raise DataError(f"{data} was prepared with another tokenizer than {model}'s; prepare it with that one")
     if config.encoder.vocab_size != shards.tokenizer.vocab_size:

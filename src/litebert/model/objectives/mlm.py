@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from litebert import cost
 from litebert.config import EncoderConfig, replace
-from litebert.model.objectives.objective import Context, Loss
+from litebert.model.objectives.classification import TokenPrediction
+from litebert.model.objectives.objective import Context
 from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
-from litebert.model.objectives.tokens import TokenPrediction
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,15 +26,14 @@ class MaskedLanguageModeling(TokenPrediction):
     Where the config has a generator, the prediction is that generator's, which reads the masked text in the encoder's
     place (ELECTRA section 3.1).
 
-    Shapes: B sequences, S tokens, H hidden, V vocabulary, K predicted positions.
+    Shapes: B sequences, S tokens, H hidden, V vocabulary, K predicted positions, which `count` counts.
     """
 
     shown = (
-        Score("loss", "{NAME} loss (nats)", ".3f"),
+        TokenPrediction.shown[0],
         Score("perplexity", "{NAME} perplexity", ".1f"),
-        Score("accuracy", "{NAME} accuracy", baseline="majority", remark="most frequent piece"),
+        TokenPrediction.shown[1],
     )
-    compared: ClassVar = {"{NAME} accuracy (majority)": "accuracy"}
     curves = (
         Curves(
             "Loss on masked pieces",
@@ -54,7 +53,6 @@ class MaskedLanguageModeling(TokenPrediction):
 
     @property
     def network_name(self) -> str:
-        """What its network is called in a sentence."""
         return super().network_name if self.config.generator is None else "generator"
 
     def parameters(self) -> dict[str, int]:
@@ -73,17 +71,22 @@ class MaskedLanguageModeling(TokenPrediction):
         head = shape.hidden_size * shape.embedding_size + shape.embedding_size * shape.vocab_size
         return self.config.masking.rate * 2 * head
 
-    def build(self) -> nn.Module:
-        """The generator, where the config has one, and the vocabulary head."""
+    def head(self) -> nn.Module:
+        """Of the vocabulary."""
+        from litebert.model.heads import VocabularyHead
+
+        return VocabularyHead(self._reader)
+
+    def build(self) -> nn.ModuleDict:
+        """The generator, where the config has one, before the head."""
         from torch import nn
 
         from litebert.model.encoder import Generator
-        from litebert.model.heads import VocabularyHead
 
-        parts: dict[str, nn.Module] = {}
-        if self.config.generator is not None:
-            parts["generator"] = Generator(self.config.generator, self.config.rtd.generator_embeddings)
-        return nn.ModuleDict({**parts, "head": VocabularyHead(self._reader)})
+        if self.config.generator is None:
+            return super().build()
+        generator = Generator(self.config.generator, self.config.rtd.generator_embeddings)
+        return nn.ModuleDict({"generator": generator, **super().build()})
 
     def read(
         self,
@@ -100,11 +103,10 @@ class MaskedLanguageModeling(TokenPrediction):
             output = context.encoder(*inputs)
         return output
 
-    def logits(self, last_BSH: Tensor, positions_K: Tensor, context: Context) -> Tensor:
+    def guesses(self, last_BSH: Tensor, positions_K: Tensor, context: Context) -> Tensor:
         """(K, V) logits at flat positions of (B, S)."""
-        logits: Tensor = context.network.head(
-            last_BSH.flatten(0, 1)[positions_K], context.encoder.embedding.word.weight
-        )
+        table = context.encoder.embedding.word.weight
+        logits: Tensor = context.network.head(last_BSH.flatten(0, 1)[positions_K], table)
         return logits
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:
@@ -112,18 +114,15 @@ class MaskedLanguageModeling(TokenPrediction):
         if "generator" not in context.network:
             return batch
         read = self.read(context, batch.input_ids, batch.token_type_ids, batch.attention_mask)
-        guesses = self.logits(read.last, batch.masked_positions, context)
+        guesses = self.guesses(read.last, batch.masked_positions, context)
         return replace(batch, added={**batch.added, LOGITS: guesses})
 
-    def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
-        """Summed cross-entropy over the K predicted positions."""
-        from litebert.model.objectives.losses import cross_entropy
-
+    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+        """(K, V) and (K,)."""
         logits = batch.added.get(LOGITS)
         if logits is None:
-            logits = self.logits(output.last, batch.masked_positions, context)
-        return cross_entropy(logits, batch.masked_labels, context.network.training)
+            logits = self.guesses(output.last, batch.masked_positions, context)
+        return logits, batch.masked_labels
 
     def count(self, batch: Batch) -> int:
-        """K."""
         return batch.masked_labels.numel()

@@ -54,13 +54,18 @@ class Context:
     fills this place yet."""
 
 
+def joined(losses: Sequence[Loss], name: str) -> Tensor:
+    """One of the evaluation tensors of all losses."""
+    import torch
+
+    return torch.cat([loss.eval_tensors[name] for loss in losses])
+
+
 class Objective:
     """Base of the objectives. An instance knows its name and its config; what is trained is in the network it builds.
 
     Only `build`, `corrupt`, `loss` and `scores` may load torch, and they import it themselves.
     """
-
-    # ---- what it asks of others ----
 
     sentence: ClassVar[SentenceTask | None] = None
     """The second segment that the data room must lay out; None where any text will do."""
@@ -71,14 +76,12 @@ class Objective:
     scored_on_training_masks: ClassVar[bool] = False
     """Held-out scores come from the masking law and format of the run, not from fixed ones."""
 
-    # ---- how it is shown ----
-
     shown: ClassVar[tuple[Score, ...]] = (
         Score("loss", "{NAME} loss (nats)", ".3f"),
         Score("accuracy", "{NAME} accuracy", baseline="majority", remark="majority"),
     )
     """Its held-out scores, for a table."""
-    compared: ClassVar[Mapping[str, str]] = {"{NAME} accuracy": "accuracy"}
+    compared: ClassVar[Mapping[str, str]] = {"{NAME} accuracy (majority)": "accuracy"}
     """Columns of a comparison of runs, by title, and the key of the score that stands there with its baseline."""
     curves: ClassVar[tuple[Curves, ...]] = (accuracy_curves("{NAME}"),)
     """Its charts in a run's report."""
@@ -88,8 +91,6 @@ class Objective:
     """A sentence below a comparison that shows it."""
     counted_in_print: ClassVar[str] = ""
     """What its head is called, where the paper counts it with the encoder."""
-
-    # ---- what other software calls it ----
 
     foreign_part: ClassVar[str] = ""
     """The part of a foreign layout that its head becomes (interop/layouts.py); empty where none is like it."""
@@ -102,8 +103,6 @@ class Objective:
     def __init__(self, name: str, config: Config) -> None:
         self.name, self.config = name, config
 
-    # ---- the config ----
-
     def check(self) -> None:
         """Refuse a config in which it cannot be learned.
 
@@ -112,13 +111,11 @@ class Objective:
         """
         if self.sentence is None:
             return
-        rivals = [other.name for other in self.config.named_objectives().values()
-                  if other.sentence not in (None, self.sentence)]  # fmt: skip
-        require(
-            not rivals,
-            f"objectives has both {self.name} and {', '.join(rivals)}, which need different second segments; keep one "
-            "of them",
-        )
+        for name, other in self.config.named_objectives().items():
+            require(
+                other.sentence in (None, self.sentence),
+                f"objectives has both {self.name} and {name}, which need different second segments; keep one of them",
+            )
         layout = self.config.sequences.format
         require(
             layout in PAIR_FORMATS,
@@ -146,8 +143,6 @@ class Objective:
         """A second encoder that it has propose tokens; None for most."""
         return None
 
-    # ---- what it costs ----
-
     def parameters(self) -> dict[str, int]:
         """Parameters by part, exact; a part's name is its row in `plan`."""
         return {}
@@ -160,18 +155,21 @@ class Objective:
         """Bytes kept per token for the backward pass, encoders aside; a number has `width` bytes under autocast."""
         return 0.0
 
-    # ---- learning ----
-
     @property
     def network_name(self) -> str:
         """What its network is called in a sentence."""
         return f"{self.name} head"
 
-    def build(self) -> nn.Module:
-        """Its network, freshly initialised; the checkpoint has it under `objectives.NAME.`."""
+    def head(self) -> nn.Module | None:
+        """What it puts on the encoder, freshly initialised; None where it learns through the encoder alone."""
+        return None
+
+    def build(self) -> nn.ModuleDict:
+        """Its network, of the head by default; a checkpoint has it under `objectives.NAME.`."""
         from torch import nn
 
-        return nn.ModuleDict()
+        head = self.head()
+        return nn.ModuleDict({} if head is None else {"head": head})
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:
         """The batch as the encoder shall read it. What `loss` needs to know of it goes into `Batch.added`."""

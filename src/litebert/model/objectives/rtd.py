@@ -9,7 +9,7 @@ from litebert import cost
 from litebert.config import EncoderConfig, ReplacedTokenConfig, replace
 from litebert.errors import require
 from litebert.model.objectives.mlm import LOGITS
-from litebert.model.objectives.objective import Context, Loss, Objective
+from litebert.model.objectives.objective import Context, Loss, Objective, joined
 from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class ReplacedTokenDetection(Objective):
     The generator is objective mlm's. Its guess is sampled and stands at each predicted position, also where the mask
     law had left the token as it was; a sample that equals the token counts as original.
 
-    Shapes: B sequences, S tokens, V vocabulary, K predicted positions, N real tokens.
+    Shapes: B sequences, S tokens, V vocabulary, K predicted positions, N real tokens, which are counted.
     """
 
     needs = ("mlm",)
@@ -92,12 +92,10 @@ class ReplacedTokenDetection(Objective):
 
     @property
     def weight(self) -> float:
-        """Of its mean loss in the sum of all."""
         return self.config.rtd.weight
 
     @property
     def generator(self) -> EncoderConfig | None:
-        """The encoder at a share of its width."""
         return _generator(self.config.encoder, self.config.rtd.generator_width)
 
     def parameters(self) -> dict[str, int]:
@@ -114,13 +112,11 @@ class ReplacedTokenDetection(Objective):
         """The dense map of its head, before and after the activation."""
         return 2 * width * self.config.encoder.hidden_size
 
-    def build(self) -> nn.Module:
+    def head(self) -> nn.Module:
         """One logit a token."""
-        from torch import nn
-
         from litebert.model.heads import ReplacedTokenHead
 
-        return nn.ModuleDict({"head": ReplacedTokenHead(self.config.encoder)})
+        return ReplacedTokenHead(self.config.encoder)
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:
         """The text with samples in place of masks. No gradient passes through sampling."""
@@ -143,18 +139,12 @@ class ReplacedTokenDetection(Objective):
         logits_N = context.network.head(output.last).float().flatten()[real]
         labels_N = batch.added[REPLACED].flatten()[real]
         total = F.binary_cross_entropy_with_logits(logits_N, labels_N.float(), reduction="sum")
-        count = torch.tensor(len(labels_N), device=labels_N.device)
+        count, correct = torch.tensor(len(labels_N), device=labels_N.device), ((logits_N > 0) == labels_N).sum()
         tensors = {"logits": logits_N.detach(), "labels": labels_N, "pieces": batch.input_ids.flatten()[real]}
-        return Loss(
-            total,
-            count,
-            ((logits_N > 0) == labels_N).sum(),
-            {"replaced": labels_N.sum()},
-            {} if context.network.training else tensors,
-        )
+        kept = {} if context.network.training else tensors
+        return Loss(total, count, correct, {"replaced": labels_N.sum()}, kept)
 
     def count(self, batch: Batch) -> int:
-        """N."""
         return batch.tokens
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
@@ -165,8 +155,6 @@ class ReplacedTokenDetection(Objective):
         itself away. Without both labels there is no area and no recall, with nothing called replaced no precision.
         """
         from sklearn.metrics import roc_auc_score  # takes half a second to load
-
-        from litebert.model.objectives.losses import joined
 
         scores = super().scores(losses)
         if not scores:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from litebert import cost
 from litebert.config import SpanBoundaryConfig, replace
-from litebert.model.objectives.objective import Context, Loss
-from litebert.model.objectives.presentation import Score, accuracy_curves
-from litebert.model.objectives.tokens import TokenPrediction
+from litebert.model.objectives.classification import TokenPrediction
+from litebert.model.objectives.objective import Context
+from litebert.model.objectives.presentation import accuracy_curves
 from litebert.recipes import SPANS
 from litebert.registry import OBJECTIVES
 
@@ -31,11 +31,6 @@ class SpanBoundary(TokenPrediction):
     """
 
     scored_on_training_masks = True
-    shown = (
-        Score("loss", "{NAME} loss (nats)", ".3f"),
-        Score("accuracy", "{NAME} accuracy", baseline="majority", remark="most frequent piece"),
-    )
-    compared: ClassVar = {"{NAME} accuracy (majority)": "accuracy"}
     curves = (accuracy_curves("pieces told from around their span"),)
     foreign_file = "sbo.safetensors"
 
@@ -66,26 +61,19 @@ class SpanBoundary(TokenPrediction):
         boundary = (2 * hidden + self.config.sbo.position_size) * hidden + hidden * embedding
         return self.config.masking.rate * 2 * (boundary + embedding * shape.vocab_size)
 
-    def build(self) -> nn.Module:
+    def head(self) -> nn.Module:
         """Two layers over the two neighbours and the place, and the tied projection."""
-        from torch import nn
-
         from litebert.model.heads import SpanBoundaryHead
 
-        settings = self.config.sbo
-        return nn.ModuleDict(
-            {"head": SpanBoundaryHead(self.config.encoder, settings.positions, settings.position_size)}
-        )
+        return SpanBoundaryHead(self.config.encoder, self.config.sbo.positions, self.config.sbo.position_size)
 
-    def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
-        """Summed cross-entropy over the predicted tokens that have both neighbours."""
-        from litebert.model.objectives.losses import cross_entropy
-
+    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+        """(N, V) and (N,) of the N predicted tokens that have both neighbours."""
         chosen_K, place_K = self._places(batch)
         left_K, right_K = batch.masked_boundaries[chosen_K].unbind(1)
         states, table = output.last.flatten(0, 1), context.encoder.embedding.word.weight
         logits = context.network.head(states[left_K], states[right_K], place_K[chosen_K], table)
-        return cross_entropy(logits, batch.masked_labels[chosen_K], context.network.training)
+        return logits, batch.masked_labels[chosen_K]
 
     def count(self, batch: Batch) -> int:
         """Predicted tokens that have both neighbours."""

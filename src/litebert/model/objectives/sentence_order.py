@@ -8,18 +8,19 @@ from typing import TYPE_CHECKING, ClassVar
 
 from litebert import cost
 from litebert.errors import require
-from litebert.model.objectives.objective import IGNORED, Context, Loss, Objective
+from litebert.model.objectives.classification import Classification
+from litebert.model.objectives.objective import IGNORED, Context, Loss
 from litebert.model.objectives.presentation import Score, accuracy_curves
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from litebert.data.batches import Batch
     from litebert.data.passages import SentenceTask
     from litebert.model.encoder import EncoderOutput
 
 
-class SentenceOrder(Objective):
+class SentenceOrder(Classification):
     """Are the two segments in their order (ALBERT section 3.1)?"""
 
     sentence: ClassVar[SentenceTask | None] = "sop"
@@ -49,36 +50,28 @@ class SentenceOrder(Objective):
         """Once a sequence."""
         return 2 * 2 * self.config.encoder.hidden_size / length
 
-    def build(self) -> nn.Module:
+    def head(self) -> nn.Module:
         """A linear map from the pooled state."""
-        from torch import nn
-
         from litebert.model.heads import SentenceHead
 
-        return nn.ModuleDict({"head": SentenceHead(self.config.encoder)})
+        return SentenceHead(self.config.encoder)
 
-    def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
-        """Summed cross-entropy over the sequences that carry a label."""
-        from litebert.model.objectives.losses import cross_entropy
-
+    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+        """(B, 2) and (B,)."""
         assert output.pooled is not None
-        return cross_entropy(context.network.head(output.pooled), batch.sentence_labels, context.network.training)
+        return context.network.head(output.pooled), batch.sentence_labels
 
     def count(self, batch: Batch) -> int:
         """Sequences with a label."""
         return int((batch.sentence_labels != IGNORED).sum())
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """Beside loss and accuracy, that of the commoner label, the standard error, and the number of pairs."""
-        from litebert.model.objectives.losses import joined
-
+        """The standard error and the number of pairs too."""
         scores = super().scores(losses)
         if scores:
-            labels = joined(losses, "labels")
-            ones, pairs = int((labels == 1).sum()), int((labels != IGNORED).sum())
+            pairs = sum(int(loss.count) for loss in losses)
             correct = sum(int(loss.correct) for loss in losses)
             smoothed = (correct + 1) / (pairs + 2)  # so that a perfect score on three pairs is not called certain
-            scores["majority"] = max(ones, pairs - ones) / pairs
             scores["standard_error"] = math.sqrt(smoothed * (1 - smoothed) / pairs)
             scores["pairs"] = float(pairs)
         return scores
