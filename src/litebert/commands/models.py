@@ -21,7 +21,6 @@ from litebert.commands.console import (
     print_json,
     print_markdown,
     say,
-    score_rows,
     show,
     table,
     training_progress,
@@ -29,6 +28,7 @@ from litebert.commands.console import (
 from litebert.config import replace
 from litebert.config.heads import HeadName
 from litebert.errors import RunError
+from litebert.model.objectives import score_rows
 
 
 @dataclass
