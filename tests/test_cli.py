@@ -7,7 +7,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,19 +84,6 @@ def test_the_help_of_a_recipe_lists_its_fields_and_values(verb: str, run: Callab
     for field in ("--encoder.layers", "--masking.rate", "--train.optimizer.name", "--sequences.length"):
         assert field in out
     assert "(default: 8)" in out  # its layers
-
-
-def test_help_needs_neither_torch_nor_the_argument_parser() -> None:
-    """In a process of its own, since this one has imported everything."""
-    code = (
-        "import sys; from litebert.cli import main; status = main(['--help']); "
-        "print(status, *sorted({'torch', 'tyro', 'numpy', 'rich', 'pyarrow'} & set(sys.modules)), file=sys.stderr)"
-    )
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == "0\n"
-    assert done.stdout == help_text()
-    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.config import Config
 from litebert.errors import ModelError
 from litebert.model.heads import HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
@@ -60,11 +60,6 @@ def fresh_dense(config: Config) -> HeadActivation | None:
     """
     said = next((one.classifier for one in config.named_objectives().values() if one.classifier), None)
     return said or ("tanh" if config.encoder.position_offset > 0 else None)
-
-
-def sequences_for(config: EncoderConfig) -> SequenceConfig:
-    """The sequence length of a model whose training is not known."""
-    return SequenceConfig(length=min(SequenceConfig().length, config.max_positions))
 
 
 def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path) -> None:
