@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from litebert.commands.console import print_json, print_markdown, score_rows, table
+from litebert.commands.console import print_json, print_markdown, table
+from litebert.model.objectives import score_rows
 
 
 def test_tables_keep_names_whole_and_fold_what_is_long(

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from litebert.config import SpanBoundaryConfig
 from litebert.errors import ModelError
-from litebert.interop import convert, load, save_hf, save_litebert
+from litebert.interop import convert, load
 from litebert.model.pretrainer import Pretrainer
 from toys.families import (
     NO_POOLER,
@@ -26,6 +26,7 @@ from toys.families import (
     their_outputs,
     theirs,
 )
+from toys.folders import save_hf, save_litebert
 from toys.refusals import refused
 
 SBO = "sbo.safetensors"

@@ -9,7 +9,7 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
@@ -18,7 +18,6 @@ import tyro
 
 from litebert.config import Config
 from litebert.recipes.files import names_recipe, recipe
-from litebert.registry import OBJECTIVES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -158,14 +157,3 @@ def training_progress() -> Iterator[Callable[[Loop[Any]], None]]:
             bar.update(task, completed=loop.step, description=text)
 
         yield on_step
-
-
-def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Held-out scores as a table's rows, each accuracy beside what guessing would give."""
-    there = {name: one for name, one in OBJECTIVES.items() if f"{name}_loss" in scores or f"{name}_accuracy" in scores}
-    rows = []
-    for name, objective in there.items():
-        owner = "".join(other.owner_of.get(name, "") for other in there.values())
-        shown = [(score.title.format(NAME=name.upper()), score.text(scores, name)) for score in objective.shown]
-        rows += [(owner + title, text) for title, text in shown if text]
-    return rows

@@ -46,11 +46,11 @@ from litebert.finetune.run_folder import (
 from litebert.finetune.scoring import Logits, Part, logits_of, metric_name, one_answer, score_parts, score_tests
 from litebert.finetune.start import Start, layer_rates, starting_point, task_model
 from litebert.finetune.task import Item, Task, full_name
-from litebert.interop import save_litebert
+from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
-from litebert.recipes.finetuning import finetune_recipe, fitting
+from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
 from litebert.storage import written_whole
 from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
@@ -182,7 +182,7 @@ def make_ready(
     `start` is what `starting_point` gave, where it was asked before.
     """
     start = start or starting_point(model, tokenizer, task)
-    config = config or finetune_recipe(fitting(start.encoder, start.dense), full_name(task))
+    config = config or finetune_recipe(default_recipe_for(start.encoder, start.dense), full_name(task))
     if config.length > start.encoder.max_positions:
         say(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
         config = replace(config, length=start.encoder.max_positions)
@@ -212,7 +212,7 @@ def finetune(
 
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
-        config: by default the recipe that `finetuning.fitting` finds for the encoder and the task.
+        config: by default the recipe that `finetuning.default_recipe_for` finds for the encoder and the task.
 
     Raises:
         DataError: a file of the task cannot be used.
@@ -360,4 +360,4 @@ def _write_model(
         about["stride"] = stride
     if order := getattr(task, "order", None):
         about["order"] = order
-    save_litebert(model, ready.start.tokenizer, folder, config=whole, labels=task.labels, task=about)
+    save_litebert(LoadedModel(model, whole, ready.start.tokenizer, folder, task.labels, task=about), folder)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from litebert.config import EncoderConfig
+from litebert.config.heads import HeadName
 from litebert.errors import ModelError, nearest
 from litebert.interop.files import WEIGHTS, new_folder, write_tensors
-from litebert.interop.names import HeadName, Layout
+from litebert.interop.loaded import LoadedModel
+from litebert.interop.names import Layout
 from litebert.interop.settings import layout_for, padding_id, settings_of
 from litebert.interop.weights import pairs, slots, to_theirs
 from litebert.model.pretrainer import Pretrainer
@@ -26,30 +27,18 @@ from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
 
 
-def save_hf(
-    model: Pretrainer | TaskModel,
-    tokenizer: Tokenizer | None,
-    folder: str | Path,
-    *,
-    head: HeadName | None = None,
-    labels: Sequence[str] = (),
-    untrained: Sequence[str] = (),
-    task: Mapping[str, Any] = MappingProxyType({}),
-) -> tuple[str, ...]:
+def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = None) -> tuple[str, ...]:
     """Write a Hugging Face folder, all of it or nothing, and return notes on what had to be written differently.
 
     Args:
         head: the class to write, from what the model has; by itself the one that holds most of it. Of a model trained
             with a generator, `mlm` is that generator.
-        labels: names of a fine-tuned model's classes.
-        untrained: objectives whose head is left out.
-        task: what is known of a fine-tuned model's task: its `problem`, the `length` of its texts in tokens, and what
-            has no place in their folders.
 
     Raises:
         ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
     """
-    has = _parts_of(model, untrained)
+    model, tokenizer, task = loaded.model, loaded.tokenizer, loaded.task
+    has = _parts_of(model, loaded.untrained)
     dense = model.dense if isinstance(model, TaskModel) else None
     generator = model.config.generator if isinstance(model, Pretrainer) else None
     config, state = model.encoder.config, dict(model.state_dict())
@@ -84,7 +73,7 @@ def save_hf(
             f"mind that it tells {sentence}"
         )
     homeless = {
-        key: one.foreign_file for key, one in objectives.items() if not one.foreign_part and key not in untrained
+        key: one.foreign_file for key, one in objectives.items() if not one.foreign_part and key not in loaded.untrained
     }
     for key, file in homeless.items():
         place = f"in {file}, which transformers does not read" if file else "left out: transformers has no place for it"
@@ -100,7 +89,7 @@ def save_hf(
             if task.get(key, usual) != usual
         ]
         if head in ("sequence", "tokens"):
-            names = tuple(labels) or tuple(f"LABEL_{index}" for index in range(model.classes))
+            names = loaded.labels or tuple(f"LABEL_{index}" for index in range(model.classes))
     settings = settings_of(
         layout, config, head, len(slots(layout, config)), tokenizer, names, dropout, task.get("problem")
     )
