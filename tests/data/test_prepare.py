@@ -20,7 +20,8 @@ from litebert.data import shards as disk
 from litebert.data.journal import Journal
 from litebert.data.shards import Shards
 from litebert.errors import DataError
-from litebert.text.sources import Document, documents, split_sentences
+from litebert.text.sentences import split_sentences
+from litebert.text.sources import Document, documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.prepare import content, fails, needs_proc, run, start, texts_of, tree, wait_for
 

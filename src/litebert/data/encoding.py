@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from litebert.errors import DataError
-from litebert.text.sources import split_sentences
+from litebert.text.sentences import split_sentences
 from litebert.tokenizer import Tokenizer
 
 T = TypeVar("T")

@@ -32,8 +32,9 @@ from litebert.data.encoding import Encoded, encode_all
 from litebert.data.journal import Journal, check_same
 from litebert.data.shards import ShardInfo, Shards
 from litebert.errors import DataError
-from litebert.text.formats import Meter
-from litebert.text.sources import Document, DocumentSplit, check_language, documents, expand
+from litebert.text.lines import Meter
+from litebert.text.sentences import check_language
+from litebert.text.sources import Document, DocumentSplit, documents, expand
 from litebert.tokenizer import Tokenizer
 
 CHUNK_BYTES = 1 << 20

@@ -16,6 +16,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from litebert.text.sources import Reading, Texts
 
 MAX_CHARACTERS = 40_000_000
 """The corpus ends here, so that it takes about the same time on every machine."""
@@ -49,6 +53,11 @@ _MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 _LICENCE = re.compile(r"copyright|licen[cs]e|all rights reserved|warrant|redistribut", re.IGNORECASE)
 _NOT_PROSE = re.compile(r"[^\w\s.,;:'()!?-]|_")
+
+
+def read(name: str, reading: Reading) -> Texts:
+    """The corpus as a source of text."""
+    return python_docs()
 
 
 def python_docs() -> Iterator[tuple[str, str]]:
