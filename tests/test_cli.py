@@ -86,6 +86,12 @@ def test_the_help_of_a_recipe_lists_its_fields_and_values(verb: str, run: Callab
     assert "(default: 8)" in out  # its layers
 
 
+def test_the_help_of_finetune_lists_no_field_of_pretraining(run: Callable[..., Output]) -> None:
+    _, out, _ = run("finetune", "--help")
+    assert "--train.clip" in out
+    assert not any(f"--train.{name}" in out for name in ("budget", "compile", "depth-schedule", "evaluate-sequences"))
+
+
 def test_help_needs_neither_torch_nor_the_argument_parser() -> None:
     """In a process of its own, since this one has imported everything."""
     code = (
