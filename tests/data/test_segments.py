@@ -10,9 +10,9 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from litebert.config import PAIR_FORMATS, Format, SequenceConfig
-from litebert.data.passages import Segments
+from litebert.data.passages import Segments, trimmed_lengths
 from litebert.data.random_keys import derive
-from litebert.data.segments import FORMATS, SegmentPairs, SentencePairs, trimmed_lengths
+from litebert.data.segments import FORMATS, SegmentPairs, SentencePairs
 from litebert.errors import DataError
 from toys.shards import SPECIAL, ToySplit, prose
 
