@@ -5,12 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import itertools
 import json
 import lzma
-import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,15 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from hypothesis import given
-from hypothesis import strategies as st
 
 from litebert.errors import DataError
 from litebert.registry import SOURCES
 from litebert.text import sources as corpus
-from litebert.text.lines import BLOCK, Meter, cut, decoded, lines
-from litebert.text.python_docs import prose, python_docs
-from litebert.text.sentences import MAX_SENTENCE, split_sentences
+from litebert.text.lines import BLOCK, Meter
 from litebert.text.sources import MAX_DOCUMENT, Reading, documents, expand
 from toys.refusals import refused
 
@@ -163,47 +156,6 @@ def test_folder_saved_by_datasets(tmp_path: Path) -> None:
         read(f"hf:{tmp_path}/none")
 
 
-def test_python_docs_is_prose_with_few_duplicates() -> None:
-    found = [document.text for document in itertools.islice(documents(["python-docs"]), 300)]
-    assert len(found) == 300
-    assert len(set(found)) == 300
-    sentences = [sentence for text in found for sentence in split_sentences(text)]
-    words = [word for sentence in sentences for word in sentence.split()]
-    assert len(words) > 30_000
-    repeated = sum(count - 1 for count in Counter(sentences).values())
-    assert repeated < 0.06 * len(sentences)
-    paragraphs = [line for text in found for line in text.split("\n")]
-    assert len(set(paragraphs)) == len(paragraphs)
-    assert 8 < len(words) / len(sentences) < 30
-    plain = sum(re.fullmatch(r"[A-Za-z'-]+[.,;:!?)]*", word) is not None for word in words)
-    assert plain > 0.85 * len(words)
-    assert Counter(words).most_common(1)[0][0] == "the"
-    assert not any(line.lstrip().startswith(">>>") for text in found for line in text.split("\n"))
-    assert [text for text, _ in itertools.islice(python_docs(), 300)] == found, "the same every time"
-
-
-def test_prose_leaves_the_sentences_of_a_docstring() -> None:
-    docstring = """Return the *sum* of ``all`` the numbers that are given.
-
-    Parameters
-    ----------
-    numbers : list of float
-        The numbers that shall be added up, in any order you like.
-
-    Example::
-
-        total = add([1, 2, 3]) + add([4]) and so on and so forth for ever
-
-    >>> add([1, 2]) # a doctest is no prose, however many words it may have
-
-    | a | table | of many | words | is | no | prose | either | way |
-    """
-    assert list(prose(docstring)) == [
-        "Return the sum of all the numbers that are given.",
-        "The numbers that shall be added up, in any order you like.",
-    ]
-
-
 # ---- how it is split -----------------------------------------------------------------------------------------------
 
 
@@ -229,22 +181,6 @@ def test_line_ends_and_byte_order_marks(tmp_path: Path) -> None:
 def test_other_encodings(tmp_path: Path, encoding: str) -> None:
     path = written(tmp_path / "a.txt", "naïve café\n\nZürich".encode(encoding))
     assert read(path, encoding=encoding) == ["naïve café", "Zürich"]
-
-
-@given(st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff"), max_size=60), st.integers(1, 7))
-def test_blocks_of_any_size_give_the_lines_of_the_text(text: str, size: int) -> None:
-    data = text.encode()
-    blocks = [data[i : i + size] for i in range(0, len(data), size)]
-    found = list(lines(decoded(blocks, "it", prose=True)))
-    wanted = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    assert found == (wanted if wanted[-1] else wanted[:-1])
-
-
-@given(st.text(st.sampled_from("ab .\n。"), max_size=80), st.integers(2, 12))
-def test_cut_loses_nothing_and_keeps_the_limit(text: str, longest: int) -> None:
-    pieces = cut(text, longest)
-    assert "".join(pieces) == text
-    assert all(len(piece) <= longest for piece in pieces)
 
 
 def test_one_huge_line_is_cut_at_sentences_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -278,39 +214,6 @@ def test_meter_counts_the_bytes_on_disk(tmp_path: Path) -> None:
     assert meter.read == meter.total == sum(path.stat().st_size for path in paths)
 
 
-# ---- sentences -----------------------------------------------------------------------------------------------------
-
-
-def test_sentences_by_language() -> None:
-    english = "Dr. Smith paid 3.50 to Mr. Jones. Why? He was asked to!\nA new line ends one"
-    assert split_sentences(english) == [
-        "Dr. Smith paid 3.50 to Mr. Jones.",
-        "Why?",
-        "He was asked to!",
-        "A new line ends one",
-    ]
-    assert split_sentences("吾輩は猫である。名前はまだ無い。", "ja") == ["吾輩は猫である。", "名前はまだ無い。"]
-    assert split_sentences("Das kostet z.B. 3 Euro. Gut.", "de") == ["Das kostet z.B. 3 Euro.", "Gut."]
-
-
-def test_sentences_one_per_line() -> None:
-    assert split_sentences("One. Still one.\n\n  Two \n", "line") == ["One. Still one.", "Two"]
-
-
-@pytest.mark.parametrize("language", ["en", "line"])
-def test_a_sentence_without_an_end_is_cut(language: str) -> None:
-    text = "word " * MAX_SENTENCE
-    found = split_sentences(text, language)
-    assert max(map(len, found)) <= MAX_SENTENCE
-    assert " ".join(found) == text.strip()
-
-
-@pytest.mark.parametrize("language", ["english", "xx", "EN", "", "e"])
-def test_a_language_that_is_no_code(language: str) -> None:
-    with refused(DataError, f"'{language}'"):
-        split_sentences("Text.", language)
-
-
 # ---- what is refused -----------------------------------------------------------------------------------------------
 
 
@@ -328,18 +231,6 @@ def test_a_character_cut_off_at_the_end_of_the_file(tmp_path: Path) -> None:
     path = written(tmp_path / "a.txt", "ab我".encode()[:-1])
     with refused(DataError, f"{path}:1", "0xe6", "2 others"):
         read(path)
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be", "gb18030"])
-@pytest.mark.parametrize("size", [1, 2, 7, 1000])
-def test_a_bad_byte_is_placed_in_its_line_in_blocks_of_any_size(encoding: str, size: int) -> None:
-    good, line = "ab我\n\r\n".encode(encoding), "我x".encode(encoding)[len("".encode(encoding)) :]
-    data = good + line + {"utf-8": b"\xff", "gb18030": b"\xff"}.get(encoding, b"\x00")
-    found: list[str] = []
-    with refused(DataError, "it:3", f"{len(line)} others"):
-        for text in decoded([data[i : i + size] for i in range(0, len(data), size)], "it", encoding, prose=True):
-            found.append(text)
-    assert "".join(found) == "ab我\n\n我x"
 
 
 @pytest.mark.parametrize("before", [0, 9, BLOCK + 3])

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import given
-from hypothesis import strategies as st
 
 from litebert.errors import DataError
 from litebert.tokenizer import Tokenizer, train_tokenizer
-from litebert.tokenizer.training import character_rules, sample_lines, split_lines
+from litebert.tokenizer.training import character_rules, sample_lines
 from toys.tokenizing import PROSE, train
 
 # ------------------------------------------------------------------------------------------------------------ training
@@ -61,17 +59,6 @@ def test_sample_is_uniform_and_keeps_the_order() -> None:
     assert abs(chi_square - 400) < 4 * np.sqrt(2 * 400)
     assert sample_lines(lines, 1 << 20, 0) == lines
     assert sample_lines(["a" * 999], 10, 0) == ["a" * 999]
-
-
-@given(st.text(st.sampled_from("ab \n"), max_size=80))
-def test_split_lines_loses_nothing_but_spaces(text: str) -> None:
-    lines = list(split_lines(text, 8))
-    assert all(0 < len(line) <= 8 for line in lines)
-    assert "".join("".join(lines).split()) == "".join(text.split())
-
-
-def test_split_lines_cuts_at_spaces() -> None:
-    assert list(split_lines("one two three\n\nfour", 8)) == ["one two", "three", "four"]
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])

@@ -1,8 +1,9 @@
-"""Texts to sentences."""
+"""Texts to sentences, and to lines of a bounded length."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from difflib import get_close_matches
 
 import sentencex
@@ -12,6 +13,9 @@ from litebert.text.lines import cut
 
 MAX_SENTENCE = 10_000
 """Characters of one sentence: tokenizers slow down on text without an end."""
+
+LINE_CHARACTERS = 4000
+"""Of a line that a tokenizer learns from."""
 
 # ISO 639-1. sentencex takes any code, and English rules for one that it does not know.
 _LANGUAGES = frozenset(
@@ -53,3 +57,16 @@ def check_language(language: str) -> None:
             + (f" (did you mean '{close[0]}'?)" if close else "")
             + ", or line where each line is one sentence"
         )
+
+
+def split_lines(text: str, size: int = LINE_CHARACTERS) -> Iterator[str]:
+    """The lines of a text that are not blank, cut at a space where longer than `size` characters."""
+    for line in text.splitlines():
+        start = 0
+        while len(line) - start > size:
+            end = line.rfind(" ", start + 1, start + size)
+            end = end if end > 0 else start + size
+            yield line[start:end]
+            start = end
+        if rest := line[start:].strip():
+            yield rest
