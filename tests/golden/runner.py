@@ -109,7 +109,7 @@ def run_all(names: list[str] | None = None) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
             text, vocabulary = write_text(Path(folder))
             data = Path(folder, "data")
-            prepare([str(text)], data, tokenizer=vocabulary, heldout=0.1, processes=1, progress=False)
+            prepare([str(text)], data, tokenizer=vocabulary, heldout=0.1, processes=1)
             for number, (name, point) in enumerate(points().items()):
                 if point["base"] in RECIPES and (names is None or name in names):  # an older version has fewer
                     results[name] = _run(point, data, Path(folder, str(number)))

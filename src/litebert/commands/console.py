@@ -9,7 +9,7 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from functools import cache
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
+    from litebert.text.lines import Meter
+    from litebert.text.sources import Document
     from litebert.train.loop import Loop
 
 T = TypeVar("T")
@@ -169,6 +171,24 @@ def training_progress() -> Iterator[Callable[[Loop[Any]], None]]:
             bar.update(task, completed=loop.step, description=text)
 
         yield on_step
+
+
+def reading_progress(documents: Iterable[Document], meter: Meter) -> Iterator[Document]:
+    """Pass documents on; on a terminal, draw a bar of the bytes read, the documents and the time left."""
+    if not sys.stderr.isatty():
+        yield from documents
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("preparing"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.fields[documents]:,} documents"), console=Console(stderr=True)) as bar:
+        task, number = bar.add_task("prepare", total=None, documents=0), 0
+        for number, document in enumerate(documents, 1):
+            if number % 64 == 1:
+                bar.update(task, completed=meter.read, total=meter.total, documents=number)
+            yield document
+        bar.update(task, completed=meter.read, total=meter.total, documents=number)
 
 
 def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from litebert.commands.console import Json, parse, print_json, say, show, table
+from litebert.commands.console import Json, parse, print_json, reading_progress, say, show, table
 from litebert.errors import ConfigError
 
 
@@ -130,6 +130,7 @@ def prepare(words: list[str]) -> int:
         language=arguments.language,
         heldout=arguments.heldout,
         processes=arguments.processes,
+        watch=reading_progress,
     )
     parts = {"train": shards.train, "heldout": shards.heldout}
     counts = {
