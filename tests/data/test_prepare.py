@@ -160,6 +160,7 @@ def test_a_finished_folder_returns_at_once(
     tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*arguments: object, **options: object) -> Iterator[Document]:
+        yield from ()
         raise AssertionError("the text is read again")
 
     monkeypatch.setattr(preparing, "documents", never)

@@ -30,11 +30,11 @@ PLAIN = "\n\n".join(TEXTS) + "\n"
 
 
 def read(*sources: Any, **options: Any) -> list[str]:
-    return [document.text for document in documents([str(source) for source in sources], **options)]
+    return [document.text for document in documents([str(source) for source in sources], Reading(**options))]
 
 
 def places(source: Path, **options: Any) -> list[str]:
-    return [document.source.removeprefix(f"{source}:") for document in documents([str(source)], **options)]
+    return [document.source.removeprefix(f"{source}:") for document in documents([str(source)], Reading(**options))]
 
 
 def written(path: Path, content: bytes | str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import re
 import string
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ import sentencepiece
 from litebert.errors import DataError
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.tokenizer.training import character_rules, sample_lines
+from toys.refusals import refused
 from toys.tokenizing import PROSE, train
 
 # ------------------------------------------------------------------------------------------------------------ training
@@ -64,20 +66,20 @@ def test_sample_is_uniform_and_keeps_the_order() -> None:
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
     text = ["the cat sat on the mat", "the dog sat on the log"]
-    with pytest.raises(DataError, match=r"largest possible is \d+") as caught:
+    with refused(DataError, 5000) as caught:
         train_tokenizer(text, kind=kind, vocab_size=5000)  # type: ignore[arg-type]
-    largest = int(str(caught.value).split("largest possible is ")[1].split(",")[0])
+    (largest,) = {int(number) for number in re.findall(r"\d+", str(caught.value))} - {5000}
     assert train_tokenizer(text, kind=kind, vocab_size=largest).vocab_size == largest  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_too_small_a_vocabulary_is_refused(kind: str) -> None:
-    with pytest.raises(DataError, match=r"vocabulary of 5 .*too small|vocabulary of 5 could not"):
+    with refused(DataError, "vocabulary", 5):
         train(kind, 5)
 
 
 def test_a_vocabulary_of_bytes_alone_is_the_smallest(bpe: Tokenizer) -> None:
-    with pytest.raises(DataError, match=r"vocabulary of 260 is too small .* smallest possible is 261"):
+    with refused(DataError, "vocabulary", 260, 261):
         train("bpe", 260)
     assert len(train("bpe", 261).encode(["the é"])[0]) == len(" the é".encode())
 
@@ -90,7 +92,7 @@ def test_bpe_merges_the_most_frequent_pairs_first() -> None:
 
 @pytest.mark.parametrize("options", [{"lower_case": True}, {"strip_accents": True}])
 def test_bpe_refuses_to_lose_text(options: dict[str, bool]) -> None:
-    with pytest.raises(DataError, match="keeps text byte for byte"):
+    with refused(DataError, "bpe", "lower-cases", "accents"):
         train_tokenizer(["a"], kind="bpe", vocab_size=300, **options)
     train("bpe", 400, lower_case=False)
 
@@ -98,7 +100,7 @@ def test_bpe_refuses_to_lose_text(options: dict[str, bool]) -> None:
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 @pytest.mark.parametrize("texts", [[], ["", " \n\t "]])
 def test_no_text_is_refused(kind: str, texts: list[str]) -> None:
-    with pytest.raises(DataError, match="no text"):
+    with refused(DataError):
         train_tokenizer(texts, kind=kind, vocab_size=100)  # type: ignore[arg-type]
 
 
@@ -107,7 +109,7 @@ def test_a_failure_of_the_trainer_is_told_in_one_sentence(monkeypatch: pytest.Mo
         raise RuntimeError("INTERNAL:\n out of cheese")
 
     monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", fail)
-    with pytest.raises(DataError, match=r"could not be trained \(INTERNAL: out of cheese\)"):
+    with refused(DataError, "INTERNAL: out of cheese"):
         train("unigram", 333)
 
 
@@ -118,7 +120,7 @@ def test_training_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPat
 
 
 def test_unknown_kind_is_refused() -> None:
-    with pytest.raises(DataError, match="did you mean 'unigram'"):
+    with refused(DataError, "'unigrams'", "'unigram'"):
         train("unigrams")
 
 

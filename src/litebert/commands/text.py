@@ -68,11 +68,10 @@ def tokenizer(words: list[str]) -> int:
         arguments = parse(TrainTokenizerArguments, words[1:], "tokenizer train")
     else:
         arguments = parse(InspectTokenizerArguments, words[1:], "tokenizer inspect")
-    from litebert.text.sources import documents
+    from litebert.text.sources import Reading, documents
 
-    texts = (document.text for document in documents(
-        arguments.sources, text_field=arguments.text_field, split=arguments.split, encoding=arguments.encoding
-    ))  # fmt: skip
+    reading = Reading(arguments.text_field, arguments.split, arguments.encoding)
+    texts = (document.text for document in documents(arguments.sources, reading))
     if isinstance(arguments, TrainTokenizerArguments):
         from litebert.tokenizer import train_tokenizer
 

@@ -17,7 +17,6 @@ import secrets
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -33,7 +32,7 @@ from litebert.data.workers import encode_all
 from litebert.errors import DataError
 from litebert.text.lines import Meter
 from litebert.text.sentences import check_language
-from litebert.text.sources import Document, DocumentSplit, documents, expand
+from litebert.text.sources import Document, DocumentSplit, Reading, documents, expand
 from litebert.tokenizer import Tokenizer
 
 Watch: TypeAlias = Callable[[Iterable[Document], Meter], Iterable[Document]]
@@ -88,14 +87,14 @@ def prepare(
     }
     kind = {"kind": pieces.kind, "vocab_size": pieces.vocab_size, "fingerprint": pieces.fingerprint}
     header = {"settings": settings, "tokenizer": kind}
-    meter = Meter()
-    read = partial(documents, sources, text_field=text_field, split=split, encoding=encoding, meter=meter)
+    reading = Reading(text_field, split, encoding)
+    texts = watch(documents(sources, reading), reading.meter)  # read once, if at all
     try:
         if not (folder / disk.INDEX).exists():
             folder.mkdir(parents=True, exist_ok=True)
             with Journal(folder, header) as journal:
                 _save_tokenizer(pieces, folder)
-                _build(folder, journal, header, watch(read(), meter), processes or _cores())
+                _build(folder, journal, header, texts, processes or _cores())
                 journal.remove()
         (folder / Journal.NAME).unlink(missing_ok=True)  # of a run killed between its index and here
     except OSError as error:
@@ -106,7 +105,7 @@ def prepare(
     index = disk.read_index(folder)[0]
     check_same(folder, index, header)
     if index["settings"].get("files") != settings["files"]:
-        _check_text(folder, index, watch(read(), meter))
+        _check_text(folder, index, texts)
     return Shards.open(folder)
 
 

@@ -16,10 +16,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from litebert.text.sources import Reading, Texts
 
 MAX_CHARACTERS = 40_000_000
 """The corpus ends here, so that it takes about the same time on every machine."""
@@ -55,7 +51,7 @@ _LICENCE = re.compile(r"copyright|licen[cs]e|all rights reserved|warrant|redistr
 _NOT_PROSE = re.compile(r"[^\w\s.,;:'()!?-]|_")
 
 
-def read(name: str, reading: Reading) -> Texts:
+def read(name: str, reading: object) -> Iterator[tuple[str, str]]:
     """The corpus as a source of text."""
     return python_docs()
 

@@ -48,23 +48,32 @@ class Document:
 
 @dataclass(frozen=True)
 class Reading:
-    """How text is read, for the readers of sources."""
+    """How sources are read.
+
+    Raises:
+        DataError: there is no such split or encoding.
+    """
 
     text_field: str = "text"
-    """The field or column that holds the text."""
+    """The field or column that holds the text; each row of a table is a document."""
     split: DocumentSplit = "blank-line"
-    """What ends a document of plain text."""
+    """What ends a document of plain text: a blank line, the file, or the line."""
     encoding: str = "utf-8"
-    """Of text files."""
+    """Of every text file."""
     meter: Meter = field(default_factory=Meter)
-    """Is told the bytes read."""
+    """Is told the bytes read, for a progress bar."""
+
+    def __post_init__(self) -> None:
+        if self.split not in get_args(DocumentSplit):
+            raise DataError(f"split is '{self.split}'; {nearest(self.split, get_args(DocumentSplit))}")
+        try:
+            "".encode(self.encoding)
+        except LookupError as error:
+            known = "use one like utf-8, latin-1, cp1252, utf-16"
+            raise DataError(f"there is no encoding '{self.encoding}'; {known}") from error
 
     def text(self, value: Any, place: str) -> str | None:
-        """The text of a row; None where the row has none.
-
-        Raises:
-            DataError: it is something else.
-        """
+        """The text of a row, None where the row has none; DataError for anything else."""
         if value is not None and not isinstance(value, str):
             kind = type(value).__name__
             raise DataError(f"{place}: field '{self.text_field}' is {kind}, not text; name another with --text-field")
@@ -75,34 +84,14 @@ Texts: TypeAlias = Iterator[tuple[str, int | str]]
 """Texts, and where in its source each starts."""
 
 
-def documents(
-    sources: Sequence[str],
-    *,
-    text_field: str = "text",
-    split: DocumentSplit = "blank-line",
-    encoding: str = "utf-8",
-    meter: Meter | None = None,
-) -> Iterator[Document]:
+def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterator[Document]:
     """The documents of `sources`, stripped and never empty.
-
-    Args:
-        text_field: the field or column that holds the text; each row of a table is a document.
-        split: what ends a document of plain text: a blank line, the file, or the line.
-        encoding: of every text file.
-        meter: is told the bytes read, for a progress bar.
 
     Raises:
         DataError: naming the file and the byte, line or field; also when the corpus is empty.
         MissingExtraError: `hf:` without the `datasets` library.
     """
-    if split not in get_args(DocumentSplit):
-        raise DataError(f"split is '{split}'; {nearest(split, get_args(DocumentSplit))}")
-    try:
-        "".encode(encoding)
-    except LookupError as error:
-        raise DataError(f"there is no encoding '{encoding}'; use one like utf-8, latin-1, cp1252, utf-16") from error
-    names = expand(sources)
-    reading = Reading(text_field, split, encoding, meter or Meter())
+    names, reading = expand(sources), reading or Reading()
     reading.meter.total = _size(names)
     empty = True
     for name in names:
