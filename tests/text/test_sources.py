@@ -241,36 +241,19 @@ def test_binary_files(tmp_path: Path, before: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "number", "names"),
+    ("name", "content", "place", "names"),
     [
-        ('{"text": "a"}\n\n{"text": "b"\n', 3, ["character 13"]),
-        ('{"text": "a"}\nnot json\n', 2, ["character 1"]),
-        ("[" * 100_000, 1, []),
-        ("[1]\n", 1, ['{"text": ...}']),
-        ('{"text": "a"}\n{"texts": "b", "id": 1}\n', 2, ["'text'", "'texts'", "--text-field"]),
-        ('{"a": 1, "b": 1}\n', 1, ["'text'", "a, b"]),
-        ('{"text": "a"}\n{"text": 7}\n', 2, ["'text'", "int"]),
+        ("a.jsonl", '{"text": "a"}\n\n{"text": "b"\n', ":3", ["character 13"]),
+        ("a.jsonl", '{"text": "a"}\n{"texts": "b", "id": 1}\n', ":2", ["'text'", "'texts'", "--text-field"]),
+        ("a.jsonl", '{"text": "a"}\n{"text": 7}\n', ":2", ["'text'", "int", "--text-field"]),
+        ("a.csv", "id,texts\n1,a\n", "", ["'text'", "'texts'", "--text-field"]),
+        ("a.csv", "id,text\n1,a\n2,b,c\n", ":3", ["3 columns", "2"]),
+        ("a.csv", 'id,text\n1,"never closed\n', ":2", []),
     ],
 )
-def test_bad_json_lines_name_the_line(tmp_path: Path, content: str, number: int, names: list[str]) -> None:
-    path = written(tmp_path / "a.jsonl", content)
-    with refused(DataError, f"{path}:{number}", *names):
-        read(path)
-
-
-@pytest.mark.parametrize(
-    ("content", "place", "names"),
-    [
-        ("id,texts\n1,a\n", "", ["'text'", "'texts'", "--text-field"]),
-        ("id,text\n1,a\n2\n", ":3", ["1 columns", "2"]),
-        ("id,text\n1,a\n2,b,c\n", ":3", ["3 columns", "2"]),
-        ('id,text\n1,a\n2,"b" c\n', ":3", []),
-        ('id,text\n1,"never closed\n', ":2", []),
-        ("text,text\na,b\n", "", ["'text'"]),
-    ],
-)
-def test_bad_csv_names_the_line(tmp_path: Path, content: str, place: str, names: list[str]) -> None:
-    path = written(tmp_path / "a.csv", content)
+def test_bad_rows_name_the_line(tmp_path: Path, name: str, content: str, place: str, names: list[str]) -> None:
+    """More in test_records.py: one reader serves corpora and tasks."""
+    path = written(tmp_path / name, content)
     with refused(DataError, f"{path}{place}", *names):
         read(path)
 

@@ -15,10 +15,7 @@ def is_saved(folder: str | Path) -> bool:
 
 
 def open_dataset(name: str, config: str | None = None, *, streaming: bool = False) -> Any:
-    """The splits by name, or the one split, of a folder that `datasets` saved or of `NAME[:CONFIG]` on the hub.
-
-    Args:
-        config: where the name gives none.
+    """The splits by name, or the one split, of a saved folder or of `NAME[:CONFIG]`; `config` where NAME has none.
 
     Raises:
         DataError: the library cannot open it.

@@ -180,16 +180,11 @@ def read_rows(
     meter: Meter | None = None,
     remedy: str = "",
 ) -> Iterator[Record]:
-    """The cells of `columns`, then of `optional`, of each row.
+    """The cells of `columns`, then of `optional`, of each row; DataError, naming the line, for what is malformed.
 
     Args:
-        name: of the file.
-        numbered: its lines with their numbers; Parquet has none, and is read from the file itself.
-        meter: is told how much of a Parquet file was read.
+        numbered: the lines of the file `name` with their numbers; Parquet has none, and `meter` is told its bytes.
         remedy: what more to say where a column is missing.
-
-    Raises:
-        DataError: a malformed file or one that lacks a column; the message names the line.
     """
     if form == "text":
         blank = (None,) * len(optional)
