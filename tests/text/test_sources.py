@@ -8,7 +8,7 @@ import io
 import json
 import lzma
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +19,6 @@ import pytest
 import zstandard
 
 from litebert.errors import DataError
-from litebert.registry import SOURCES
 from litebert.text import sources as corpus
 from litebert.text.lines import BLOCK, Meter
 from litebert.text.sources import MAX_DOCUMENT, Reading, documents, expand
@@ -338,21 +337,3 @@ def test_bad_options(tmp_path: Path) -> None:
 
 def test_expand_keeps_what_is_no_path() -> None:
     assert expand(["-", "python-docs", "hf:name"]) == ["-", "python-docs", "hf:name"]
-
-
-# ---- sources of one's own ------------------------------------------------------------------------------------------
-
-
-def test_sources_by_name_by_scheme_and_by_suffix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SOURCES, "_parts", dict(SOURCES._parts))
-
-    def shout(name: str, reading: Reading) -> Iterator[tuple[str, str]]:
-        yield f"{name.upper()} {reading.text_field}", "here"
-
-    for key in ("poem", "wiki:", ".eml"):
-        SOURCES.add(key, shout)
-    written(tmp_path / "a.eml.gz", "")
-    written(tmp_path / "b.txt", "Plain.")
-    assert read("poem", "wiki:mars", text_field="body") == ["POEM body", "MARS body"]
-    assert read(tmp_path) == [f"{str(tmp_path / 'a.eml.gz').upper()} text", "Plain."]
-    assert [document.source for document in documents(["wiki:mars"])] == ["wiki:mars:here"]
