@@ -51,7 +51,7 @@ def tiny_data(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.
     from litebert.data.prepare import prepare
 
     folder = tmp_path_factory.mktemp("data") / "data"
-    prepare([str(tiny_corpus)], folder, tokenizer=tiny_tokenizer, heldout=0.1, processes=1, progress=False)
+    prepare([str(tiny_corpus)], folder, tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
     return folder
 
 

@@ -86,6 +86,12 @@ def test_the_help_of_a_recipe_lists_its_fields_and_values(verb: str, run: Callab
     assert "(default: 8)" in out  # its layers
 
 
+def test_the_help_of_finetune_lists_no_field_of_pretraining(run: Callable[..., Output]) -> None:
+    _, out, _ = run("finetune", "--help")
+    assert "--train.clip" in out
+    assert not any(f"--train.{name}" in out for name in ("budget", "compile", "depth-schedule", "evaluate-sequences"))
+
+
 @pytest.mark.parametrize(
     "words", [["recipes"], ["plan", "albert-tiny"], ["pretrain", "--help"], ["compare", "nothing"]]
 )

@@ -75,5 +75,5 @@ POSITIONS = Registry(
 )
 TASKS = Registry("task")
 ENGINES = Registry("engine")
-SOURCES = Registry("source of text")
+SOURCES = Registry("source of text", **{"python-docs": "text.python_docs:read", "hf:": "text.hub:read"})
 FORMATS = Registry("model format", hf="interop.hf_writing:save_hf", litebert="interop.models:save_litebert")

@@ -19,7 +19,7 @@ import pytest
 from litebert.errors import ConfigError, DataError
 from litebert.tasks.table import Table, stream, write_answers
 from litebert.tasks.texts import Answer, Example
-from litebert.text.records import Found
+from litebert.text.records import Notes
 from toys.refusals import names, refused
 
 
@@ -360,7 +360,7 @@ def test_predicted_numbers(tmp_path: Path) -> None:
 
 def test_streaming_gives_the_texts_in_order(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"text": "one", "b": "x"}, {"text": None, "b": "y"})
-    found = Found()
+    found = Notes()
     assert list(stream(path, pair="b", found=found)) == [Example("one", "x"), Example("", "y")]
     (note,) = found.notes()
     names(note, 1)

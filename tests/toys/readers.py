@@ -22,7 +22,7 @@ from litebert.tasks.squad import files as squad_files
 from litebert.tasks.squad.task import Squad
 from litebert.tasks.table import Table
 from litebert.tasks.tagging import TaggingTask
-from litebert.text.records import Found
+from litebert.text.records import Notes
 from toys.refusals import names
 
 TEXTS = ("one two", "four five", "shut the café")
@@ -34,7 +34,7 @@ class Stream:
     """What `litebert predict` reads of a file, in the clothes of a task."""
 
     def __init__(self, path: Path, rows: Callable[..., Iterator[Any]]) -> None:
-        self._found = Found()
+        self._found = Notes()
         self._rows = rows(path, found=self._found)
 
     def read(self, part: str) -> list[Any]:

@@ -27,7 +27,7 @@ from litebert.tasks.squad import files as squad_files
 from litebert.tasks.squad.files import Question
 from litebert.tasks.squad.task import STRIDE, Squad
 from litebert.tasks.texts import Example, TextTask
-from litebert.text.records import Form, Found, shown
+from litebert.text.records import FileFormat, Notes, shown
 from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
 
@@ -211,7 +211,7 @@ def predict_file(
     out: TextIO,
     *,
     form: Literal["csv", "jsonl"],
-    source_form: Form | None = None,
+    source_form: FileFormat | None = None,
     text: str = "text",
     pair: str | None = None,
     say: Callable[[str], None] | None = None,
@@ -233,7 +233,7 @@ def predict_file(
         raise ConfigError(f"{model.path} was fine-tuned on pairs of texts; name the column of the second with --pair")
     if pairs is False and pair is not None:
         raise ConfigError(f"{model.path} takes no pairs of texts; leave --pair {pair} out")
-    count, found = 0, Found()
+    count, found = 0, Notes()
     rows = csv.writer(out, lineterminator="\n")
     inputs = _inputs(task, source, source_form, text, pair, found)
     for record in model._answers(inputs, network, tokenizer, task):
@@ -252,7 +252,7 @@ def predict_file(
 
 
 def _inputs(
-    task: Task[Any], source: str | Path, form: Form | None, text: str, pair: str | None, found: Found
+    task: Task[Any], source: str | Path, form: FileFormat | None, text: str, pair: str | None, found: Notes
 ) -> Iterator[Any]:
     if task.kind == "tokens":
         yield from tagging.stream(source, text=text, form=form, found=found)

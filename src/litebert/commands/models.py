@@ -20,6 +20,7 @@ from litebert.commands.console import (
     parse_with_recipe,
     print_json,
     print_markdown,
+    reading_progress,
     say,
     show,
     table,
@@ -220,4 +221,5 @@ def quickstart(words: list[str]) -> int:
             say=say,
             show=table,
             on_step=on_step,
+            watch=reading_progress,
         )

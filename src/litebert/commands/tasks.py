@@ -83,8 +83,8 @@ def finetune(words: list[str]) -> int:
         parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(),
               description="Fields of the recipe, with the defaults of small.")  # fmt: skip
     arguments, rest = tyro.cli(
-        FinetuneArguments, prog="litebert finetune", args=first(words), return_unknown_args=True,
-        config=(tyro.conf.FlagCreatePairsOff,),
+        FinetuneArguments, prog="litebert finetune", args=first(words, FinetuneArguments, FinetuneConfig),
+        return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
     from litebert.finetune.scoring import metric_name
     from litebert.finetune.seeds import finetune_seeds

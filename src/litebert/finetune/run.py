@@ -293,7 +293,7 @@ def _run(
     pad = start.tokenizer.pad_id
     model = task_model(start, task, config).to(machine.device)
     open_folder(folder, identity(ready.source, start, task, config, steps, items, ready.dev, ready.tests))
-    settings = replace(config.train, budget=f"{steps} steps", optimizer=_slower(config.train.optimizer, again))
+    settings = replace(config.train, optimizer=_slower(config.train.optimizer, again))
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
         return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file), False, again)

@@ -17,7 +17,7 @@ from litebert import cost
 from litebert.analysis import report
 from litebert.analysis.fill import Guess, examples
 from litebert.config import Config, EncoderConfig, replace
-from litebert.data.prepare import prepare
+from litebert.data.prepare import Watch, prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError
 from litebert.interop import load
@@ -50,6 +50,7 @@ def quickstart(
     say: Say,
     show: Show,
     on_step: Callable[[Loop[Any]], None] | None = None,
+    watch: Watch = lambda documents, meter: documents,
 ) -> int:
     """Run it all in the folder `out`; the exit status."""
     folder, began = Path(out), time.monotonic()
@@ -59,7 +60,9 @@ def quickstart(
     _tokenizer(folder, text, vocab_size)
 
     say(f"2/6  {', '.join(text)} to token shards")
-    shards = prepare(text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05)
+    shards = prepare(
+        text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05, watch=watch
+    )
     say(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
 
     say(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
