@@ -5,6 +5,7 @@
     TASKS        what fine-tuning learns              `--task table`                    tasks/
     ENGINES      what computes logits for answers     `load(folder, engine="torch")`    answer/engines.py
     SOURCES      where text comes from                `litebert prepare SOURCE`         text/sources.py
+    FORMATS      what writes a model folder           `litebert convert --to hf`        interop/
 
 Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file that a recipe or your program
 imports. Built-in parts stand here as "module:attribute" and are imported when they are first asked for, so a verb pays
@@ -82,4 +83,5 @@ TASKS = Registry(
     **dict.fromkeys(("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"), "tasks.glue:Glue"),
 )
 ENGINES = Registry("engine", torch="answer.engines:TorchEngine")
-SOURCES = Registry("source of text")
+SOURCES = Registry("source of text", **{"python-docs": "text.python_docs:read", "hf:": "text.hub:read"})
+FORMATS = Registry("model format", hf="interop.hf_writing:save_hf", litebert="interop.models:save_litebert")

@@ -16,11 +16,12 @@ from litebert.answer.predictor import CHUNK, load, predict_file
 from litebert.config import EncoderConfig
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetune.run import finetune
-from litebert.interop import convert, save_litebert
+from litebert.interop import convert
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import config, recipe_file, write_table
+from toys.folders import save_litebert
 from toys.refusals import names, refused
 
 SHAPE: dict[str, Any] = {"embedding_size": 8, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 32,

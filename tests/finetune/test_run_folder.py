@@ -204,13 +204,22 @@ def test_a_warm_up_longer_than_the_run_is_refused(tiny_tokenizer: Path, tmp_path
             replace(settings, train=replace(settings.train, schedule=schedule)))  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("budget", "3 steps"), ("compile", True), ("evaluate_sequences", 5), ("depth_schedule", ((0.5, 1),))],
-)
-def test_fields_of_pretraining_are_refused(field: str, value: Any) -> None:
-    with refused(ConfigError, f"train.{field}"):
-        FinetuneConfig(train=replace(FinetuneConfig().train, **{field: value}))
+def test_a_run_of_a_version_whose_config_had_fields_of_pretraining_is_found_whole(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    done = run(files(tmp_path), tmp_path / "run", tiny_tokenizer, config(epochs=1))
+    file = tmp_path / "run" / "finetune.json"
+    there = json.loads(file.read_text())
+    assert not {"budget", "compile"} & set(there["config"]["train"])
+    there["config"]["train"] |= {
+        "budget": "1000 steps", "compile": False, "evaluate_sequences": 512, "depth_schedule": []
+    }  # fmt: skip
+    file.write_text(json.dumps(there))
+    assert run(files(tmp_path), tmp_path / "run", tiny_tokenizer, config(epochs=1)).scores == done.scores
+    there["config"]["train"]["compile"] = True
+    file.write_text(json.dumps(there))
+    with refused(RunError, tmp_path / "run", "config"):
+        run(files(tmp_path), tmp_path / "run", tiny_tokenizer, config(epochs=1))
 
 
 # ---- collapse and balance ------------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ import torch
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.errors import ConfigError
 from litebert.finetune.start import load_initial, task_model
-from litebert.interop import convert, save_hf, save_litebert
+from litebert.interop import convert
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.finetuning import config, recipe_file, write_table
-from toys.folders import checkpoint
+from toys.folders import checkpoint, save_hf, save_litebert
 from toys.refusals import names, refused
 
 SHAPE: dict[str, Any] = {"vocab_size": 400, "embedding_size": 16, "hidden_size": 16, "layers": 2, "heads": 2,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
-from litebert.cost import encoder_parameters, generator_parameters
+from litebert.cost import encoder_parameters
 from litebert.errors import ConfigError, DataError
 from litebert.model.attention import AttentionPositions
 from litebert.model.encoder import Encoder
@@ -79,7 +79,7 @@ def test_parameters_are_counted_for_encoder_and_generator(positions: str) -> Non
     model = Pretrainer(point)
     generator: Any = model.objectives["mlm"].generator
     assert sum(p.numel() for p in model.encoder.parameters()) == sum(encoder_parameters(point.encoder).values())
-    assert sum(p.numel() for p in generator.parameters()) == generator_parameters(point)
+    assert sum(p.numel() for p in generator.parameters()) == point.named_objectives()["mlm"].parameters()["generator"]
 
 
 def test_positions_end_with_the_table() -> None:

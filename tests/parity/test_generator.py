@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from litebert.config import ReplacedTokenConfig, replace
 from litebert.errors import ModelError
-from litebert.interop import convert, load, save_hf, save_litebert
+from litebert.interop import convert, load
 from litebert.model.pretrainer import Pretrainer
 from toys.families import (
     NO_POOLER,
@@ -24,6 +24,7 @@ from toys.families import (
     their_outputs,
     theirs,
 )
+from toys.folders import save_hf, save_litebert
 from toys.refusals import refused
 
 

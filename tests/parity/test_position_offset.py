@@ -9,7 +9,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from litebert.interop import load, save_hf
+from litebert.interop import load
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 from toys.families import (
@@ -21,6 +21,7 @@ from toys.families import (
     reopen,
     their_outputs,
 )
+from toys.folders import save_hf
 
 POSITIONS = "roberta.embeddings.position_embeddings.weight"
 

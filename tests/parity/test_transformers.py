@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 
-from litebert.interop import convert, load, save_hf, save_litebert
+from litebert.interop import convert, load
 from litebert.model.task_model import HeadActivation, TaskModel
 from toys.families import (
     FAMILIES,
@@ -26,6 +26,7 @@ from toys.families import (
     their_outputs,
     theirs,
 )
+from toys.folders import save_hf, save_litebert
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     *((family, head, {}) for family, heads in HEADS.items() for head in heads),

@@ -26,12 +26,12 @@ import pytest
 from litebert.answer.predictor import load
 from litebert.config import EncoderConfig
 from litebert.errors import DataError
-from litebert.interop import save_litebert
 from litebert.model.task_model import TaskModel
 from litebert.tasks.glue import GLUE
 from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import recipe_file
+from toys.folders import save_litebert
 from toys.readers import (
     CHOICES,
     LENGTH,

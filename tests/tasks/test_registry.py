@@ -14,7 +14,7 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError
 from litebert.finetune.outputs import SeveralLabels
 from litebert.recipes import RECIPES
-from litebert.recipes.finetuning import POINTS, finetune_recipe, fitting
+from litebert.recipes.finetuning import POINTS, default_recipe_for, finetune_recipe
 from litebert.registry import TASKS
 from litebert.tasks.choices import ChoiceTask
 from litebert.tasks.race import RaceTask
@@ -154,7 +154,7 @@ def test_the_points_of_electra() -> None:
     ],
 )
 def test_the_recipe_where_none_is_asked_for(name: str, dense: str | None, found: str) -> None:
-    assert fitting(RECIPES[name]().encoder, dense) == found
+    assert default_recipe_for(RECIPES[name]().encoder, dense) == found
 
 
 @pytest.mark.parametrize("epochs", [0.0, -1.0, float("inf"), float("nan")])

@@ -14,10 +14,10 @@ from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.errors import ModelError
-from litebert.interop.models import save_litebert
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.evaluate import evaluate
 from litebert.train.pretrain import pretrain
+from toys.folders import save_litebert
 from toys.pretraining import config, result
 from toys.refusals import refused
 from toys.scored import model_of, seen_by

@@ -30,6 +30,7 @@ def loop_of(point: Config, data: Path, folder: Path, steps: int = 12, **changes:
     machine = choose("float32", "cpu")
     work = PretrainingWork(point, build(point, machine), Shards.open(data), machine)
     folder.mkdir(parents=True, exist_ok=True)
+    changes = {"depth_schedule": point.train.depth_schedule, **changes}
     loop = Loop(work, point.train, steps, point.batch_sequences, machine, folder, lambda line: None, **changes)
     loop.resume()
     return loop

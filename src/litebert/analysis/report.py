@@ -24,21 +24,6 @@ from litebert.registry import OBJECTIVES
 
 
 @dataclass(frozen=True)
-class Paragraph:
-    """Text; an empty line in it begins a new paragraph."""
-
-    text: str
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """A few numbers in large print: pairs (number, what it is)."""
-
-    items: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True)
 class Table:
     """Rows of text, as many cells as columns; a column of numbers is set to the right."""
 
@@ -52,7 +37,7 @@ class Table:
             assert len(row) == len(self.columns), f"table '{self.title}': {len(row)} cells, {len(self.columns)} columns"
 
 
-Section = Paragraph | Figures | Table | Chart
+Section = Table | Chart
 
 
 def render(title: str, lead: str, sections: Sequence[Section]) -> str:
@@ -73,13 +58,7 @@ def write(path: str | Path, title: str, lead: str, sections: Sequence[Section]) 
 
 
 def _section(section: Section) -> str:
-    if isinstance(section, Figures):
-        items = "".join(f"<li><b>{escape(number)}</b> {escape(what)}</li>" for number, what in section.items)
-        return f'<ul class="figures">{items}</ul>'
     title = f"<h2>{escape(section.title)}</h2>" if section.title else ""
-    if isinstance(section, Paragraph):
-        text = "".join(f"<p>{escape(part.strip())}</p>" for part in section.text.split("\n\n") if part.strip())
-        return f"<section>{title}{text}</section>"
     note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
     body = draw(section) if isinstance(section, Chart) else _table(section)
     return f"<section>{title}{body}{note}</section>"
@@ -201,11 +180,6 @@ section > p:last-child { margin-bottom: 0; }
 .charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr));
   margin-bottom: 1rem; }
 .charts section { margin: 0; }
-.figures { list-style: none; padding: 0; margin: 0 0 1rem; display: grid; gap: 1rem;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 9.5rem), 1fr)); }
-.figures li { background: var(--card); border: 1px solid var(--rule); border-radius: .7rem; padding: .8rem 1.1rem;
-  color: var(--soft); font-size: .88rem; line-height: 1.35; }
-.figures b { display: block; color: var(--text); font-size: 1.6rem; line-height: 1.3; letter-spacing: -.02em; }
 .wide { overflow-x: auto; margin: 0 -1.1rem; padding: 0 1.1rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; vertical-align: top; padding: .42rem 1.1rem .42rem 0; border-bottom: 1px solid var(--rule); }
@@ -229,6 +203,5 @@ p.axis { color: var(--soft); font-size: .84rem; margin: 0 0 .15rem; }
 .legend .level::before { border-top: 2px dashed var(--level); border-radius: 0; }
 .legend b { font-variant-numeric: tabular-nums; }
 @media (max-width: 40rem) { main { padding: 1.3rem .75rem 2rem; } svg text { font-size: 13px; }
-  .figures { grid-template-columns: 1fr 1fr; gap: .7rem; }
-  .figures b { font-size: 1.35rem; } section { padding: .95rem .9rem; } .wide { margin: 0 -.9rem; padding: 0 .9rem; } }
+  section { padding: .95rem .9rem; } .wide { margin: 0 -.9rem; padding: 0 .9rem; } }
 """

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from litebert.answer.engines import Engine
+from litebert.config.heads import HeadName
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetune.scoring import logits_of
 from litebert.finetune.task import Task
 from litebert.interop import LoadedModel
 from litebert.interop import load as load_model
-from litebert.interop.names import HeadName
 from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
 from litebert.tasks.predictions import write_records

@@ -9,21 +9,23 @@ import io
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_type_hints
 
 import tyro
 
 from litebert.config import Config
 from litebert.recipes.files import names_recipe, recipe
-from litebert.registry import OBJECTIVES
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
+    from litebert.text.lines import Meter
+    from litebert.text.sources import Document
     from litebert.train.loop import Loop
 
 T = TypeVar("T")
@@ -36,7 +38,6 @@ ModelPath = Annotated[
     tyro.conf.Positional[str],
     tyro.conf.arg(metavar="MODEL", help="A run folder, a litebert model folder or a Hugging Face folder."),
 ]
-_SWITCHES = ("--measure", "--json", "--tensorboard", "--help")
 _FLAGS = (tyro.conf.FlagCreatePairsOff,)  # for verbs; a recipe's fields need --no-X as well, for variants
 
 
@@ -46,21 +47,33 @@ def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
     return parsed
 
 
-def first(words: Sequence[str], wanted: Callable[[str], bool] = lambda word: not word.startswith("-")) -> list[str]:
-    """The words with the first wanted one in front, for options may come before a recipe or a model."""
+def first(
+    words: Sequence[str], *options: type, wanted: Callable[[str], bool] = lambda word: not word.startswith("-")
+) -> list[str]:
+    """The words with the first wanted one in front, for `options` may come before a recipe or a model."""
     # An option's value may look like one too, so a word right after an option that takes one is passed over.
-    values = {i + 1 for i, word in enumerate(words) if _takes_value(word)}
+    flags = {"--help"}.union(*map(_flags_of, options))
+    plain = [word.replace("_", "-") for word in words]
+    values = {i + 1 for i, word in enumerate(plain) if word[:2] == "--" and "=" not in word and word not in flags}
     place = next((i for i, word in enumerate(words) if i not in values and wanted(word)), 0)
     return [*words[place : place + 1], *words[:place], *words[place + 1 :]]
 
 
-def _takes_value(word: str) -> bool:
-    return word.startswith("--") and "=" not in word and word not in _SWITCHES and not word.startswith("--no-")
+def _flags_of(cls: type, prefix: str = "--") -> set[str]:
+    """The options of a dataclass that take no value."""
+    flags = set()
+    for field, kind in get_type_hints(cls).items():
+        name = field.replace("_", "-")
+        if kind is bool:
+            flags |= {f"{prefix}{name}", f"{prefix}no-{name}"}
+        elif is_dataclass(kind):
+            flags |= _flags_of(cast(type, kind), f"{prefix}{name}.")
+    return flags
 
 
 def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, Config]:
     """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`."""
-    words = first(words, names_recipe)
+    words = first(words, cls, Config, wanted=names_recipe)
     if "-h" in words or "--help" in words:
         name = words[0] if names_recipe(words[0]) else "albert-tiny"
         with suppress(SystemExit):
@@ -160,12 +173,19 @@ def training_progress() -> Iterator[Callable[[Loop[Any]], None]]:
         yield on_step
 
 
-def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Held-out scores as a table's rows, each accuracy beside what guessing would give."""
-    there = {name: one for name, one in OBJECTIVES.items() if f"{name}_loss" in scores or f"{name}_accuracy" in scores}
-    rows = []
-    for name, objective in there.items():
-        owner = "".join(other.owner_of.get(name, "") for other in there.values())
-        shown = [(score.title.format(NAME=name.upper()), score.text(scores, name)) for score in objective.shown]
-        rows += [(owner + title, text) for title, text in shown if text]
-    return rows
+def reading_progress(documents: Iterable[Document], meter: Meter) -> Iterator[Document]:
+    """Pass documents on; on a terminal, draw a bar of the bytes read, the documents and the time left."""
+    if not sys.stderr.isatty():
+        yield from documents
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("preparing"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.fields[documents]:,} documents"), console=Console(stderr=True)) as bar:
+        task, number = bar.add_task("prepare", total=None, documents=0), 0
+        for number, document in enumerate(documents, 1):
+            if number % 64 == 1:
+                bar.update(task, completed=meter.read, total=meter.total, documents=number)
+            yield document
+        bar.update(task, completed=meter.read, total=meter.total, documents=number)

@@ -83,13 +83,13 @@ def finetune(words: list[str]) -> int:
         parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(),
               description="Fields of the recipe, with the defaults of small.")  # fmt: skip
     arguments, rest = tyro.cli(
-        FinetuneArguments, prog="litebert finetune", args=first(words), return_unknown_args=True,
-        config=(tyro.conf.FlagCreatePairsOff,),
+        FinetuneArguments, prog="litebert finetune", args=first(words, FinetuneArguments, FinetuneConfig),
+        return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
     from litebert.finetune.scoring import metric_name
     from litebert.finetune.seeds import finetune_seeds
     from litebert.finetune.start import load_initial
-    from litebert.recipes.finetuning import finetune_recipe, fitting
+    from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
     from litebert.tasks.registry import task_of
 
     if arguments.seeds < 1:
@@ -100,7 +100,7 @@ def finetune(words: list[str]) -> int:
         metric=arguments.metric, order=arguments.order, threshold=arguments.threshold, stride=arguments.stride,
     )  # fmt: skip
     start = load_initial(arguments.model, arguments.tokenizer, task)
-    config = finetune_recipe(arguments.recipe or fitting(start.encoder, start.dense), task.full_name)
+    config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), task.full_name)
     if rest:
         config = _with_length(config, rest)
         config = parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())

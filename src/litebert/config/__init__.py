@@ -16,6 +16,7 @@ from litebert.config.pretraining import SequenceConfig as SequenceConfig
 from litebert.config.pretraining import Sharing as Sharing
 from litebert.config.pretraining import SpanBoundaryConfig as SpanBoundaryConfig
 from litebert.config.pretraining import replace as replace
+from litebert.config.run import LoopConfig as LoopConfig
 from litebert.config.run import OptimizerConfig as OptimizerConfig
 from litebert.config.run import ScheduleConfig as ScheduleConfig
 from litebert.config.run import TrainConfig as TrainConfig

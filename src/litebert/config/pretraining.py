@@ -1,7 +1,7 @@
 """THE SPACE: every model, data and training choice as a field of a frozen dataclass.
 
-A point of the space is a complete `Config`; `recipes.py` names the points, `replace` moves between them. Nothing
-here imports torch, and nothing elsewhere holds a default of its own. Impossible points are refused at construction.
+A point of the space is a complete `Config`; `recipes/` names the points, `replace` moves between them. The defaults of
+its fields stand here, and in `run` for those of `train`. Impossible points are refused at construction.
 
     Config
     ├── encoder     EncoderConfig     shape, sharing, norm, feed-forward, positions, dropout, initialisation
@@ -10,8 +10,8 @@ here imports torch, and nothing elsewhere holds a default of its own. Impossible
     ├── objectives  names             what is learned: mlm, sop, nsp, rtd, sbo
     ├── rtd         ReplacedTokenConfig   the generator of replaced token detection
     ├── sbo         SpanBoundaryConfig    the span boundary objective
-    └── train       TrainConfig       batch, budget, precision, depth schedule
-        ├── optimizer  OptimizerConfig    training.py, for fine-tuning has the same
+    └── train       TrainConfig       batch, budget, precision, depth schedule: run.py
+        ├── optimizer  OptimizerConfig
         └── schedule   ScheduleConfig
 
 Symbols of the papers: H hidden size, E embedding size, V vocabulary size, L layers, A heads, I intermediate size.

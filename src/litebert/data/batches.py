@@ -90,10 +90,6 @@ class Batches:
         self._seed = seed
         self.examples = self._segments.examples
 
-    def epoch(self, step: int) -> float:
-        """Passes over the split before `step`."""
-        return step * self._batch / self.examples
-
     def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
         """Some rows, all by default, of the step's global batch: a micro batch, or the share of a rank."""
         place = step * self._batch + np.arange(self._batch, dtype=np.int64)[rows]

@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import SequenceConfig
-from litebert.data.passages import CHOICES, UNLABELLED, CumulativeIndex, Segments, SentenceTask, Tokens
+from litebert.data import IGNORED
+from litebert.data.passages import CHOICES, CumulativeIndex, Segments, SentenceTask, Tokens
 from litebert.data.random_keys import Keys, uniforms
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class _Packed(ABC):
         for example, u in zip(examples.tolist(), uniforms(keys, 3, CHOICES).tolist(), strict=True):
             target = 2 + int(u[1] * (self._budget - 1)) if u[0] < self._short else self._budget
             parts = self._parts(example, target, forwards=u[2] < 0.5)
-            found.append(Segments(parts, UNLABELLED, paired=False))
+            found.append(Segments(parts, IGNORED, paired=False))
         return found
 
     @abstractmethod

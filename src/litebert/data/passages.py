@@ -18,8 +18,6 @@ SentenceTask = Literal["sop", "nsp"]
 
 CHOICES = 1
 """The stream of draws that formats read."""
-UNLABELLED = -100
-"""The sentence label that losses ignore."""
 
 
 class Segments(NamedTuple):

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import Format, SequenceConfig
+from litebert.data import IGNORED
 from litebert.data.packing import DocumentSentences, FullSentences
 from litebert.data.passages import (
     CHOICES,
-    UNLABELLED,
     CumulativeIndex,
     Segments,
     SentenceTask,
@@ -118,10 +118,10 @@ class SegmentPairs:
 
         cuts = starts[starts.searchsorted(start, "right") : starts.searchsorted(end, "left")]
         if not len(cuts):
-            return Segments((_trim(tokens[start:end], target, u[7]),), UNLABELLED, paired=False)
+            return Segments((_trim(tokens[start:end], target, u[7]),), IGNORED, paired=False)
         cut = int(cuts[int(u[3] * len(cuts))])
         first, second = tokens[start:cut], tokens[cut:end]
-        label = UNLABELLED
+        label = IGNORED
         if self._sentence == "sop" and clean_start and clean_end:
             label = int(u[4] < 0.5)
             if label:
@@ -181,7 +181,7 @@ class SentencePairs:
     def _segments(self, example: int, u: list[float]) -> Segments:
         document, number, _ = self._pairs.locate(example)
         first, second = self._read(document, number), self._read(document, number + 1)
-        label = UNLABELLED if self._sentence is None else int(u[0] < 0.5)
+        label = IGNORED if self._sentence is None else int(u[0] < 0.5)
         if label == 1 and self._sentence == "sop":
             first, second = second, first
         elif label == 1:

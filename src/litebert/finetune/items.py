@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.data.passages import trimmed_lengths
 from litebert.tokenizer import Tokenizer
 
 
@@ -48,20 +49,13 @@ def build_row(
 ) -> EncodedRow:
     """[CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut to `length` tokens.
 
-    Tokens are dropped from the end of the longer segment, from the second where they are equal, as the official BERT
-    and ALBERT code do for GLUE.
+    Tokens are dropped from the ends, as the official BERT and ALBERT code do for GLUE.
     """
     separators = tokenizer.pair_separators
     if length is not None:
         room = length - (2 if second is None else 2 + separators)
-        excess = max(0, len(first) + len(second or ()) - room)
-        if second is None:
-            first = first[: len(first) - excess]
-        else:
-            level = min(excess, abs(len(first) - len(second)))
-            rest = excess - level
-            off_first = (level if len(first) > len(second) else 0) + rest // 2
-            first, second = first[: len(first) - off_first], second[: len(second) - (excess - off_first)]
+        lengths = trimmed_lengths(len(first), len(second or ()), room)
+        first, second = first[: lengths[0]], None if second is None else second[: lengths[1]]
     ids = [tokenizer.cls_id, *first, tokenizer.sep_id]
     types = [0] * len(ids)
     if second is not None:

@@ -53,11 +53,11 @@ from litebert.finetune.scoring import (
 )
 from litebert.finetune.start import InitialModel, layer_rates, load_initial, task_model
 from litebert.finetune.task import Task
-from litebert.interop import save_litebert
+from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
-from litebert.recipes.finetuning import finetune_recipe, fitting
+from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
 from litebert.storage import written_whole
 from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
@@ -193,7 +193,7 @@ def prepare_task(
     `start` is what `load_initial` gave, where it was asked before.
     """
     start = start or load_initial(model, tokenizer, task)
-    config = config or finetune_recipe(fitting(start.encoder, start.dense), task.full_name)
+    config = config or finetune_recipe(default_recipe_for(start.encoder, start.dense), task.full_name)
     if config.length > start.encoder.max_positions:
         say(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
         config = replace(config, length=start.encoder.max_positions)
@@ -223,7 +223,7 @@ def finetune(
 
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
-        config: by default the recipe that `finetuning.fitting` finds for the encoder and the task.
+        config: by default the recipe that `finetuning.default_recipe_for` finds for the encoder and the task.
 
     Raises:
         DataError: a file of the task cannot be used.
@@ -296,7 +296,7 @@ def _run(
     pad = start.tokenizer.pad_id
     model = task_model(start, task, config).to(machine.device)
     open_folder(folder, identity(prepared.source, start, task, config, steps, items, prepared.dev, prepared.tests))
-    settings = replace(config.train, budget=f"{steps} steps", optimizer=_slower(config.train.optimizer, again))
+    settings = replace(config.train, optimizer=_slower(config.train.optimizer, again))
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
         return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file), False, again)
@@ -350,4 +350,5 @@ def _write_model(folder: Path, model: TaskModel, task: Task[Any], output: Output
     length = prepared.config.length
     whole = Config(name=task.name, encoder=shape, sequences=SequenceConfig(length=length), objectives=("mlm",))
     about = {"task": task.name, "kind": output.head, "problem": output.name, "length": length, **task.settings()}
-    save_litebert(model, prepared.start.tokenizer, folder, config=whole, labels=output.labels, task=about)
+    loaded = LoadedModel(model, whole, prepared.start.tokenizer, folder, output.labels, task=about)
+    save_litebert(loaded, folder)

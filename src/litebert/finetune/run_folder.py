@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from litebert.config.finetuning import FinetuneConfig
+from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.config.serialization import to_dict
 from litebert.errors import RunError
 from litebert.finetune.items import Item
@@ -88,8 +88,9 @@ def open_folder(folder: Path, run: dict[str, Any]) -> None:
 
 def _compare(folder: Path, file: Path, run: dict[str, Any]) -> None:
     there, here = read_json(file), json.loads(json.dumps(run))
-    for settings in (there.get("config", {}), here["config"]):
-        settings["train"] = {key: value for key, value in settings.get("train", {}).items() if key not in _FREE}
+    there["config"] = current_fields(there.get("config", {}))
+    for settings in (there["config"], here["config"]):
+        settings["train"] = {key: value for key, value in settings["train"].items() if key not in _FREE}
     for key in ("task", "metric", "config", "threshold", "data_fingerprint", "dev_fingerprint", "model_fingerprint"):
         if there.get(key) != here[key]:
             raise RunError(f"{folder} holds another run (its {key.replace('_', ' ')} differs); give another --out")

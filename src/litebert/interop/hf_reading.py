@@ -12,11 +12,12 @@ from typing import Any
 
 from torch import Tensor
 
-from litebert.config import Config, EncoderConfig
+from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.config.heads import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_json, read_tensors, read_tokenizer, weights_file
-from litebert.interop.loaded import LoadedModel, check, fill, sequences_for, untrained_notes
-from litebert.interop.names import READS_CLS, TASK_PARTS, TASKS, HeadName, Layout, Row
+from litebert.interop.loaded import LoadedModel, check, fill, untrained_notes
+from litebert.interop.names import READS_CLS, TASK_PARTS, TASKS, Layout, Row
 from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
 from litebert.model.pretrainer import Pretrainer
@@ -129,7 +130,8 @@ def _whole_config(
     folder: Path, encoder: EncoderConfig, objectives: tuple[str, ...], beside: Mapping[str, Mapping[str, Tensor]]
 ) -> Config:
     """A config of a model whose training is not known."""
-    fields: dict[str, Any] = {"encoder": encoder, "sequences": sequences_for(encoder), "objectives": objectives}
+    sequences = SequenceConfig(length=min(SequenceConfig().length, encoder.max_positions))
+    fields: dict[str, Any] = {"encoder": encoder, "sequences": sequences, "objectives": objectives}
     try:
         for name in objectives:
             fields.update(OBJECTIVES[name].assumed(fields, beside.get(name, {})))

@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from litebert.config import EncoderConfig
+from litebert.config.heads import HeadName
 from litebert.errors import ModelError, nearest
 from litebert.interop.files import WEIGHTS, new_folder, write_tensors
-from litebert.interop.loaded import head_of
-from litebert.interop.names import HeadName, Layout
+from litebert.interop.loaded import LoadedModel
+from litebert.interop.names import Layout
 from litebert.interop.settings import layout_for, padding_id, settings_of
 from litebert.interop.weights import pairs, slots, to_theirs
 from litebert.model.pretrainer import Pretrainer
@@ -28,37 +28,25 @@ from litebert.registry import TASKS
 from litebert.tokenizer import Tokenizer
 
 
-def save_hf(
-    model: Pretrainer | TaskModel,
-    tokenizer: Tokenizer | None,
-    folder: str | Path,
-    *,
-    head: HeadName | None = None,
-    labels: Sequence[str] = (),
-    untrained: Sequence[str] = (),
-    task: Mapping[str, Any] = MappingProxyType({}),
-) -> tuple[str, ...]:
+def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = None) -> tuple[str, ...]:
     """Write a Hugging Face folder, all of it or nothing, and return notes on what had to be written differently.
 
     Args:
         head: the class to write, from what the model has; by itself the one that holds most of it. Of a model trained
             with a generator, `mlm` is that generator.
-        labels: names of a fine-tuned model's classes.
-        untrained: objectives whose head is left out.
-        task: what is known of a fine-tuned model's task: its `problem`, the `length` of its texts in tokens, and what
-            has no place in their folders.
 
     Raises:
         ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
     """
-    has = _parts_of(model, untrained, task)
+    model, tokenizer, task = loaded.model, loaded.tokenizer, loaded.task
+    has = _parts_of(loaded)
     dense = model.dense if isinstance(model, TaskModel) else None
     generator = model.config.generator if isinstance(model, Pretrainer) else None
     config, state = model.encoder.config, dict(model.state_dict())
     if generator is not None and head == "mlm":
         config, state = generator, _own_and_borrowed(state)
     layout, notes = layout_for(config, has, dense)
-    head = _head_to_write(layout, model, has, head, task)
+    head = _head_to_write(layout, loaded, has, head)
     name = layout.heads[head].architecture
     parts = ["backbone", *(["projection"] if config.projects or layout.always_projects else [])]
     parts += layout.heads[head].parts
@@ -86,7 +74,7 @@ def save_hf(
             f"mind that it tells {sentence}"
         )
     homeless = {
-        key: one.foreign_file for key, one in objectives.items() if not one.foreign_part and key not in untrained
+        key: one.foreign_file for key, one in objectives.items() if not one.foreign_part and key not in loaded.untrained
     }
     for key, file in homeless.items():
         place = f"in {file}, which transformers does not read" if file else "left out: transformers has no place for it"
@@ -103,7 +91,7 @@ def save_hf(
             if task.get(key, value) != value
         ]
         if head in ("sequence", "tokens"):
-            names = tuple(labels) or tuple(f"LABEL_{index}" for index in range(model.classes))
+            names = loaded.labels or tuple(f"LABEL_{index}" for index in range(model.classes))
     settings = settings_of(
         layout, config, head, len(slots(layout, config)), tokenizer, names, dropout, task.get("problem")
     )
@@ -119,20 +107,20 @@ def save_hf(
     return tuple(notes)
 
 
-def _parts_of(model: Pretrainer | TaskModel, untrained: Sequence[str], task: Mapping[str, Any]) -> list[str]:
+def _parts_of(loaded: LoadedModel) -> list[str]:
+    model = loaded.model
     parts = ["pooler"] if model.encoder.pooler is not None else []
     if isinstance(model, TaskModel):
-        return [*parts, "span" if head_of(model, task) == "span" else "classifier"]
-    trained = [one.foreign_part for name, one in model.named_objectives.items() if name not in untrained]
+        return [*parts, "span" if loaded.head == "span" else "classifier"]
+    trained = [one.foreign_part for name, one in model.named_objectives.items() if name not in loaded.untrained]
     return parts + [part for part in trained if part]
 
 
-def _head_to_write(
-    layout: Layout, model: Pretrainer | TaskModel, has: Sequence[str], asked: HeadName | None, task: Mapping[str, Any]
-) -> HeadName:
+def _head_to_write(layout: Layout, loaded: LoadedModel, has: Sequence[str], asked: HeadName | None) -> HeadName:
+    model = loaded.model
     possible: list[HeadName] = ["backbone"]
     if isinstance(model, TaskModel):
-        possible.append(cast(HeadName, head_of(model, task)))
+        possible.append(loaded.head)
     elif model.config.generator is not None:
         possible = ["mlm", "backbone", "discriminator"]  # the generator is written when asked for, and only then
     else:

@@ -9,7 +9,8 @@ from typing import Any
 
 from torch import Tensor
 
-from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.config import Config
+from litebert.config.heads import HeadName
 from litebert.errors import ModelError
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import HeadActivation, TaskModel
@@ -37,6 +38,13 @@ class LoadedModel:
     dense: HeadActivation | None = None
     """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler."""
 
+    @property
+    def head(self) -> HeadName:
+        """The head of a fine-tuned model: as its task says, else by what it reads."""
+        assert isinstance(self.model, TaskModel)
+        said: HeadName = self.task.get("kind", "sequence" if self.model.reads_cls else "tokens")
+        return said
+
     def __post_init__(self) -> None:
         pieces = self.config.encoder.vocab_size
         if self.tokenizer is not None and self.tokenizer.vocab_size > pieces:
@@ -44,11 +52,6 @@ class LoadedModel:
                 f"{self.path} has a tokenizer of {self.tokenizer.vocab_size} pieces for a model of {pieces}; put the "
                 "tokenizer it was trained with there"
             )
-
-
-def head_of(model: TaskModel, task: Mapping[str, Any]) -> str:
-    """What the head of a fine-tuned model is called: as its task says, else by what it reads."""
-    return str(task.get("kind", "sequence" if model.reads_cls else "tokens"))
 
 
 def untrained_notes(untrained: Sequence[str], config: Config, folder: Path) -> list[str]:
@@ -60,17 +63,11 @@ def untrained_notes(untrained: Sequence[str], config: Config, folder: Path) -> l
 def fresh_dense(config: Config) -> HeadActivation | None:
     """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler.
 
-    The code of each paper: gelu in ELECTRA's, which alone learns replaced tokens; tanh in RoBERTa's, whose positions
-    alone have an offset; a pooler in the others.
+    An objective may say it. Otherwise tanh where positions have an offset, as in RoBERTa's code alone; a pooler in the
+    code of the other papers.
     """
-    if "rtd" in config.objectives:
-        return "gelu"
-    return "tanh" if config.encoder.position_offset > 0 else None
-
-
-def sequences_for(config: EncoderConfig) -> SequenceConfig:
-    """The sequence length of a model whose training is not known."""
-    return SequenceConfig(length=min(SequenceConfig().length, config.max_positions))
+    said = next((one.classifier for one in config.named_objectives().values() if one.classifier), None)
+    return said or ("tanh" if config.encoder.position_offset > 0 else None)
 
 
 def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path) -> None:

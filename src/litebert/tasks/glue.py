@@ -15,9 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from litebert.errors import ConfigError, DataError, MissingExtraError, nearest
+from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetune.outputs import Answer, Number, OneClass
 from litebert.tasks.texts import Example, Label, TextTask
+from litebert.text.hub import is_saved, open_dataset
 from litebert.text.records import Notes, clean, lines, require_text, shown
 
 _BINARY = ("0", "1")
@@ -28,8 +29,6 @@ _INDEX = 0
 """Column of the index in every test file."""
 HUB = "nyu-mll/glue"
 """GLUE on the Hugging Face hub."""
-_SAVED = ("dataset_dict.json", "dataset_info.json")
-"""What a folder that `datasets` saved holds; any other folder may just be called as a set on the hub is."""
 
 
 @dataclass(frozen=True)
@@ -334,22 +333,10 @@ def _split(part: str) -> str:
 
 def _opened(name: str, task: str) -> Mapping[str, Any]:
     """The splits of a dataset by name."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise MissingExtraError("datasets", "datasets") from error
-    try:
-        if any((Path(name) / file).is_file() for file in _SAVED):
-            data: Any = datasets.load_from_disk(name)
-        else:
-            repository, _, config = name.partition(":")
-            if repository.partition("/")[0] == "glue":  # as people know it: glue, glue/sst2
-                config = config or repository.partition("/")[2]
-                repository = HUB
-            data = datasets.load_dataset(repository, config or task)
-    except Exception as error:  # the library raises many kinds, its own and those of the network
-        reason = str(error).split("\n")[0]
-        raise DataError(f"hf:{name} cannot be opened ({reason}); a folder works too: hf:FOLDER") from error
+    repository, _, config = name.partition(":")
+    if repository.partition("/")[0] == "glue" and not is_saved(name):  # as people know it: glue, glue/sst2
+        name = f"{HUB}:{config or repository.partition('/')[2] or task}"
+    data = open_dataset(name, task)
     if not isinstance(data, dict):
         raise DataError(f"hf:{name} is one split without a name; give a copy of {HUB}")
     return data

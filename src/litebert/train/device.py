@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,19 +58,6 @@ def seed_step(seed: int, step: int) -> None:
     """Seed all of torch's generators with a function of (seed, step) alone, so that a resumed run needs no state."""
     digest = hashlib.blake2b(f"{seed}:{step}".encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))
-
-
-def peak_memory() -> int | None:
-    """The largest resident memory of this process so far, in bytes; None on Windows."""
-    if sys.platform == "win32":
-        return None
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count what the parent process held before it started this one
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def _available() -> list[str]:

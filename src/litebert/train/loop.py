@@ -21,7 +21,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import nn
 
-from litebert.config import TrainConfig
+from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
 from litebert.errors import NonFiniteError
 from litebert.model.objectives import Loss
@@ -139,12 +139,14 @@ class Loop(Generic[B]):
     """Train for `steps` optimizer steps in a run folder whose lock the caller holds."""
 
     work: Trainable[B]
-    config: TrainConfig
+    config: LoopConfig
     steps: int
     batch_sequences: int
     device: device.Device
     folder: Path
     say: Say
+    depth_schedule: tuple[tuple[float, int], ...] = ()
+    """As `TrainConfig` has it."""
     tensorboard: bool = False
     on_step: Callable[[Loop[B]], None] = lambda loop: None
 
@@ -236,7 +238,7 @@ class Loop(Generic[B]):
     def _train_step(self, batches: list[B]) -> None:
         """One optimizer step; the gradient is that of the weighted sum of mean losses over the whole batch."""
         device.seed_step(self.config.seed, self.step)
-        layers = schedule.depth_at(self.config.depth_schedule, self.work.layers, self.step, self.steps)
+        layers = schedule.depth_at(self.depth_schedule, self.work.layers, self.step, self.steps)
         weights = self.work.weights()
         counts: dict[str, int] = {}
         for batch in batches:
@@ -271,7 +273,7 @@ class Loop(Generic[B]):
         last = self.step == self.steps
         if self.step % self.log_every == 0 or last:
             row = self.window.row(self.work.weights())
-            row["layers"] = schedule.depth_at(self.config.depth_schedule, self.work.layers, self.step - 1, self.steps)
+            row["layers"] = schedule.depth_at(self.depth_schedule, self.work.layers, self.step - 1, self.steps)
             row["learning_rate"] = self.config.optimizer.learning_rate * schedule.factor(
                 self.config.schedule, self.step - 1, self.steps
             )

@@ -186,6 +186,7 @@ def pretrain(
             device=machine,
             folder=folder,
             say=say,
+            depth_schedule=config.train.depth_schedule,
             tensorboard=tensorboard,
             on_step=on_step or (lambda loop: None),
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from litebert.config import PAIR_FORMATS, Config, EncoderConfig
 from litebert.errors import require
@@ -93,6 +93,9 @@ class Objective:
     """The part of a foreign layout that its head becomes (interop/layouts.py); empty where none is like it."""
     foreign_file: ClassVar[str] = ""
     """Else the file that holds its head beside a foreign model; empty where it is left out."""
+
+    classifier: ClassVar[Literal["gelu"] | None] = None
+    """The activation of the dense map on [CLS] in the classifiers of its paper's code; None where it has no say."""
 
     def __init__(self, name: str, config: Config) -> None:
         self.name, self.config = name, config

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from litebert.registry import OBJECTIVES
+
 
 @dataclass(frozen=True)
 class Score:
@@ -56,3 +58,14 @@ def accuracy_curves(subject: str, baseline: str = "majority") -> Curves:
     """The accuracy in training and on held-out text, and that of always giving the commoner answer."""
     lines = (("training", "train", "accuracy"), ("held out", "heldout", "accuracy"))
     return Curves(f"Accuracy on {subject}", lines, baseline=baseline)
+
+
+def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Held-out scores as a table's rows, each accuracy beside what guessing would give."""
+    there = {name: one for name, one in OBJECTIVES.items() if f"{name}_loss" in scores or f"{name}_accuracy" in scores}
+    rows = []
+    for name, objective in there.items():
+        owner = "".join(other.owner_of.get(name, "") for other in there.values())
+        shown = [(score.title.format(NAME=name.upper()), score.text(scores, name)) for score in objective.shown]
+        rows += [(owner + title, text) for title, text in shown if text]
+    return rows

@@ -63,6 +63,7 @@ class ReplacedTokenDetection(Objective):
     note = "MLM beside RTD is the generator's; the area is that under the ROC curve."
     counted_in_print = "the head that tells replaced tokens"
     foreign_part = "discriminator"
+    classifier = "gelu"
 
     def check(self) -> None:
         """It takes its tokens from the generator of an objective before it.
