@@ -93,7 +93,15 @@ def test_the_help_of_finetune_lists_no_field_of_pretraining(run: Callable[..., O
 
 
 @pytest.mark.parametrize(
-    "words", [["recipes"], ["plan", "albert-tiny"], ["pretrain", "--help"], ["compare", "nothing"]]
+    "words",
+    [
+        ["recipes"],
+        ["plan", "albert-tiny"],
+        ["plan", "electra-mini"],
+        ["plan", "spanbert-mini", "--json"],
+        ["pretrain", "--help"],
+        ["compare", "nothing"],
+    ],
 )
 def test_what_trains_nothing_imports_no_torch(words: list[str]) -> None:
     code = f"import sys; from litebert.cli import main; main({words!r}); sys.exit('torch' in sys.modules)"

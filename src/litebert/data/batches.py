@@ -61,7 +61,7 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
         moved: dict[str, Any] = {name: item.to(device) for name, item in vars(self).items() if isinstance(item, Tensor)}
-        return replace(self, **moved)
+        return replace(self, **moved, added={name: item.to(device) for name, item in self.added.items()})
 
 
 class Batches:
