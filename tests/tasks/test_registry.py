@@ -11,14 +11,14 @@ import pytest
 
 from litebert.config import TrainConfig
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError
-from litebert.finetune.outputs import SeveralLabels
+from litebert.errors import ConfigError, ModelError
+from litebert.finetune.outputs import Number, OneClass, OneSpan, SeveralLabels
 from litebert.recipes import RECIPES
 from litebert.recipes.finetuning import POINTS, default_recipe_for, finetune_recipe
 from litebert.registry import TASKS
 from litebert.tasks.choices import ChoiceTask
 from litebert.tasks.race import RaceTask
-from litebert.tasks.registry import task_of
+from litebert.tasks.registry import saved_task, task_of
 from litebert.tasks.squad.task import Squad
 from litebert.tasks.table import Table
 from toys.refusals import names, refused
@@ -120,6 +120,31 @@ def test_the_command_line_refuses_them_too(
     assert (status, said, len(err.splitlines())) == (2, "", 1)
     names(err.removesuffix("\n"), task, *places)
     assert not out.exists()
+
+
+# ---- saved models --------------------------------------------------------------------------------------------------
+
+
+def test_a_task_restores_itself_from_its_settings() -> None:
+    squad = Squad(version=2, threshold=1.5, stride=64, answer_tokens=7)
+    again = saved_task({"task": "squad", "kind": "span", "problem": "span", **squad.settings()}, 2, ())
+    assert (again.settings(), again.output, again.full_name) == (squad.settings(), OneSpan(longest=7), "squad2")
+    before = saved_task({"task": "squad", "kind": "span", "version": 1, "stride": 128}, 2, ())
+    assert before.settings() == {"version": 1, "stride": 128, "answer_tokens": 30}
+    for settings in ({"pair": True}, {"pair": False}, {}):
+        table = saved_task({"task": "table", "kind": "sequence", "problem": "labels", **settings}, 2, ("a", "b"))
+        assert (table.settings(), table.output) == (settings, SeveralLabels(("a", "b")))
+
+
+def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:
+    mine = saved_task({"task": "mine", "kind": "choice", "order": "question"}, 1, ())
+    assert (mine.name, mine.settings(), type(mine)) == ("mine", {"order": "question"}, ChoiceTask)
+    outputs = [saved_task({"kind": "sequence"}, classes, ()).output for classes in (2, 1)]
+    assert outputs == [OneClass(("LABEL_0", "LABEL_1")), Number()]
+    with refused(ModelError, "'mine'"):
+        saved_task({"kind": "tokens", "problem": "mine"}, 2, ())
+    with refused(ModelError, "'span'", 2, 3):
+        saved_task({"kind": "span"}, 3, ())
 
 
 # ---- hyper-parameters ----------------------------------------------------------------------------------------------
