@@ -232,7 +232,7 @@ def test_data_that_is_not_text(run: Callable[..., Output], tiny_tokenizer: Path,
         prepare = ("prepare", file, "--tokenizer", tiny_tokenizer, "--out", tmp_path / "data")
         one_sentence(run(*prepare), name, *places)
         assert not (tmp_path / "out").exists()
-        assert not (tmp_path / f"data-{name}" / "index.json").exists()
+        assert not (tmp_path / "data" / "index.json").exists()
 
 
 def test_folders_that_cannot_be_written(
