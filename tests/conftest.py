@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import os
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -51,6 +53,32 @@ def tiny_data(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.
     folder = tmp_path_factory.mktemp("data") / "data"
     prepare([str(tiny_corpus)], folder, tokenizer=tiny_tokenizer, heldout=0.1, processes=1, progress=False)
     return folder
+
+
+@pytest.fixture(scope="session")
+def processes() -> Any:
+    """Processes that start fast because torch is loaded once, in a server that they are forked from."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["litebert.train.checkpoint", "pytest"])
+    return context
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What the library tells a person meanwhile, message by message."""
+    messages: list[str] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    logger, ear = logging.getLogger("litebert"), Ear()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(ear)
+    yield messages
+    logger.removeHandler(ear)
+    logger.setLevel(level)
 
 
 @pytest.fixture

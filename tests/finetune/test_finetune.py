@@ -38,13 +38,14 @@ def run(table: Any, folder: Path, tokenizer: Path, settings: FinetuneConfig | No
     return finetune(recipe_file(folder.parent), table, folder, settings or config(), tokenizer=tokenizer, **more)
 
 
-def test_it_learns_and_leaves_a_folder_that_says_so(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    done = run(table, tmp_path / "run", tiny_tokenizer, say=said.append)
+def test_it_learns_and_leaves_a_folder_that_says_so(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    done = run(table, tmp_path / "run", tiny_tokenizer)
     assert done.outcome.finished
     assert done.scores["accuracy"] > 0.9
     assert json.loads((tmp_path / "run" / "scores.json").read_text()) == done.scores
-    assert any("300 training examples: no " in line for line in said)
+    assert any("300 training examples: no " in line for line in logged)
     assert (tmp_path / "run" / "predictions" / "dev.csv").read_text().count("\n") == 81
 
     loaded = load(tmp_path / "run" / "model")
@@ -110,13 +111,14 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
-def test_a_run_that_collapses_starts_once_more(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    said: list[str] = []
+def test_a_run_that_collapses_starts_once_more(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
     settings = config(rate=1e-12, epochs=0.5)
-    done = run(table, tmp_path / "run", tiny_tokenizer, settings, say=said.append)
+    done = run(table, tmp_path / "run", tiny_tokenizer, settings)
     assert done.collapsed
-    assert sum("starting once more with a learning rate of 3.3e-13" in line for line in said) == 1
-    assert sum("its scores are those of guessing" in line for line in said) == 1
+    assert sum("starting once more with a learning rate of 3.3e-13" in line for line in logged) == 1
+    assert sum("its scores are those of guessing" in line for line in logged) == 1
     assert (tmp_path / "run" / "collapsed" / "scores.json").exists()
     again = run(table, tmp_path / "run", tiny_tokenizer, settings)
     assert again.scores == done.scores

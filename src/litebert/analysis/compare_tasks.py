@@ -15,7 +15,7 @@ from litebert.analysis.report import Table
 from litebert.errors import RunError
 from litebert.finetune.significance import margin
 from litebert.recipes.files import names_recipe
-from litebert.train.metrics import read_json
+from litebert.storage import read_json
 
 _PERCENT = ("squad1", "squad2")
 """Tasks whose scores are percentages already, as in their official scripts."""
@@ -127,13 +127,13 @@ def _row(folder: Path) -> TaskRow:
     if files[0].parent != folder:
         if not summary.is_file():
             raise RunError(f"{folder} is not finished; give its command again")
-        files = files[: len(read_json(summary).get("scores", []))]  # a later command may have asked for fewer
-    settings = [read_json(file) for file in files]
+        files = files[: len(read_json(summary, RunError).get("scores", []))]  # a later command may have asked for fewer
+    settings = [read_json(file, RunError) for file in files]
     scores = []
     for file in files:
         if not (kept := file.with_name("scores.json")).is_file():
             raise RunError(f"{file.parent} is not finished; give its command again")
-        scores.append(read_json(kept))
+        scores.append(read_json(kept, RunError))
     try:
         (task, model, metric), *others = {(str(one["task"]), str(one["model"]), str(one["metric"])) for one in settings}
         if others:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,6 +31,8 @@ from litebert.tasks.texts import Example, TextTask
 from litebert.text.records import Form, Found, shown
 from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
+
+log = logging.getLogger("litebert")
 
 CHUNK = 1024
 """Examples in memory at a time."""
@@ -214,14 +217,13 @@ def predict_file(
     source_form: Form | None = None,
     text: str = "text",
     pair: str | None = None,
-    say: Callable[[str], None] | None = None,
 ) -> int:
     """Answer every row of a file or of standard input (`-`), in order; how many there were.
 
     Columns: `text` and `pair` of texts to classify; `text`, or CoNLL columns, of sentences to tag; question and
     context; context, question and choices (JSONL). In CSV, probabilities of labels have a column each; tags are joined
-    by spaces, several labels and the probabilities of choices by semicolons. `say` is told at the end what was mended,
-    passed over or cut. What stands before a malformed row is answered.
+    by spaces, several labels and the probabilities of choices by semicolons. What was mended, passed over or cut is
+    logged at the end. What stands before a malformed row is answered.
 
     Raises:
         DataError: the file is missing or malformed; the message names the line.
@@ -245,9 +247,8 @@ def predict_file(
                 rows.writerow(flat)
             rows.writerow(flat.values())
         count += 1
-    if say is not None:
-        for note in (*found.notes(), *task.notes):
-            say(note)
+    for note in (*found.notes(), *task.notes):
+        log.info(note)
     return count
 
 

@@ -15,7 +15,6 @@ import errno
 import hashlib
 import os
 import secrets
-import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,7 +28,7 @@ import numpy as np
 from litebert import storage
 from litebert.data import shards as disk
 from litebert.data.encoding import Encoded, encode_all
-from litebert.data.journal import Journal, check_same
+from litebert.data.journal import Journal, check_folder, check_same
 from litebert.data.shards import ShardInfo, Shards
 from litebert.errors import DataError
 from litebert.text.formats import Meter
@@ -94,8 +93,8 @@ def prepare(
     read = partial(documents, sources, text_field=text_field, split=split, encoding=encoding, meter=meter)
     try:
         if not (folder / disk.INDEX).exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with Journal(folder, header) as journal:
+            check_folder(folder)
+            with storage.locked(folder, DataError), Journal(folder, header) as journal:
                 _save_tokenizer(pieces, folder)
                 with _progress(meter, shown) as watched:
                     _build(folder, journal, header, watched(read()), processes or _cores())
@@ -132,15 +131,10 @@ def _files_digest(names: Sequence[str]) -> str:
 def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     place = folder / disk.TOKENIZER
     if place.exists() and Tokenizer.load(place).fingerprint != tokenizer.fingerprint:
-        shutil.rmtree(place)  # of a command that was corrected before it finished a shard
+        storage.remove(place)  # of a command that was corrected before it finished a shard
     if not place.exists():
-        aside = folder / (disk.TOKENIZER + ".tmp")
-        shutil.rmtree(aside, ignore_errors=True)
-        tokenizer.save(aside)
-        for file in aside.iterdir():
-            storage.sync(file)
-        os.replace(aside, place)
-        storage.sync(folder)
+        with storage.written_whole(place) as aside:
+            tokenizer.save(aside)
     saved = Tokenizer.load(place)
     assert saved.fingerprint == tokenizer.fingerprint, "a saved tokenizer gives the same ids"
 

@@ -13,13 +13,10 @@ A run folder holds
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,15 +31,7 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetune import losses
 from litebert.finetune.batches import TaskBatch, TaskBatches
-from litebert.finetune.run_folder import (
-    COLLAPSED,
-    balance,
-    check_folder,
-    finish_setting_aside,
-    identity,
-    open_folder,
-    set_aside,
-)
+from litebert.finetune.identity import FREE, IDENTITY, balance, identity
 from litebert.finetune.scoring import Logits, Part, logits_of, metric_name, one_answer, score_parts, score_tests
 from litebert.finetune.start import Start, layer_rates, starting_point, task_model
 from litebert.finetune.task import Item, Task, full_name
@@ -51,12 +40,13 @@ from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.heads import TaskModel
 from litebert.model.objectives import Loss
 from litebert.recipes.finetuning import finetune_recipe, fitting
-from litebert.storage import written_whole
+from litebert.storage import read_json, write_json, written_whole
 from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
-from litebert.train.checkpoint import RunLock
-from litebert.train.loop import Loop, Outcome, Say
-from litebert.train.metrics import read_json
+from litebert.train.loop import Loop, Outcome
+from litebert.train.run_folder import ASIDE, RunFolder
+
+log = logging.getLogger("litebert")
 
 _HEAD = "task"
 """Name of the one loss."""
@@ -77,7 +67,7 @@ class Finetuned:
     """Whether one that collapsed went before, at three times the rate."""
 
 
-class FinetuningWork:
+class TrainableTaskModel:
     """A `TaskModel` with its task, as the loop sees it."""
 
     def __init__(
@@ -87,7 +77,7 @@ class FinetuningWork:
         self.module, self.task, self.batches, self.dev, self.pad_id = model, task, batches, dev, pad_id
         self.scale, self.device, self.best, self.layer_decay = scale, device, best, layer_decay
         self.layers = model.encoder.config.layers
-        self.memory: dict[str, Any] = {}
+        self.diagnostic_state: dict[str, Any] = {}
         self.kept: dict[str, Logits] = {}
         """What the best weights say of each development part, where this very process saw them."""
 
@@ -108,7 +98,7 @@ class FinetuningWork:
         """One loss."""
         return {_HEAD: 1.0}
 
-    def rates(self) -> Mapping[str, float]:
+    def lr_scales(self) -> Mapping[str, float]:
         """Layer-wise learning rates."""
         return layer_rates(self.module, self.layer_decay)
 
@@ -123,28 +113,23 @@ class FinetuningWork:
         decisive = scores[metric_name(self.task)]
         if math.isnan(decisive):  # a correlation with answers that are all alike, say
             decisive = -math.inf
-        if "best" not in self.memory or decisive > self.memory["best"]:
-            self.memory["best"], self.kept = decisive, logits
-            self.memory["one_answer"] = one_answer(self.task, self.dev[0], logits[self.dev[0].name])
+        if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
+            self.diagnostic_state["best"], self.kept = decisive, logits
+            self.diagnostic_state["one_answer"] = one_answer(self.task, self.dev[0], logits[self.dev[0].name])
             self._keep()
         return scores
 
     def _keep(self) -> None:
-        """Write the weights aside, whole or not at all."""
-        aside = self.best.with_name(f".{self.best.name}.tmp")
         try:
-            write_tensors(aside, self.module.state_dict())
-            with open(aside, "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(aside, self.best)
+            with written_whole(self.best) as aside:
+                write_tensors(aside, self.module.state_dict())
         except (OSError, SafetensorError) as error:
-            aside.unlink(missing_ok=True)
             raise RunError(
                 f"cannot write the best weights to {self.best} ({error}); free the disk, and run the same command again"
             ) from error
 
-    def remarks(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        """Nothing to say before the end."""
+    def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
+        """Nothing to warn of before the end."""
         return []
 
 
@@ -175,7 +160,6 @@ def make_ready(
     *,
     tokenizer: str | Path | None = None,
     start: Start | None = None,
-    say: Say,
 ) -> Ready:
     """Read and encode, once for all seeds; arguments and errors are those of `finetune`.
 
@@ -184,15 +168,13 @@ def make_ready(
     start = start or starting_point(model, tokenizer, task)
     config = config or finetune_recipe(fitting(start.encoder, start.dense), full_name(task))
     if config.length > start.encoder.max_positions:
-        say(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
+        log.info(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
         config = replace(config, length=start.encoder.max_positions)
     if not task.dev:
         raise DataError(f"{task.name} has no part to choose the best weights by; give a dev file")
-    train, *others = (
-        _part(task, name, start.tokenizer, config.length, say) for name in ("train", *task.dev, *task.tests)
-    )
+    train, *others = (_part(task, name, start.tokenizer, config.length) for name in ("train", *task.dev, *task.tests))
     for note in (*start.notes, *filter(None, [balance(task, train.items)])):
-        say(note)
+        log.info(note)
     dev, tests = others[: len(task.dev)], others[len(task.dev) :]
     return Ready(str(model), start, config, train, tuple(dev), tuple(tests))
 
@@ -205,7 +187,6 @@ def finetune(
     *,
     tokenizer: str | Path | None = None,
     device: str = "auto",
-    say: Say | None = None,
     on_step: Callable[[Loop[TaskBatch]], None] | None = None,
 ) -> Finetuned:
     """Fine-tune a model on a task; the same call on the same folder continues, or returns what is finished.
@@ -219,10 +200,9 @@ def finetune(
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    say = say or logging.getLogger("litebert").info
-    check_folder(Path(out))
-    ready = make_ready(model, task, config, tokenizer=tokenizer, say=say)
-    return finetune_ready(ready, task, out, ready.config.train.seed, device=device, say=say, on_step=on_step)
+    RunFolder(Path(out), IDENTITY).check()
+    ready = make_ready(model, task, config, tokenizer=tokenizer)
+    return finetune_ready(ready, task, out, ready.config.train.seed, device=device, on_step=on_step)
 
 
 def finetune_ready(
@@ -232,36 +212,36 @@ def finetune_ready(
     seed: int,
     *,
     device: str = "auto",
-    say: Say,
     on_step: Callable[[Loop[TaskBatch]], None] | None = None,
 ) -> Finetuned:
     """`finetune` with one of several seeds."""
-    folder = Path(out)
-    check_folder(folder)
+    folder = RunFolder(Path(out), IDENTITY)
+    folder.check()
     ready = replace(ready, config=replace(ready.config, train=replace(ready.config.train, seed=seed)))
     machine = devices.choose(ready.config.train.precision, device)
-    with RunLock(folder):
-        finish_setting_aside(folder)
-        again = (folder / COLLAPSED).is_dir()
-        done = _run(ready, task, folder, again, machine, say, on_step)
+    with folder.owned():
+        again = folder.was_set_aside
+        done = _run(ready, task, folder, again, machine, on_step)
         if done.collapsed and ready.config.restart and not again:
             if done.outcome.signal is not None:  # the same command goes on from here
                 return replace(done, outcome=replace(done.outcome, finished=False), scores={})
             rate = ready.config.train.optimizer.learning_rate / 3
-            say(f"the model gives one answer to everything; starting once more with a learning rate of {rate:.1e} "
-                f"(what there was lies in {COLLAPSED}/)")  # fmt: skip
-            set_aside(folder)
-            done = _run(ready, task, folder, True, machine, say, on_step)
+            log.warning(
+                f"the model gives one answer to everything; starting once more with a learning rate of {rate:.1e} "
+                f"(what there was lies in {ASIDE}/)"
+            )
+            folder.set_aside()
+            done = _run(ready, task, folder, True, machine, on_step)
         if done.collapsed:
-            say("the model gives one answer to everything: its scores are those of guessing")
+            log.warning("the model gives one answer to everything: its scores are those of guessing")
     return done
 
 
-def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, say: Say) -> Part:
+def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int) -> Part:
     examples = task.read(name)
     items = task.encode(examples, tokenizer, length)
     for note in task.notes:
-        say(note)
+        log.info(note)
     if name == "train":
         items = [item for item in items if item.target is not None]
     if not items:
@@ -279,11 +259,11 @@ def _scaled(task: Task[Any], items: Sequence[Item]) -> tuple[list[Item], tuple[f
 
 
 def _run(
-    ready: Ready, task: Task[Any], folder: Path, again: bool, machine: devices.Device, say: Say,
+    ready: Ready, task: Task[Any], place: RunFolder, again: bool, machine: devices.Device,
     on_step: Callable[[Loop[TaskBatch]], None] | None,
 ) -> Finetuned:  # fmt: skip
     """One run to its end; `again` after one that collapsed, at a third of the rate."""
-    config, start = ready.config, ready.start
+    config, start, folder = ready.config, ready.start, place.path
     batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
     steps = config.steps or max(1, math.ceil(config.epochs * len(ready.train.items) / batch))
     warmup = config.train.schedule.warmup
@@ -292,34 +272,42 @@ def _run(
     items, scale = _scaled(task, ready.train.items)
     pad = start.tokenizer.pad_id
     model = task_model(start, task, config).to(machine.device)
-    open_folder(folder, identity(ready.source, start, task, config, steps, items, ready.dev, ready.tests))
+    _claim(place, identity(ready.source, start, task, config, steps, items, ready.dev, ready.tests))
     settings = replace(config.train, budget=f"{steps} steps", optimizer=_slower(config.train.optimizer, again))
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
-        return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file), False, again)
+        return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file, RunError), False, again)
     best = folder / "best.safetensors"
     batches = TaskBatches(items, task.problem, pad, batch, steps, config.train.seed)
-    work = FinetuningWork(model, task, batches, ready.dev, pad, scale, machine, best, config.layer_decay)
+    trainable = TrainableTaskModel(model, task, batches, ready.dev, pad, scale, machine, best, config.layer_decay)
     loop = Loop(
-        work=work, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder, say=say,
+        trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
         on_step=on_step or (lambda loop: None),
     )  # fmt: skip
-    loop.resume()
-    with closing(loop.log):
-        outcome = loop.run()
+    outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
     if not file.exists():
         model.load_state_dict(read_tensors(best))
-        kept = work.kept if machine.autocast is None else {}
-        work.device = replace(machine, autocast=None)  # as `predict` computes, and other programs
-        logits = kept | {part.name: work.logits(part) for part in ready.parts if part.name not in kept}
+        kept = trainable.kept if machine.autocast is None else {}
+        trainable.device = replace(machine, autocast=None)  # as `predict` computes, and other programs
+        logits = kept | {part.name: trainable.logits(part) for part in ready.parts if part.name not in kept}
         scores = score_parts(task, ready.dev, logits) | score_tests(task, ready.tests, logits)
         _write_predictions(folder / "predictions", task, ready.parts, logits)
         _write_model(folder / "model", model, task, ready, scale, scores)
-        with written_whole(file) as handle:
-            handle.write((json.dumps(scores, indent=2) + "\n").encode())
-    return Finetuned(folder, steps, outcome, read_json(file), work.memory["one_answer"], again)
+        write_json(file, scores)
+    return Finetuned(folder, steps, outcome, read_json(file, RunError), trainable.diagnostic_state["one_answer"], again)
+
+
+def _claim(folder: RunFolder, run: dict[str, Any]) -> None:
+    """Start a run in a folder, or check that the folder holds this very run."""
+    for there in folder.identities():
+        folder.refuse_other(there, run, FREE)
+        if there.get("test_fingerprint") != run["test_fingerprint"]:
+            raise RunError(f"{folder.path} holds a run with another test part; give its own, or answer this one with "
+                           "litebert predict")  # fmt: skip
+    if not folder.identity_file.exists():
+        folder.claim(run)
 
 
 def _slower(optimizer: OptimizerConfig, again: bool) -> OptimizerConfig:

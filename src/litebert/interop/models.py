@@ -27,7 +27,6 @@ from litebert.interop.files import (
     WEIGHTS,
     new_folder,
     newest_weights,
-    read_json,
     read_tensors,
     read_tokenizer,
     weights_file,
@@ -39,6 +38,7 @@ from litebert.interop.loaded import LoadedModel, fill, fresh_dense, sequences_fo
 from litebert.interop.names import PROBLEM_TYPES, TASKS, HeadName
 from litebert.model.heads import HEAD_ACTIVATIONS, HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
 
@@ -166,7 +166,7 @@ def _load_own(folder: Path) -> LoadedModel:
         file = weights_file(folder)
     recipe = folder / "recipe.json"
     try:
-        config = from_dict(Config, read_json(recipe))
+        config = from_dict(Config, read_json(recipe, ModelError))
     except ConfigError as error:
         raise ModelError(f"{recipe}: {error}") from None
     tensors = read_tensors(file)
@@ -190,7 +190,7 @@ def _load_own(folder: Path) -> LoadedModel:
 
 
 def _task(path: Path) -> tuple[HeadName, int, HeadActivation | None, tuple[str, ...], dict[str, Any]]:
-    task = read_json(path)
+    task = read_json(path, ModelError)
     kind, classes, dense, labels = task.get("kind"), task.get("classes"), task.get("dense"), task.get("labels", [])
     if kind not in TASKS:
         raise ModelError(f"{path} has kind {kind!r}; {nearest(str(kind), TASKS)}")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError
 from litebert.finetune.task import Item, Kind, Problem, row_of
-from litebert.storage import written_whole
+from litebert.storage import atomic_write
 from litebert.tasks.parts import held_out, part_file, scored_parts, unscored_parts
 from litebert.tasks.squad.files import Question, may_be_unanswerable, read_questions, stands
 from litebert.tasks.squad.scores import Judged, best_threshold, halves, judge, scores_1, scores_2, tune
@@ -297,5 +297,5 @@ def _listed(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())

@@ -1,7 +1,4 @@
-"""The folder of a fine-tuning run: which run it holds, what a collapsed one leaves behind, how often classes occur.
-
-`finetune.json` says what the run is: the config, the task, the steps, and hashes of the model and of the encoded data.
-"""
+"""What makes a fine-tuning run this run, as `finetune.json` holds it, and how often classes occur in its data."""
 
 from __future__ import annotations
 
@@ -15,35 +12,13 @@ import numpy as np
 
 from litebert.config.finetuning import FinetuneConfig
 from litebert.config.serialization import to_dict
-from litebert.errors import RunError
 from litebert.finetune.scoring import Part, metric_name
 from litebert.finetune.start import Start
 from litebert.finetune.task import Item, Task, full_name
-from litebert.storage import written_whole
-from litebert.train.metrics import read_json
 
-IDENTITY, COLLAPSED = "finetune.json", "collapsed"
-_MOVING = ".collapsed"
-_FREE = ("save_every", "keep_checkpoints")
-"""Fields of `train` that may change between calls, for they change no weight."""
-
-
-def check_folder(folder: Path) -> None:
-    """Refuse a folder that is a file, or holds what no fine-tuning wrote.
-
-    Raises:
-        RunError: it does.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file; give --out a folder")
-    if not folder.exists() or (folder / IDENTITY).exists() or (folder / _MOVING).is_dir():
-        return
-    ours = (COLLAPSED, f"{IDENTITY}.tmp")  # a kill may leave the second
-    foreign = sorted(path.name for path in folder.iterdir() if path.name[0] != "." and path.name not in ours)
-    if foreign and (folder / foreign[0] / IDENTITY).is_file():
-        raise RunError(f"{folder} holds several seeds; give --seeds too, or another --out")
-    if foreign:
-        raise RunError(f"{folder} is no run and holds other files ({foreign[0]}); give --out a new or empty folder")
+IDENTITY = "finetune.json"
+FREE = ("format", "model", "steps", "test_fingerprint", "config.train.save_every", "config.train.keep_checkpoints")
+"""What may change between calls: it changes no weight, follows from the rest, or is compared apart."""
 
 
 def identity(
@@ -64,52 +39,6 @@ def identity(
         "test_fingerprint": _digest_items([item for part in tests for item in part.items], ()),
         "dev_fingerprint": _digest_examples(dev),
     }
-
-
-def open_folder(folder: Path, run: dict[str, Any]) -> None:
-    """Start a run in a folder whose lock the caller holds, or check that it holds this very run.
-
-    Raises:
-        RunError: it holds another.
-    """
-    check_folder(folder)
-    before = folder / COLLAPSED / IDENTITY
-    if before.exists():
-        _compare(folder, before, run)
-    file = folder / IDENTITY
-    if file.exists():
-        _compare(folder, file, run)
-        return
-    with written_whole(file) as handle:
-        handle.write((json.dumps(run, indent=2) + "\n").encode())
-
-
-def _compare(folder: Path, file: Path, run: dict[str, Any]) -> None:
-    there, here = read_json(file), json.loads(json.dumps(run))
-    for settings in (there.get("config", {}), here["config"]):
-        settings["train"] = {key: value for key, value in settings.get("train", {}).items() if key not in _FREE}
-    for key in ("task", "metric", "config", "threshold", "data_fingerprint", "dev_fingerprint", "model_fingerprint"):
-        if there.get(key) != here[key]:
-            raise RunError(f"{folder} holds another run (its {key.replace('_', ' ')} differs); give another --out")
-    if there.get("test_fingerprint") != here["test_fingerprint"]:
-        raise RunError(f"{folder} holds a run with another test part; give its own, or answer this one with litebert "
-                       "predict")  # fmt: skip
-
-
-def set_aside(folder: Path) -> None:
-    """Move what a run wrote into collapsed/."""
-    aside = folder / _MOVING  # there already, where a kill fell into the moving
-    aside.mkdir(exist_ok=True)
-    for path in list(folder.iterdir()):
-        if not path.name.startswith("."):
-            path.rename(aside / path.name)
-    aside.rename(folder / COLLAPSED)
-
-
-def finish_setting_aside(folder: Path) -> None:
-    """Go on where a kill fell into the moving."""
-    if (folder / _MOVING).is_dir():
-        set_aside(folder)
 
 
 # ---- hashes --------------------------------------------------------------------------------------------------------
