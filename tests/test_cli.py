@@ -216,7 +216,7 @@ def test_folders_that_are_not_there(
     one_sentence(run("evaluate", tiny_run, "--data", gone), str(gone))
     one_sentence(run("evaluate", tiny_data, "--data", tiny_data), "recipe.json", "config.json")
     one_sentence(run("compare", tiny_run, gone), str(gone), "run.json is missing")
-    one_sentence(run("compare", tiny_run, tiny_data), str(tiny_data), "not a whole run folder")
+    one_sentence(run("compare", tiny_run, tiny_data), str(tiny_data), "run.json is missing")
     one_sentence(run("compare"), "one run or more")
     one_sentence(run("convert", gone, tmp_path / "out", "--to", "hf"), str(gone))
     one_sentence(run("prepare", gone, "--tokenizer", gone, "--out", tmp_path / "out"), str(gone))

@@ -68,7 +68,7 @@ def test_a_file_is_replaced_by_a_whole_one_only(tmp_path: Path) -> None:
 
 def test_a_json_object_comes_back(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"é": [1, 0.1, None]})
-    assert read_json(tmp_path / "a.json", RunError) == {"é": [1, 0.1, None]}
+    assert read_json(tmp_path / "a.json", RunError, "") == {"é": [1, 0.1, None]}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff", b'{"a":' * 100_000, b"9" * 5000])
@@ -76,7 +76,7 @@ def test_anything_but_a_json_object_is_refused(content: bytes, tmp_path: Path) -
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with refused(DataError, path, "copy it again"):
-        read_json(path, DataError)
+        read_json(path, DataError, "copy it again")
 
 
 def test_a_json_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

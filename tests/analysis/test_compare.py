@@ -159,11 +159,11 @@ def test_a_run_on_its_way_is_shown_where_it_was_scored(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        (lambda path: (path / "run.json").unlink(), "run.json is missing; .* is not a whole run folder"),
+        (lambda path: (path / "run.json").unlink(), "run.json is missing; .* whole run folder"),
         (lambda path: (path / "recipe.json").unlink(), "recipe.json is missing"),
         (lambda path: (path / "metrics.jsonl").unlink(), "metrics.jsonl does not exist"),
         (lambda path: (path / "run.json").write_text("{}"), "run.json was changed"),
-        (lambda path: (path / "run.json").write_text("["), "run.json cannot be read"),
+        (lambda path: (path / "run.json").write_text("["), "run.json is not valid JSON"),
         (lambda path: (path / "recipe.json").write_text('{"nam": 1}'), "recipe.json was changed .*did you mean 'name'"),
         (lambda path: (path / "metrics.jsonl").write_text(""), "no held-out scores yet"),
     ],

@@ -17,12 +17,13 @@ import pytest
 
 from litebert.data import prepare as preparing
 from litebert.data import shards as disk
-from litebert.data.journal import Journal
 from litebert.data.shards import Shards
 from litebert.errors import DataError
+from litebert.storage import locked
 from litebert.text.sources import Document, documents, split_sentences
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.prepare import content, fails, needs_proc, run, start, texts_of, tree, wait_for
+from toys.refusals import names
 
 
 def test_every_sentence_of_every_document_is_there(tiny_corpus: Path, tiny_tokenizer: Path, whole: Path) -> None:
@@ -260,12 +261,8 @@ def test_folders_that_are_not_for_it(tmp_path: Path, tiny_corpus: Path, tiny_tok
 
 
 def test_two_commands_in_one_folder(tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path) -> None:
-    pytest.importorskip("fcntl")
-    import fcntl
-
-    with open(unfinished / Journal.NAME, "ab") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        assert "is being written by another litebert prepare" in fails(tiny_corpus, unfinished, tiny_tokenizer)
+    with locked(unfinished, DataError):
+        names(fails(tiny_corpus, unfinished, tiny_tokenizer), unfinished, f"process {os.getpid()}")
     run(tiny_corpus, unfinished, tiny_tokenizer)
 
 

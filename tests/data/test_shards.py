@@ -220,10 +220,10 @@ def edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        (lambda text: text[: len(text) // 2], "index.json is damaged (JSONDecodeError"),
-        (lambda text: "", "index.json is damaged"),
-        (lambda text: "\xff\xfe", "index.json is damaged"),
-        (lambda text: "[]", "index.json is damaged (TypeError"),
+        (lambda text: text[: len(text) // 2], "index.json is not valid JSON"),
+        (lambda text: "", "index.json is not valid JSON"),
+        (lambda text: "\xff\xfe", "index.json is not valid JSON"),
+        (lambda text: "[]", "index.json must hold a JSON object"),
         (edit(lambda index: index.pop("unigram_entropy")), "index.json is damaged (KeyError: 'unigram_entropy')"),
         (edit(lambda index: index.pop("shards")), "index.json is damaged (KeyError: 'shards')"),
         (edit(lambda index: index["shards"][0].pop("sha256")), "index.json is damaged (TypeError"),

@@ -99,7 +99,8 @@ def prepare(
                 with _progress(meter, shown) as watched:
                     _build(folder, journal, header, watched(read()), processes or _cores())
                 journal.remove()
-        (folder / Journal.NAME).unlink(missing_ok=True)  # of a run killed between its index and here
+        for leftover in (storage.LOCK, Journal.NAME):  # the second of a run killed between its index and here
+            (folder / leftover).unlink(missing_ok=True)
     except OSError as error:
         reason = f"cannot be written ({error.strerror or error})"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):

@@ -276,7 +276,14 @@ def _run(
     settings = replace(config.train, budget=f"{steps} steps", optimizer=_slower(config.train.optimizer, again))
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
-        return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file, RunError), False, again)
+        return Finetuned(
+            folder,
+            steps,
+            Outcome(steps, True, None, {}, 0, 0.0),
+            read_json(file, RunError, "restore it or start another --out"),
+            False,
+            again,
+        )
     best = folder / "best.safetensors"
     batches = TaskBatches(items, task.problem, pad, batch, steps, config.train.seed)
     trainable = TrainableTaskModel(model, task, batches, ready.dev, pad, scale, machine, best, config.layer_decay)
@@ -296,7 +303,14 @@ def _run(
         _write_predictions(folder / "predictions", task, ready.parts, logits)
         _write_model(folder / "model", model, task, ready, scale, scores)
         write_json(file, scores)
-    return Finetuned(folder, steps, outcome, read_json(file, RunError), trainable.diagnostic_state["one_answer"], again)
+    return Finetuned(
+        folder,
+        steps,
+        outcome,
+        read_json(file, RunError, "restore it or start another --out"),
+        trainable.diagnostic_state["one_answer"],
+        again,
+    )
 
 
 def _claim(folder: RunFolder, run: dict[str, Any]) -> None:
