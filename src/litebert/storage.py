@@ -52,7 +52,7 @@ def write_json(path: Path, data: Any) -> None:
         file.write((json.dumps(data, indent=2) + "\n").encode())
 
 
-def read_json(path: Path, error: type[LitebertError], fix: str) -> dict[str, Any]:
+def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -> dict[str, Any]:
     """A file that holds one JSON object.
 
     Raises:

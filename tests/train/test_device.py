@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 
 from litebert.errors import ConfigError
 from litebert.train import device as module
-from litebert.train.device import Device, choose, peak_memory, seed_step
+from litebert.train.device import Device, choose, seed_step
 from toys.refusals import refused
 
 
@@ -98,25 +97,3 @@ def test_random_numbers_depend_on_seed_step_and_rank_alone() -> None:
     assert torch.equal(first, draw(1, 23))
     others = [draw(*key) for key in ((12, 3), (1, 24), (2, 23), (-1, 23), (0, 0), (1, 23, 1), (1, 2, 3))]
     assert not any(torch.equal(first, other) for other in others)
-
-
-def test_peak_memory_sees_what_was_held_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = peak_memory()
-    assert before is not None
-    slack, block = 8 << 20, torch.ones(16 << 20)  # the system counts pages roughly; 64 MiB
-    held = peak_memory()
-    assert held is not None
-    assert held >= max(before, block.nbytes) - slack
-    more = [torch.ones(16 << 20) for _ in range((held - _resident()) // block.nbytes + 2)]
-    grown = peak_memory() or 0
-    assert grown > held
-    del more, block
-    assert (peak_memory() or 0) >= grown - slack
-    monkeypatch.setattr(Path, "exists", lambda self: False)  # a system without /proc
-    assert (peak_memory() or 0) >= grown - slack
-
-
-def _resident() -> int:
-    """Bytes this process holds now, as far as the system tells."""
-    statm = Path("/proc/self/statm")
-    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") if statm.exists() else 0

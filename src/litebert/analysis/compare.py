@@ -136,7 +136,7 @@ def _cell(row: Row, kinds: Iterable[tuple[str, str]]) -> str:
 def _row(folder: Path) -> Row:
     run, recipe = read_json(folder / "run.json", RunError, "name a whole run folder"), folder / "recipe.json"
     try:
-        config = from_dict(Config, read_json(recipe, RunError, "name a whole run folder"))
+        config = from_dict(Config, read_json(recipe, RunError))
         steps, fingerprint = int(run["steps"]), str(run["data_fingerprint"])
     except ConfigError as error:
         raise RunError(f"{recipe} was changed ({error}); restore it") from None
@@ -169,6 +169,6 @@ def _row(folder: Path) -> Row:
 def _clock(folder: Path) -> tuple[float | None, float | None]:
     """Seconds of training and tokens per second up to the newest checkpoint."""
     states = sorted((folder / "checkpoints").glob("step-*/state.json"))
-    state = read_json(states[-1], RunError, "name a whole run folder") if states else {}
+    state = read_json(states[-1], RunError) if states else {}
     seconds, tokens = state.get("seconds"), state.get("tokens")
     return (seconds, tokens / seconds) if seconds and tokens else (None, None)

@@ -127,15 +127,14 @@ def _row(folder: Path) -> TaskRow:
     if files[0].parent != folder:
         if not summary.is_file():
             raise RunError(f"{folder} is not finished; give its command again")
-        files = files[
-            : len(read_json(summary, RunError, "name a whole run folder").get("scores", []))
-        ]  # a later command may have asked for fewer
-    settings = [read_json(file, RunError, "name a whole run folder") for file in files]
+        asked = read_json(summary, RunError).get("scores", [])  # a later command may have asked for fewer
+        files = files[: len(asked)]
+    settings = [read_json(file, RunError) for file in files]
     scores = []
     for file in files:
         if not (kept := file.with_name("scores.json")).is_file():
             raise RunError(f"{file.parent} is not finished; give its command again")
-        scores.append(read_json(kept, RunError, "name a whole run folder"))
+        scores.append(read_json(kept, RunError))
     try:
         (task, model, metric), *others = {(str(one["task"]), str(one["model"]), str(one["metric"])) for one in settings}
         if others:

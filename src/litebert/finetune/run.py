@@ -216,7 +216,6 @@ def finetune_ready(
 ) -> Finetuned:
     """`finetune` with one of several seeds."""
     folder = RunFolder(Path(out), IDENTITY)
-    folder.check()
     ready = replace(ready, config=replace(ready.config, train=replace(ready.config.train, seed=seed)))
     machine = devices.choose(ready.config.train.precision, device)
     with folder.owned():
@@ -276,14 +275,7 @@ def _run(
     settings = replace(config.train, budget=f"{steps} steps", optimizer=_slower(config.train.optimizer, again))
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
-        return Finetuned(
-            folder,
-            steps,
-            Outcome(steps, True, None, {}, 0, 0.0),
-            read_json(file, RunError, "restore it or start another --out"),
-            False,
-            again,
-        )
+        return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file, RunError), False, again)
     best = folder / "best.safetensors"
     batches = TaskBatches(items, task.problem, pad, batch, steps, config.train.seed)
     trainable = TrainableTaskModel(model, task, batches, ready.dev, pad, scale, machine, best, config.layer_decay)
@@ -303,14 +295,8 @@ def _run(
         _write_predictions(folder / "predictions", task, ready.parts, logits)
         _write_model(folder / "model", model, task, ready, scale, scores)
         write_json(file, scores)
-    return Finetuned(
-        folder,
-        steps,
-        outcome,
-        read_json(file, RunError, "restore it or start another --out"),
-        trainable.diagnostic_state["one_answer"],
-        again,
-    )
+    one = trainable.diagnostic_state["one_answer"]
+    return Finetuned(folder, steps, outcome, read_json(file, RunError), one, again)
 
 
 def _claim(folder: RunFolder, run: dict[str, Any]) -> None:

@@ -105,7 +105,7 @@ def newest_weights(run: Path) -> tuple[Path, list[str]]:
 
 def _whole(checkpoint: Path) -> bool:
     try:
-        index = read_json(checkpoint / "index.json", ModelError, "copy it again")
+        index = read_json(checkpoint / "index.json", ModelError)
         return bool(index["files"][WEIGHTS]["sha256"] == sha256_of(checkpoint / WEIGHTS))
     except (ModelError, OSError, KeyError, TypeError):
         return False

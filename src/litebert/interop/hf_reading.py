@@ -44,7 +44,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
         ModelError: a file is damaged or missing, or the model is one that cannot be computed.
     """
     source = str(folder / "config.json")
-    settings = read_json(folder / "config.json", ModelError, "copy it again")
+    settings = read_json(folder / "config.json", ModelError)
     layout = layout_of(settings, source)
     file = weights_file(folder)
     tensors = modernise(layout, read_tensors(file), str(file))
@@ -88,7 +88,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
 def _longest(folder: Path, positions: int) -> int:
     """To how many tokens `truncation=True` cuts; where the folder does not say, all there is room for."""
     file = folder / "tokenizer_config.json"
-    longest = read_json(file, ModelError, "copy it again").get("model_max_length") if file.is_file() else None
+    longest = read_json(file, ModelError).get("model_max_length") if file.is_file() else None
     if not isinstance(longest, (int, float)) or longest < 1:
         return positions
     return int(min(longest, positions))  # theirs say 1e30 where they do not know

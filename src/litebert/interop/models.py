@@ -166,7 +166,7 @@ def _load_own(folder: Path) -> LoadedModel:
         file = weights_file(folder)
     recipe = folder / "recipe.json"
     try:
-        config = from_dict(Config, read_json(recipe, ModelError, "copy it again"))
+        config = from_dict(Config, read_json(recipe, ModelError))
     except ConfigError as error:
         raise ModelError(f"{recipe}: {error}") from None
     tensors = read_tensors(file)
@@ -190,7 +190,7 @@ def _load_own(folder: Path) -> LoadedModel:
 
 
 def _task(path: Path) -> tuple[HeadName, int, HeadActivation | None, tuple[str, ...], dict[str, Any]]:
-    task = read_json(path, ModelError, "copy it again")
+    task = read_json(path, ModelError)
     kind, classes, dense, labels = task.get("kind"), task.get("classes"), task.get("dense"), task.get("labels", [])
     if kind not in TASKS:
         raise ModelError(f"{path} has kind {kind!r}; {nearest(str(kind), TASKS)}")

@@ -219,7 +219,7 @@ def _classifier_table(bought: packages.Comparison) -> report.Table:
 
 
 def _write_report(path: Path, run: Run, shards: Shards, tables: Sequence[report.Table]) -> None:
-    facts = read_json(run.folder / "run.json", RunError, "restore it or start another --out")
+    facts = read_json(run.folder / "run.json", RunError)
     shape = run.config.encoder
     lead = (
         f"{run.config.name}: {shape.layers} layers, hidden size {shape.hidden_size}, embedding size "

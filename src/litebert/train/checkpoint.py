@@ -97,9 +97,7 @@ def newest(folder: str | Path) -> Checkpoint | None:
     for step, path in _present(folder):
         problem = _damage(path)
         if problem is None:
-            return Checkpoint(
-                path, step, read_json(path / _STATE, RunError, "restore it or start another --out"), tuple(damaged)
-            )
+            return Checkpoint(path, step, read_json(path / _STATE, RunError), tuple(damaged))
         damaged.append((path, problem))
     if damaged:
         listed = "; ".join(f"{path.name}: {problem}" for path, problem in damaged)

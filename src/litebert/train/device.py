@@ -86,19 +86,6 @@ def keep_freed_memory() -> bool:
     return mallopt is not None and all([mallopt(_MMAP_MAX, 0), mallopt(_TRIM_THRESHOLD, 2**31 - 1)])
 
 
-def peak_memory() -> int | None:
-    """The largest resident memory of this process so far, in bytes; None on Windows."""
-    if sys.platform == "win32":
-        return None
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count what the parent process held before it started this one
-        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
 def _available() -> list[str]:
     """Kinds of device on this machine, best first."""
     accelerators = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}

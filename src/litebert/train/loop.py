@@ -237,7 +237,7 @@ class Loop(Generic[B]):
         """
         batches = self.batches(self.step) if batches is None else batches
         device.seed_step(self.config.seed, self.step, self.ranks.rank)
-        layers = schedule.depth_at(self.config.depth_schedule, self.trainable.layers, self.step, self.steps)
+        layers, factor = self._scheduled(self.step)
         weights, (counts, tokens) = self.trainable.weights(), self._counts(batches)
         total = torch.zeros((), device=self.device.device)
         for batch in batches:
@@ -253,10 +253,15 @@ class Loop(Generic[B]):
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf)
         self._judge(total, norm)
         self.window.end_step(norm)
-        self.optimizers.step(schedule.factor(self.config.schedule, self.step, self.steps))
+        self.optimizers.step(factor)
         self.optimizers.zero_grad()
         self.tokens += tokens
         self.step += 1
+
+    def _scheduled(self, step: int) -> tuple[int, float]:
+        """The depth of a step, and its learning rate as a share of the peak."""
+        layers = schedule.depth_at(self.config.depth_schedule, self.trainable.layers, step, self.steps)
+        return layers, schedule.factor(self.config.schedule, step, self.steps)
 
     def _counts(self, batches: list[B]) -> tuple[dict[str, int], int]:
         """Predictions by loss, and tokens, of the whole batch."""
@@ -295,12 +300,8 @@ class Loop(Generic[B]):
         if last or self.step % self.log_every == 0:
             self._require_finite()
             row = self.window.row(self.trainable.weights(), self.ranks)
-            row["layers"] = schedule.depth_at(
-                self.config.depth_schedule, self.trainable.layers, self.step - 1, self.steps
-            )
-            row["learning_rate"] = self.config.optimizer.learning_rate * schedule.factor(
-                self.config.schedule, self.step - 1, self.steps
-            )
+            row["layers"], factor = self._scheduled(self.step - 1)
+            row["learning_rate"] = self.config.optimizer.learning_rate * factor
             row["tokens"] = self.tokens
             self.window = Window()
             warnings = self.trainable.diagnostics(self.step, row)

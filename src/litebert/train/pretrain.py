@@ -259,7 +259,7 @@ def _same_run(
     """The steps of the run in the folder, which must be of this config and data."""
     recipe_file = folder.path / "recipe.json"
     try:
-        there = from_dict(Config, read_json(recipe_file, RunError, "restore it or start another --out"))
+        there = from_dict(Config, read_json(recipe_file, RunError))
         steps, fingerprint = int(run["steps"]), run["data_fingerprint"]
     except ConfigError as error:
         raise RunError(f"{recipe_file} was changed ({error}); restore it or start another --out") from None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,22 +23,20 @@ ASIDE = "collapsed"
 _MOVING = f".{ASIDE}"
 
 
+@dataclass(frozen=True)
 class RunFolder:
-    """A folder for one run.
+    """A folder for one run."""
 
-    Args:
-        identity: the name of its identity file.
-        leftovers: what a run leaves that was killed before its identity was written, beside hidden files.
-    """
-
-    def __init__(self, path: Path, identity: str, leftovers: tuple[str, ...] = (), ranks: Ranks | None = None) -> None:
-        self.path, self._name, self._leftovers = path, identity, leftovers
-        self._ranks = ranks or Ranks()
+    path: Path
+    identity_name: str
+    leftovers: tuple[str, ...] = ()
+    """What a run leaves that was killed before its identity was written, beside hidden files."""
+    ranks: Ranks = field(default_factory=Ranks)
 
     @property
     def identity_file(self) -> Path:
         """It is there exactly where the folder is a run."""
-        return self.path / self._name
+        return self.path / self.identity_name
 
     def check(self) -> None:
         """Refuse a folder that is a file, or holds what no run of this kind wrote.
@@ -49,17 +48,13 @@ class RunFolder:
             raise RunError(f"{self.path} is a file; give --out a folder")
         if not self.path.exists() or self.identity_file.exists() or (self.path / _MOVING).is_dir():
             return
-        known = (ASIDE, *self._leftovers)
+        known = (ASIDE, *self.leftovers)
         foreign = sorted(path.name for path in self.path.iterdir() if path.name[0] != "." and path.name not in known)
-        if foreign and (self.path / foreign[0] / self._name).is_file():
-            raise RunError(
-                f"{self.path} holds runs in folders of their own ({foreign[0]}); give --seeds where they are seeds, or "
-                "another --out"
-            )
+        if foreign and (self.path / foreign[0] / self.identity_name).is_file():
+            raise RunError(f"{self.path} holds several runs ({foreign[0]}); give --seeds for seeds, or another --out")
         if foreign:
             raise RunError(
-                f"{self.path} has no {self._name}, so it is no run, and holds other files ({foreign[0]}); give --out "
-                "a new or empty folder"
+                f"{self.path} is no run and holds other files ({foreign[0]}); give --out a new or empty folder"
             )
 
     @contextmanager
@@ -67,27 +62,23 @@ class RunFolder:
         """The right to write into the folder; what a killed process left half done in it is finished or removed.
 
         Raises:
-            RunError: another process has it, or the folder cannot be used.
+            RunError: another process has it, or `check` refuses the folder.
         """
-        with locked(self.path, RunError) if self._ranks.main else nullcontext():
-            self.check()
+        self.check()
+        with locked(self.path, RunError) if self.ranks.main else nullcontext():
             if (self.path / _MOVING).is_dir():
                 self.set_aside()
             checkpoint.tidy(self.path / "checkpoints")
             yield
 
     def identities(self) -> list[dict[str, Any]]:
-        """What the identity files hold of a run that was set aside and of the one that is there; none in a new folder.
-
-        Raises:
-            RunError: one of them is damaged.
-        """
-        files = (self.path / ASIDE / self._name, self.identity_file)
-        return [read_json(file, RunError, "restore it or start another --out") for file in files if file.exists()]
+        """What the identity files hold of a run that was set aside and of the one that is there, as far as they are."""
+        files = (self.path / ASIDE / self.identity_name, self.identity_file)
+        return [read_json(file, RunError) for file in files if file.exists()]
 
     def claim(self, identity: Mapping[str, Any]) -> None:
-        """Write the identity: from now on the folder is this run. Everything that belongs to its start is there."""
-        if self._ranks.main:
+        """Write the identity: from now on the folder is this run."""
+        if self.ranks.main:
             write_json(self.identity_file, identity)
 
     def refuse_other(self, there: Mapping[str, Any], here: Mapping[str, Any], free: Collection[str]) -> None:

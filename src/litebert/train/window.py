@@ -12,6 +12,7 @@ from litebert.model.objectives import Loss
 from litebert.train.ranks import Ranks
 
 _ALONE = Ranks()
+_KEYS = ("total", "count", "correct")
 
 
 class Window:
@@ -20,52 +21,45 @@ class Window:
     def __init__(self) -> None:
         self._steps = 0
         self._gradient_norm: Tensor | float = 0.0
-        self._sums: dict[tuple[str, str, str], Tensor] = {}
-        """By what is summed (total in nats, count, correct or extras), loss, and extra."""
+        self._sums: dict[str, dict[str, Tensor]] = {}
+        """By loss: total (nats), count, correct, and its extras."""
 
     @classmethod
     def restored(cls, state: Mapping[str, Any], device: torch.device) -> Window:
         """The window that `state` gave; one of an older checkpoint may lack extras."""
         window = cls()
         window._steps, window._gradient_norm = state["steps"], state["gradient_norm"]
-        for kind in ("total", "count", "correct"):
-            for name, value in state[kind].items():
-                window._sums[kind, name, ""] = _precise(torch.tensor(value, dtype=torch.float64), device)
-        for name, extras in state.get("extras", {}).items():
-            for extra, value in extras.items():
-                window._sums["extras", name, extra] = _precise(torch.tensor(value, dtype=torch.float64), device)
+        for name in state["total"]:
+            sums = {key: state[key][name] for key in _KEYS} | state.get("extras", {}).get(name, {})
+            window._sums[name] = {key: torch.tensor(value, dtype=_dtype(device), device=device)
+                                  for key, value in sums.items()}  # fmt: skip
         return window
 
     def add(self, name: str, loss: Loss) -> None:
         """Add one loss of one micro-batch."""
-        self._add(("total", name, ""), loss.total)
-        self._add(("count", name, ""), loss.count)
-        self._add(("correct", name, ""), loss.correct)
-        for extra, value in loss.extras.items():
-            self._add(("extras", name, extra), value)
-
-    def _add(self, key: tuple[str, str, str], value: Tensor) -> None:
-        value = _precise(value.detach(), value.device)
-        self._sums[key] = self._sums[key] + value if key in self._sums else value
+        sums = self._sums.setdefault(name, {})
+        for key, value in {"total": loss.total, "count": loss.count, "correct": loss.correct, **loss.extras}.items():
+            sums[key] = sums.get(key, 0.0) + value.detach().to(_dtype(value.device))
 
     def end_step(self, gradient_norm: Tensor) -> None:
         """Count a step."""
-        self._gradient_norm = self._gradient_norm + _precise(gradient_norm, gradient_norm.device)
+        self._gradient_norm = self._gradient_norm + gradient_norm.to(_dtype(gradient_norm.device))
         self._steps += 1
 
     def state(self, ranks: Ranks = _ALONE) -> dict[str, Any]:
         """The sums over the processes as plain numbers. This is where an accelerator is waited for."""
-        found: dict[str, Any] = {"steps": self._steps, "gradient_norm": float(self._gradient_norm)}
-        found |= {"total": {}, "count": {}, "correct": {}, "extras": {name: {} for _, name, _ in self._sums}}
-        if self._sums:
-            sums = torch.stack(list(self._sums.values()))
-            ranks.sum([sums])
-            for (kind, name, extra), value in zip(self._sums, sums.tolist(), strict=True):
-                if kind == "extras":
-                    found["extras"][name][extra] = value
-                else:
-                    found[kind][name] = value if kind == "total" else int(value)
-        return found
+        totals = torch.stack([value for sums in self._sums.values() for value in sums.values()] or [torch.zeros(())])
+        ranks.sum([totals])
+        numbers = iter(totals.tolist())
+        sums = {name: {key: next(numbers) for key in sums} for name, sums in self._sums.items()}
+        return {
+            "steps": self._steps,
+            "gradient_norm": float(self._gradient_norm),
+            "total": {name: own["total"] for name, own in sums.items()},
+            "count": {name: int(own["count"]) for name, own in sums.items()},
+            "correct": {name: int(own["correct"]) for name, own in sums.items()},
+            "extras": {name: {key: own[key] for key in own if key not in _KEYS} for name, own in sums.items()},
+        }
 
     def row(self, weights: Mapping[str, float], ranks: Ranks = _ALONE) -> dict[str, float]:
         """Means over the window."""
@@ -81,6 +75,6 @@ class Window:
         return row
 
 
-def _precise(value: Tensor, device: torch.device) -> Tensor:
-    """A number to sum, in float64 where the device has it."""
-    return value.to(device, torch.float32 if device.type == "mps" else torch.float64)
+def _dtype(device: torch.device) -> torch.dtype:
+    """To sum in: float64 where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64
