@@ -58,14 +58,21 @@ class Batch:
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
         return Batch(
-            self.input_ids.to(device),
-            self.token_type_ids.to(device),
-            None if self.attention_mask is None else self.attention_mask.to(device),
-            self.masked_positions.to(device),
-            self.masked_labels.to(device),
-            self.sentence_labels.to(device),
-            self.masked_boundaries.to(device),
+            on_device(self.input_ids, device),
+            on_device(self.token_type_ids, device),
+            None if self.attention_mask is None else on_device(self.attention_mask, device),
+            on_device(self.masked_positions, device),
+            on_device(self.masked_labels, device),
+            on_device(self.sentence_labels, device),
+            on_device(self.masked_boundaries, device),
         )
+
+
+def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device. CUDA fetches it from pinned memory when it gets there; nothing waits for that."""
+    if torch.device(device).type != "cuda" or tensor.is_cuda:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class Batches:
