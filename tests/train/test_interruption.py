@@ -232,9 +232,9 @@ def test_kills_change_nothing_for_a_fine_tuning(commands: Commands, tiny_tokeniz
     assert status == 0, output
 
     killed = 0
-    for _ in range(40):
+    for _ in range(20):
         process = commands.start(*words("killed"))
-        time.sleep(draw.uniform(0.0, took / 4))
+        time.sleep(draw.uniform(0.0, took / 3))
         with suppress(ProcessLookupError):  # it had come to its end
             os.kill(process, signal.SIGKILL)
         status, output = commands.end()
