@@ -35,7 +35,6 @@ from litebert.train.budget import steps_for
 from litebert.train.evaluate import evaluate_split
 from litebert.train.loop import Loop, Outcome
 from litebert.train.measure import measure
-from litebert.train.ranks import Ranks
 from litebert.train.run_folder import RunFolder
 
 log = logging.getLogger("litebert")
@@ -166,8 +165,7 @@ def pretrain(
         RunError: the folder is in use, or holds a run of another config or of other data.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    ranks = Ranks()
-    folder = RunFolder(Path(out), "run.json", _LEFTOVERS, ranks)
+    folder = RunFolder(Path(out), "run.json", _LEFTOVERS)
     folder.check()
     shards = Shards.open(data, verify=True)
     if not shards.heldout.tokens:
@@ -175,7 +173,7 @@ def pretrain(
     config = resolve(recipe, shards)
     machine = devices.choose(config.train.precision, device)
     with folder.owned():
-        steps = _start(folder, config, shards, machine, ranks)
+        steps = _start(folder, config, shards, machine)
         model = build(config, machine)
         loop = Loop(
             trainable=TrainablePretrainer(config, model, shards, machine),
@@ -186,7 +184,7 @@ def pretrain(
             folder=folder.path,
             tensorboard=tensorboard,
             on_step=on_step or (lambda loop: None),
-            ranks=ranks,
+            ranks=folder.ranks,
         )
         outcome = loop.run()
     return Run(folder.path, config, steps, outcome)
@@ -212,20 +210,20 @@ def resolve(config: Config, shards: Shards) -> Config:
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
-def _start(folder: RunFolder, config: Config, shards: Shards, machine: devices.Device, ranks: Ranks) -> int:
+def _start(folder: RunFolder, config: Config, shards: Shards, machine: devices.Device) -> int:
     """Start a run in a folder, or check that the folder holds this very run; the number of steps."""
     if runs := folder.identities():
         return _same_run(folder, runs[-1], config, shards, machine)
     rate = None
     if parse_amount(config.train.budget, "train.budget", ("time", "steps", "tokens")).unit == "time":
         rate = measure(config, machine)
-    steps = ranks.agree(steps_for(config, rate))
+    steps = folder.ranks.agree(steps_for(config, rate))
     if rate is not None:
         tokens_per_second = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
         log.info(
             f"{config.train.budget} on this machine is {steps} steps ({tokens_per_second:,.0f} tokens/s); now fixed"
         )
-    if ranks.main:
+    if folder.ranks.main:
         shards.tokenizer.save(folder.path / "tokenizer")
         with atomic_write(folder.path / "recipe.json") as file:
             file.write(to_json(config).encode())
