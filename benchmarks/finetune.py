@@ -34,7 +34,7 @@ from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetune.run import finetune
 from litebert.finetune.significance import margin
-from litebert.interop import convert, save_litebert
+from litebert.interop import LoadedModel, save_hf
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.tasks.glue import Glue
@@ -66,8 +66,7 @@ def untrained(folder: Path, task: Glue) -> Path:
         max_positions=128, sharing="none", activation="gelu",
     )  # fmt: skip
     config = Config(name="small", encoder=encoder, sequences=SequenceConfig(length=128), objectives=("mlm",))
-    save_litebert(Pretrainer(config), words, folder / "litebert")
-    convert(folder / "litebert", folder / "hf", to="hf")
+    save_hf(LoadedModel(Pretrainer(config), config, words, folder / "hf"), folder / "hf")
     return folder / "hf"
 
 

@@ -78,7 +78,7 @@ def _litebert(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
     from litebert.data.prepare import prepare
 
     start = time.perf_counter()
-    prepare([str(text)], out, tokenizer=tokenizer, processes=processes, progress=False)
+    prepare([str(text)], out, tokenizer=tokenizer, processes=processes)
     return time.perf_counter() - start
 
 

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from litebert import cost
+from litebert import cost, registry
 from litebert.cli import VERBS
 from litebert.config import Config
 from litebert.config.finetuning import FinetuneConfig
@@ -136,7 +136,9 @@ def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
             default = "none"
         elif isinstance(item.default, tuple):
             default = f"`{' '.join(item.default)}`"
-        kind = "flag" if option and kind in ("bool", "Json") else _kind(kind)
+        kind = "flag" if option and kind in ("bool", "Json") else _kind(kind, cls.__module__)
+        if named := re.search("name in `([A-Z]+)`", meaning):
+            kind = ", ".join(f"`{part}`" for part in getattr(registry, named[1]))
         yield (f"`{name.upper() if positional else prefix + name}`", kind, default, meaning)
 
 
@@ -158,10 +160,10 @@ def _written(cls: type[Any]) -> dict[str, tuple[str, str]]:
     return found
 
 
-def _kind(annotation: str) -> str:
+def _kind(annotation: str, module: str) -> str:
     kind = re.sub(r"tyro\.conf\.Positional\[(.*)\]", r"\1", annotation).removesuffix(" | None")
-    alias = getattr(import_module("litebert.config"), kind, None)
-    if alias is not None and str(alias).startswith("typing.Literal"):
+    alias = vars(import_module(module)).get(kind)
+    if str(alias).startswith("typing.Literal"):
         kind = str(alias)
     if kind.startswith(("Literal[", "typing.Literal[")):
         return ", ".join(f"`{value}`" for value in re.findall(r"'([^']*)'", kind))

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from toys.warm_commands import start
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on tiny tensors threads only wait for each other
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -51,8 +53,17 @@ def tiny_data(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.
     from litebert.data.prepare import prepare
 
     folder = tmp_path_factory.mktemp("data") / "data"
-    prepare([str(tiny_corpus)], folder, tokenizer=tiny_tokenizer, heldout=0.1, processes=1, progress=False)
+    prepare([str(tiny_corpus)], folder, tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
     return folder
+
+
+@pytest.fixture(scope="session")
+def warm_litebert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A program `litebert` for scripts, which need not wait for the import of torch at every command."""
+    folder = tmp_path_factory.mktemp("warm")
+    with start(folder) as process:
+        yield folder / "litebert"
+        process.kill()
 
 
 @pytest.fixture(scope="session")

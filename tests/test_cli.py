@@ -7,13 +7,13 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from litebert.cli import VERBS, help_text, main
+from toys.refusals import names
 
 Output = tuple[int, str, str]
 
@@ -86,17 +86,10 @@ def test_the_help_of_a_recipe_lists_its_fields_and_values(verb: str, run: Callab
     assert "(default: 8)" in out  # its layers
 
 
-def test_help_needs_neither_torch_nor_the_argument_parser() -> None:
-    """In a process of its own, since this one has imported everything."""
-    code = (
-        "import sys; from litebert.cli import main; status = main(['--help']); "
-        "print(status, *sorted({'torch', 'tyro', 'numpy', 'rich', 'pyarrow'} & set(sys.modules)), file=sys.stderr)"
-    )
-    began = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stderr == "0\n"
-    assert done.stdout == help_text()
-    assert time.monotonic() - began < 10
+def test_the_help_of_finetune_lists_no_field_of_pretraining(run: Callable[..., Output]) -> None:
+    _, out, _ = run("finetune", "--help")
+    assert "--train.clip" in out
+    assert not any(f"--train.{name}" in out for name in ("budget", "compile", "depth-schedule", "evaluate-sequences"))
 
 
 @pytest.mark.parametrize(
@@ -110,46 +103,42 @@ def test_what_trains_nothing_imports_no_torch(words: list[str]) -> None:
 # ---- mistakes -------------------------------------------------------------------------------------------------------
 
 
-def one_sentence(output: Output, *parts: str) -> None:
-    """A mistake is told on one line of standard error, with what it is about, and nothing else happens."""
+def one_sentence(output: Output, *places: object) -> None:
+    """A mistake is told on one line of standard error, which names its places, and nothing else happens."""
     status, out, err = output
-    assert status == 2
-    assert out == ""
-    assert "Traceback" not in err
-    assert len(err.splitlines()) == 1, err
+    assert (status, out) == (2, "")
     assert err.startswith("litebert")
-    for part in parts:
-        assert part in err
+    assert err.endswith("\n")
+    names(err[:-1], *places)
 
 
 def test_a_misspelt_verb(run: Callable[..., Output]) -> None:
-    one_sentence(run("pretran", "albert-tiny"), "no verb 'pretran'", "did you mean 'pretrain'?")
-    one_sentence(run("xyzzy"), "choose one of", *VERBS)
+    one_sentence(run("pretran", "albert-tiny"), "'pretran'", "'pretrain'")
+    one_sentence(run("xyzzy"), "'xyzzy'", *VERBS)
     one_sentence(run("tokenizer", "trian"), "'trian'", "tokenizer train")
     one_sentence(run("tokenizer"), "tokenizer train", "tokenizer inspect")
 
 
 def test_a_misspelt_recipe(run: Callable[..., Output], tiny_data: Path, tmp_path: Path) -> None:
-    one_sentence(run("plan", "albrt-base"), "'albrt-base'", "did you mean 'albert-base'?")
-    one_sentence(
-        run("pretrain", "albert-tyni", "--data", tiny_data, "--out", tmp_path / "run"), "did you mean 'albert-tiny'?"
-    )
-    one_sentence(run("plan", tmp_path / "nothing.toml"), "nothing.toml", "cannot be read")
-    one_sentence(run("plan", "nothing.py:f"), "nothing.py", "does not exist")
+    one_sentence(run("plan", "albrt-base"), "'albrt-base'", "'albert-base'")
+    pretrain = ("pretrain", "albert-tyni", "--data", tiny_data, "--out", tmp_path / "run")
+    one_sentence(run(*pretrain), "'albert-tyni'", "'albert-tiny'")
+    one_sentence(run("plan", tmp_path / "nothing.toml"), tmp_path / "nothing.toml")
+    one_sentence(run("plan", "nothing.py:f"), "nothing.py")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("[encoder]\nlayrs = 3\n", ["encoder.layrs", "did you mean 'layers'?"]),
-        ("[encoder]\nlayers = 'three'\n", ["encoder.layers", "a whole number"]),
-        ("[encoder]\nsharing = 'al'\n", ["encoder.sharing", "'all'"]),
-        ("[train]\nbudget = '5 parsecs'\n", ["train.budget", "5 parsecs", "30m"]),
-        ("[encoder]\nheads = 5\n", ["encoder.heads 5"]),
-        ("encoder = 3\n", ["encoder must be a table"]),
-        ("base = 'albert-tny'\n", ["albert-tny", "did you mean"]),
-        ("[encoder\n", ["not valid TOML", "line 1"]),
+        ("[encoder]\nlayrs = 3\n", ["mine.toml", "encoder.layrs", "'layers'"]),
+        ("[encoder]\nlayers = 'three'\n", ["mine.toml", "encoder.layers", "'three'"]),
+        ("[encoder]\nsharing = 'al'\n", ["mine.toml", "encoder.sharing", "'al'", "'all'"]),
+        ("[train]\nbudget = '5 parsecs'\n", ["mine.toml", "train.budget", "5 parsecs", "30m"]),
+        ("[encoder]\nheads = 5\n", ["mine.toml", "encoder.heads 5", "encoder.hidden_size 768"]),
+        ("encoder = 3\n", ["mine.toml", "encoder", "3"]),
+        ("base = 'albert-tny'\n", ["'albert-tny'", "'albert-tiny'"]),
+        ("[encoder\n", ["mine.toml", "line 1"]),
     ],
 )
 def test_mistakes_in_a_recipe_file(text: str, parts: list[str], run: Callable[..., Output], tmp_path: Path) -> None:
@@ -162,10 +151,10 @@ def test_mistakes_in_a_recipe_file(text: str, parts: list[str], run: Callable[..
     [
         ("import no_such_module\n", ["mine.py", "no_such_module"]),
         ("def f(:\n", ["mine.py", "SyntaxError"]),
-        ("def g(): pass\n", ["no function 'f'", "choose one of: g"]),
-        ("def f(): return 1\n", ["mine.py:f returned int"]),
+        ("def g(): pass\n", ["mine.py", "'f'", "g"]),
+        ("def f(): return 1\n", ["mine.py:f", "int"]),
         ("def f(): return 1 / 0\n", ["mine.py:f", "division by zero"]),
-        ("def f(a): return a\n", ["mine.py:f", "argument"]),
+        ("def f(a): return a\n", ["mine.py:f", "'a'"]),
     ],
 )
 def test_mistakes_in_a_recipe_function(text: str, parts: list[str], run: Callable[..., Output], tmp_path: Path) -> None:
@@ -177,7 +166,7 @@ def test_impossible_fields_on_the_command_line(run: Callable[..., Output]) -> No
     one_sentence(run("plan", "albert-tiny", "--encoder.heads", "7"), "encoder.heads 7")
     one_sentence(run("plan", "albert-tiny", "--train.budget", "10 parsecs"), "train.budget", "10 parsecs")
     one_sentence(run("plan", "albert-tiny", "--encoder.sharing", "none"), "depth_schedule", "encoder.sharing=none")
-    one_sentence(run("plan", "albert-tiny", "--masking.rate", "15"), "masking.rate is 15")
+    one_sentence(run("plan", "albert-tiny", "--masking.rate", "15"), "masking.rate", 15)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +182,6 @@ def test_impossible_fields_on_the_command_line(run: Callable[..., Output]) -> No
         ["evaluate"],
         ["compare", "--jsn"],
         ["convert", "a", "b"],
-        ["convert", "a", "b", "--to", "onnx"],
         ["tokenizer", "train", "--kind", "unigrm"],
         ["prepare", "--heldout", "some"],
         ["quickstart", "--bugdet", "1m"],
@@ -215,10 +203,11 @@ def test_folders_that_are_not_there(
     one_sentence(run("evaluate", gone, "--data", tiny_data), str(gone))
     one_sentence(run("evaluate", tiny_run, "--data", gone), str(gone))
     one_sentence(run("evaluate", tiny_data, "--data", tiny_data), "recipe.json", "config.json")
-    one_sentence(run("compare", tiny_run, gone), str(gone), "run.json is missing")
-    one_sentence(run("compare", tiny_run, tiny_data), str(tiny_data), "run.json is missing")
-    one_sentence(run("compare"), "one run or more")
+    one_sentence(run("compare", tiny_run, gone), gone / "run.json")
+    one_sentence(run("compare", tiny_run, tiny_data), tiny_data / "run.json")
+    one_sentence(run("compare"), "run")
     one_sentence(run("convert", gone, tmp_path / "out", "--to", "hf"), str(gone))
+    one_sentence(run("convert", gone, tmp_path / "out", "--to", "onx"), "'onx'", "hf", "litebert")
     one_sentence(run("prepare", gone, "--tokenizer", gone, "--out", tmp_path / "out"), str(gone))
     one_sentence(run("tokenizer", "train", gone, "--out", tmp_path / "out"), str(gone))
     one_sentence(run("tokenizer", "inspect", "--tokenizer", gone), str(gone))
@@ -229,10 +218,10 @@ def test_data_that_is_not_text(run: Callable[..., Output], tiny_tokenizer: Path,
     (tmp_path / "photo.txt").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
     (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
     (tmp_path / "empty.txt").write_bytes(b"")
-    for name, part in (("photo.txt", "byte"), ("latin.txt", "--encoding"), ("empty.txt", "no text")):
-        one_sentence(run("tokenizer", "train", tmp_path / name, "--out", tmp_path / "out"), name, part)
+    for name, places in (("photo.txt", ("byte", 8)), ("latin.txt", ("byte", 3, "--encoding")), ("empty.txt", ())):
+        one_sentence(run("tokenizer", "train", tmp_path / name, "--out", tmp_path / "out"), name, *places)
         prepare = ("prepare", tmp_path / name, "--tokenizer", tiny_tokenizer, "--out", tmp_path / f"data-{name}")
-        one_sentence(run(*prepare), name, part)
+        one_sentence(run(*prepare), name, *places)
         assert not (tmp_path / "out").exists()
         assert not (tmp_path / f"data-{name}" / "index.json").exists()
 
@@ -251,7 +240,7 @@ def test_folders_that_cannot_be_written(
     one_sentence(run("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out", below), str(below))
     status, _, err = run("pretrain", tiny_recipe, "--data", tiny_data, "--out", below)
     assert status == 2
-    assert str(below) in err.splitlines()[-1]
+    names(err.splitlines()[-1], below)
     one_sentence(run("convert", tiny_run, below, "--to", "litebert"), str(below))
     assert tiny_corpus.read_bytes() == kept
 
@@ -261,13 +250,13 @@ def test_values_out_of_range(
 ) -> None:
     out = tmp_path / "out"
     prepare = ("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out", out)
-    one_sentence(run(*prepare, "--heldout", "2"), "heldout is 2")
+    one_sentence(run(*prepare, "--heldout", "2"), "heldout", 2)
     one_sentence(run(*prepare, "--language", "english"), "'english'")
-    one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", "5", "--out", out), "vocab")
-    one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", "90000", "--out", out), "vocab")
-    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--sequences", "0"), "sequences is 0")
-    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--length", "3"), "length is 3")
-    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--length", "65"), "--length 65", "64 tokens")
+    one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", "5", "--out", out), 5)
+    one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", "90000", "--out", out), 90000)
+    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--sequences", "0"), "sequences", 0)
+    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--length", "3"), "length", 3)
+    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--length", "65"), 65, 64)
     one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--device", "gpu"), "'gpu'")
     one_sentence(run("plan", "albert-tiny", "--measure", "--device", "cuda:77"), "cuda:77")
 
@@ -278,10 +267,10 @@ def test_another_run_in_the_folder(
     words = ("pretrain", tiny_recipe, "--data", tiny_data, "--out", tiny_run)
     status, _, err = run(*words, "--budget", "7 steps")
     assert status == 2
-    assert "train.budget is 6 steps there and 7 steps here" in err
+    names(err.splitlines()[-1], tiny_run, "train.budget", "6 steps", "7 steps")
     status, _, err = run(*words, "--train.seed", "5")
     assert status == 2
-    assert "train.seed is 0 there and 5 here" in err
+    names(err.splitlines()[-1], tiny_run, "train.seed", 0, 5)
 
 
 def test_a_reader_that_leaves_early_is_no_error() -> None:
@@ -301,7 +290,8 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 def test_from_text_to_a_converted_model(run: Callable[..., Output], tiny_corpus: Path, tmp_path: Path) -> None:
     tokenizer, data, out = tmp_path / "tokenizer", tmp_path / "data", tmp_path / "run"
     status, _, err = run("tokenizer", "train", tiny_corpus, "--vocab-size", 300, "--out", tokenizer)
-    assert (status, err) == (0, f"wrote {tokenizer}: unigram, 300 pieces\n")
+    assert status == 0
+    names(err[:-1], tokenizer, "unigram", 300)
 
     status, printed, _ = run("tokenizer", "inspect", tiny_corpus, "--tokenizer", tokenizer, "--json")
     assert status == 0
@@ -332,7 +322,7 @@ def test_from_text_to_a_converted_model(run: Callable[..., Output], tiny_corpus:
     assert "Traceback" not in err
     status, printed, err = run(*pretrain)
     assert status == 0
-    assert "continuing from step 6 of 6" in err
+    assert any("step 6 of 6" in line for line in err.splitlines())
     assert "MLM accuracy" in printed
 
     status, printed, _ = run("evaluate", out, "--data", data, "--json")
@@ -346,13 +336,13 @@ def test_from_text_to_a_converted_model(run: Callable[..., Output], tiny_corpus:
 
     status, _, err = run("convert", out, tmp_path / "hf", "--to", "hf")
     assert status == 0
-    assert err.splitlines()[-1] == f"wrote {tmp_path / 'hf'}"
+    names(err.splitlines()[-1], tmp_path / "hf")
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["model_type"] == "albert"
     status, printed, _ = run("evaluate", tmp_path / "hf", "--data", data, "--length", 32, "--json")
     assert status == 0
     assert json.loads(printed)["mlm_loss"] == pytest.approx(scores["mlm_loss"], rel=1e-2)
     assert run("convert", tmp_path / "hf", tmp_path / "back", "--to", "litebert")[0] == 0
-    one_sentence(run("convert", out, tmp_path / "hf", "--to", "hf"), "exists already")
+    one_sentence(run("convert", out, tmp_path / "hf", "--to", "hf"), tmp_path / "hf")
 
 
 def test_runs_side_by_side(run: Callable[..., Output], tiny_data: Path, tiny_run: Path, tmp_path: Path) -> None:
@@ -370,7 +360,7 @@ def test_runs_side_by_side(run: Callable[..., Output], tiny_data: Path, tiny_run
     status, printed, err = run("compare", tiny_run, other)
     assert status == 0
     assert "RTD area" in printed
-    assert "different budgets" in err
+    names(err.splitlines()[-1], "budgets")
     status, printed, _ = run("compare", tiny_run, other, "--json")
     assert status == 0
     rows = json.loads(printed)
@@ -387,12 +377,10 @@ def test_runs_side_by_side(run: Callable[..., Output], tiny_data: Path, tiny_run
 
 def test_the_documented_entry_point_exists() -> None:
     script = Path(sys.executable).with_name("litebert")
-    if not script.exists():
-        pytest.skip("litebert is not installed as a script")
     done = subprocess.run(
         [script, "plan", "albert-tny"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}, check=False
     )
-    one_sentence((done.returncode, done.stdout, done.stderr), "did you mean 'albert-tiny'?")
+    one_sentence((done.returncode, done.stdout, done.stderr), "'albert-tny'", "'albert-tiny'")
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back and can be told not to")

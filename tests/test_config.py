@@ -14,6 +14,7 @@ from litebert.config import (
     Activation,
     Config,
     EncoderConfig,
+    LoopConfig,
     MaskingConfig,
     OptimizerConfig,
     ReplacedTokenConfig,
@@ -27,98 +28,77 @@ from litebert.config import (
 from litebert.config.amounts import Amount, parse_amount
 from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.errors import ConfigError
+from toys.refusals import refused
 
-REFUSALS: list[tuple[type, dict[str, Any], str]] = [
-    *((EncoderConfig, {name: 0}, f"encoder.{name} is 0; it must be at least 1")
+REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
+    *((EncoderConfig, {name: 0}, [f"encoder.{name}", 0])
       for name in ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "groups")),
-    (EncoderConfig, {"max_positions": 7}, "encoder.max_positions is 7; it must be at least 8"),
-    (EncoderConfig, {"segment_types": -1}, "encoder.segment_types is -1; it cannot be negative"),
-    (EncoderConfig, {"heads": 7}, "encoder.hidden_size 768 is not a multiple of encoder.heads 7"),
-    (EncoderConfig, {"position_offset": -1}, "encoder.position_offset is -1; it cannot be negative"),
+    (EncoderConfig, {"max_positions": 7}, ["encoder.max_positions", 7]),
+    (EncoderConfig, {"segment_types": -1}, ["encoder.segment_types", -1]),
+    (EncoderConfig, {"heads": 7}, ["encoder.hidden_size", 768, "encoder.heads", 7]),
+    (EncoderConfig, {"position_offset": -1}, ["encoder.position_offset", -1]),
     (EncoderConfig, {"position_offset": 2, "positions": "rotary"},
-     "encoder.position_offset is 2, which only encoder.positions=learned reads"),
+     ["encoder.position_offset", 2, "encoder.positions=learned"]),
     (EncoderConfig, {"hidden_size": 12, "heads": 4, "embedding_size": 4, "positions": "rotary"},
-     "encoder.positions=rotary needs an even head size, and 12/4 is odd"),
-    (EncoderConfig, {"groups": 2}, "encoder.groups is 2, which only encoder.sharing=groups reads"),
-    (EncoderConfig, {"sharing": "groups", "groups": 13}, "encoder.groups 13 exceeds encoder.layers 12"),
-    (EncoderConfig, {"hidden_dropout": 1.0}, "encoder.hidden_dropout is 1.0; it must be in [0, 1)"),
-    (EncoderConfig, {"attention_dropout": -0.1}, "encoder.attention_dropout is -0.1; it must be in [0, 1)"),
-    (EncoderConfig, {"norm_eps": 0.0}, "encoder.norm_eps is 0.0; it must be positive"),
-    (EncoderConfig, {"init_std": 0.0}, "encoder.init_std is 0.0; it must be positive"),
-    (SequenceConfig, {"length": 7}, "sequences.length is 7; it must be at least 8"),
-    (SequenceConfig, {"short_probability": 1.1}, "sequences.short_probability is 1.1; it must be in [0, 1]"),
-    (MaskingConfig, {"rate": 0.0}, "masking.rate is 0.0; it must be between 0 and 1"),
-    (MaskingConfig, {"rate": 1.0}, "masking.rate is 1.0; it must be between 0 and 1"),
-    (MaskingConfig, {"max_span": 0}, "masking.max_span is 0; it must be at least 1"),
-    (MaskingConfig, {"copies": -1}, "masking.copies is -1; it cannot be negative"),
-    (MaskingConfig, {"replace_mask": 0.95},
-     "masking.replace_mask 0.95 and masking.replace_random 0.1 must be shares that sum to at most 1"),
-    *((OptimizerConfig, {name: 0.0}, f"train.optimizer.{name} is 0.0; it must be positive")
+     ["encoder.positions=rotary", "12/4"]),
+    (EncoderConfig, {"groups": 2}, ["encoder.groups", 2, "encoder.sharing=groups"]),
+    (EncoderConfig, {"sharing": "groups", "groups": 13}, ["encoder.groups", 13, "encoder.layers", 12]),
+    (EncoderConfig, {"hidden_dropout": 1.0}, ["encoder.hidden_dropout", 1.0]),
+    (EncoderConfig, {"attention_dropout": -0.1}, ["encoder.attention_dropout", -0.1]),
+    (EncoderConfig, {"norm_eps": 0.0}, ["encoder.norm_eps", 0.0]),
+    (EncoderConfig, {"init_std": 0.0}, ["encoder.init_std", 0.0]),
+    (SequenceConfig, {"length": 7}, ["sequences.length", 7]),
+    (SequenceConfig, {"short_probability": 1.1}, ["sequences.short_probability", 1.1]),
+    *((MaskingConfig, {"rate": rate}, ["masking.rate", rate]) for rate in (0.0, 1.0)),
+    (MaskingConfig, {"max_span": 0}, ["masking.max_span", 0]),
+    (MaskingConfig, {"copies": -1}, ["masking.copies", -1]),
+    (MaskingConfig, {"geometric_p": 1.0}, ["masking.geometric_p", 1.0]),
+    (MaskingConfig, {"replace_mask": 0.95}, ["masking.replace_mask", 0.95, "masking.replace_random", 0.1]),
+    (MaskingConfig, {"replace_mask": 0.0, "replace_random": 0.0}, ["masking.replace_mask", "masking.replace_random"]),
+    *((OptimizerConfig, {name: 0.0}, [f"train.optimizer.{name}", 0.0])
       for name in ("learning_rate", "muon_learning_rate", "eps")),
-    *((OptimizerConfig, {name: 1.0}, f"train.optimizer.{name} is 1.0; it must be in [0, 1)")
-      for name in ("beta1", "beta2", "muon_momentum")),
-    (OptimizerConfig, {"weight_decay": -1.0}, "train.optimizer.weight_decay is -1.0; it cannot be negative"),
-    (ScheduleConfig, {"warmup": -1.0}, "train.schedule.warmup is -1.0; it cannot be negative"),
-    (ScheduleConfig, {"cooldown": 2.0}, "train.schedule.cooldown is 2.0; it must be in [0, 1]"),
-    (ScheduleConfig, {"final": 2.0}, "train.schedule.final is 2.0; it must be in [0, 1]"),
-    (TrainConfig, {"budget": "soon"}, "train.budget is 'soon'; write it like 30m or 5000 steps or 300M tokens"),
-    (TrainConfig, {"batch": "30m"}, "train.batch is '30m'; write it like 256 sequences or 300M tokens"),
-    (TrainConfig, {"save_every": "10%"}, "train.save_every is '10%'; write it like 30m or 5000 steps"),
-    (TrainConfig, {"evaluate_every": "5m"}, "train.evaluate_every is '5m'; write it like 10% or 5000 steps"),
-    (TrainConfig, {"micro_batch": -1}, "train.micro_batch is -1; it cannot be negative"),
-    (TrainConfig, {"clip": -1.0}, "train.clip is -1.0; it cannot be negative"),
-    (TrainConfig, {"keep_checkpoints": 0}, "train.keep_checkpoints is 0; keep at least 1"),
-    (TrainConfig, {"evaluate_sequences": 0}, "train.evaluate_sequences is 0; it must be positive"),
-    (TrainConfig, {"depth_schedule": ((0.5, 1), (0.2, 2))},
-     "train.depth_schedule shares [0.5, 0.2] must rise strictly between 0 and 1"),
-    (TrainConfig, {"depth_schedule": ((1.0, 1),)}, "train.depth_schedule shares [1.0] must rise strictly"),
-    (TrainConfig, {"depth_schedule": ((0.5, 0),)}, "train.depth_schedule depths must be at least 1"),
-    (Config, {"objectives": ()}, "objectives is empty; name at least one of mlm, sop, nsp, rtd, sbo"),
-    (Config, {"objectives": ("mlm", "mlm")}, "objectives ('mlm', 'mlm') repeats one"),
-    (Config, {"objectives": ("mln",)}, "objectives has 'mln'; did you mean 'mlm'?"),
-    (Config, {"objectives": ("sop", "nsp")}, "objectives has both sop and nsp, which need different second segments"),
-    (Config, {"encoder": EncoderConfig(pooler=False)},
-     "objective sop reads the pooled [CLS] state; set encoder.pooler=True"),
-    (Config, {"sequences": SequenceConfig(format="full-sentences")},
-     "objective sop compares two segments, and sequences.format=full-sentences has one; set "
-     "sequences.format=segment-pair"),
-    (Config, {"sequences": SequenceConfig(format="doc-sentences"), "objectives": ("nsp",)},
-     "objective nsp compares two segments, and sequences.format=doc-sentences has one"),
-    (Config, {"objectives": ("rtd",)},
-     "objective rtd takes its tokens from a generator that learns mlm; name mlm before rtd"),
-    (Config, {"objectives": ("rtd", "mlm")}, "name mlm before rtd"),
-    (Config, {"objectives": ("mlm", "rtd", "sbo")},
-     "objective sbo predicts masked spans and rtd shows the encoder a text without masks; keep one of them"),
+    *((OptimizerConfig, {name: 1.0}, [f"train.optimizer.{name}", 1.0]) for name in ("beta1", "beta2", "muon_momentum")),
+    (OptimizerConfig, {"weight_decay": -1.0}, ["train.optimizer.weight_decay", -1.0]),
+    (ScheduleConfig, {"warmup": -1.0}, ["train.schedule.warmup", -1.0]),
+    (ScheduleConfig, {"cooldown": 2.0}, ["train.schedule.cooldown", 2.0]),
+    (ScheduleConfig, {"final": 2.0}, ["train.schedule.final", 2.0]),
+    *((loop, {name: value}, [f"train.{name}", value]) for loop in (LoopConfig, TrainConfig) for name, value in (
+        ("batch", "30m"), ("save_every", "10%"), ("evaluate_every", "5m"), ("micro_batch", -1), ("clip", -1.0),
+        ("keep_checkpoints", 0), ("seed", 2**63))),
+    (TrainConfig, {"budget": "soon"}, ["train.budget", "'soon'", "30m", "5000 steps", "300M tokens"]),
+    (TrainConfig, {"evaluate_sequences": 0}, ["train.evaluate_sequences", 0]),
+    (TrainConfig, {"depth_schedule": ((0.5, 1), (0.2, 2))}, ["train.depth_schedule", "[0.5, 0.2]"]),
+    (TrainConfig, {"depth_schedule": ((1.0, 1),)}, ["train.depth_schedule", "[1.0]"]),
+    (TrainConfig, {"depth_schedule": ((0.5, 0),)}, ["train.depth_schedule"]),
+    (Config, {"objectives": ()}, ["objectives", "mlm, sop, nsp, rtd, sbo"]),
+    (Config, {"objectives": ("mlm", "mlm")}, ["objectives", "('mlm', 'mlm')"]),
+    (Config, {"objectives": ("mln",)}, ["objectives", "'mln'", "'mlm'"]),
+    (Config, {"objectives": ("sop", "nsp")}, ["objectives", "sop", "nsp"]),
+    (Config, {"encoder": EncoderConfig(pooler=False)}, ["sop", "encoder.pooler=True"]),
+    *((Config, {"sequences": SequenceConfig(format=form), "objectives": (name,)}, [name, f"sequences.format={form}"])
+      for form, name in (("full-sentences", "sop"), ("doc-sentences", "nsp"))),
+    *((Config, {"objectives": names}, ["rtd", "mlm"]) for names in (("rtd",), ("rtd", "mlm"))),
+    (Config, {"objectives": ("mlm", "rtd", "sbo")}, ["sbo", "rtd"]),
     (Config, {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.3)},
-     "rtd.generator_width 0.3 makes a hidden size of 230, which is no whole number of heads of the encoder's size 64; "
-     "take 1/12, 2/12, ... or 1"),
-    (MaskingConfig, {"replace_mask": 0.0, "replace_random": 0.0}, "are both 0, which hides nothing; set one above 0"),
-    (ReplacedTokenConfig, {"generator_width": 0.0}, "rtd.generator_width is 0.0; it must be above 0 and at most 1"),
-    (ReplacedTokenConfig, {"generator_width": 1.1}, "rtd.generator_width is 1.1; it must be above 0 and at most 1"),
-    (ReplacedTokenConfig, {"weight": 0.0}, "rtd.weight is 0.0; it must be positive"),
-    (SpanBoundaryConfig, {"positions": 0}, "sbo.positions is 0; it must be at least 1"),
-    (SpanBoundaryConfig, {"position_size": 0}, "sbo.position_size is 0; it must be at least 1"),
-    (MaskingConfig, {"geometric_p": 1.0}, "masking.geometric_p is 1.0; it must be between 0 and 1"),
-    (Config, {"sequences": SequenceConfig(length=513)},
-     "sequences.length 513 exceeds encoder.max_positions 512"),
+     ["rtd.generator_width", 0.3, 230, 64, "1/12"]),
+    *((ReplacedTokenConfig, {"generator_width": width}, ["rtd.generator_width", width]) for width in (0.0, 1.1)),
+    (ReplacedTokenConfig, {"weight": 0.0}, ["rtd.weight", 0.0]),
+    (SpanBoundaryConfig, {"positions": 0}, ["sbo.positions", 0]),
+    (SpanBoundaryConfig, {"position_size": 0}, ["sbo.position_size", 0]),
+    (Config, {"sequences": SequenceConfig(length=513)}, ["sequences.length", 513, "encoder.max_positions", 512]),
     (Config, {"encoder": EncoderConfig(sharing="none"), "train": TrainConfig(depth_schedule=((0.5, 2),))},
-     "train.depth_schedule grows shared layers, and encoder.sharing=none has layers of their own; use sharing=all"),
-    (Config, {"train": TrainConfig(depth_schedule=((0.5, 13),))},
-     "train.depth_schedule depths [13] must rise from encoder.groups (1) to encoder.layers (12)"),
-    (Config, {"train": TrainConfig(depth_schedule=((0.2, 3), (0.5, 2)))}, "depths [3, 2] must rise"),
+     ["train.depth_schedule", "encoder.sharing=none", "sharing=all"]),
+    *((Config, {"train": TrainConfig(depth_schedule=depths)}, ["train.depth_schedule", shown, 1, 12])
+      for depths, shown in ((((0.5, 13),), "[13]"), (((0.2, 3), (0.5, 2)), "[3, 2]"))),
     (Config, {"encoder": EncoderConfig(sharing="groups", groups=4), "train": TrainConfig(depth_schedule=((0.5, 3),))},
-     "depths [3] must rise from encoder.groups (4)"),
+     ["train.depth_schedule", "[3]", "encoder.groups", 4]),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("cls", "changes", "message"), REFUSALS, ids=lambda value: getattr(value, "__name__", None))
-def test_impossible_points_are_refused_in_one_sentence(cls: type, changes: dict[str, Any], message: str) -> None:
-    if cls is Config:
-        changes = {"name": "x", **changes}
-    with pytest.raises(ConfigError) as caught:
-        cls(**changes)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(("cls", "changes", "places"), REFUSALS, ids=lambda value: getattr(value, "__name__", None))
+def test_impossible_points_are_refused(cls: type, changes: dict[str, Any], places: list[object]) -> None:
+    with refused(ConfigError, *places):
+        cls(**({"name": "x", **changes} if cls is Config else changes))
 
 
 def test_points_at_the_edge_are_possible() -> None:
@@ -169,12 +149,12 @@ def test_amounts(text: str, value: float, unit: str) -> None:
      "1e3 steps", "nan steps", "5000steps steps", "12q tokens"],
 )  # fmt: skip
 def test_what_is_no_amount(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"^field is '.*'; write it like 30m or 5000 steps or 300M tokens"):
+    with refused(ConfigError, "field", f"'{text}'", "30m", "5000 steps"):
         parse_amount(text, "field", EVERY)  # type: ignore[arg-type]
 
 
 def test_an_amount_of_another_unit_is_refused_with_the_right_ones() -> None:
-    with pytest.raises(ConfigError, match=r"^x is '30m'; write it like 5000 steps$"):
+    with refused(ConfigError, "x", "'30m'", "5000 steps"):
         parse_amount("30m", "x", ("steps",))
     assert parse_amount("7 steps", "x", ("steps",)) == Amount(7, "steps")
 
@@ -256,34 +236,30 @@ def test_absent_fields_keep_the_base_or_the_default() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "message"),
+    ("data", "places"),
     [
-        ({}, "Config is incomplete: "),
-        ({"name": "x", "encodr": {}}, "unknown field 'encodr'; did you mean 'encoder'?"),
-        ({"name": "x", "encoder": {"layer": 3}}, "unknown field 'encoder.layer'; did you mean 'layers'?"),
-        ({"name": "x", "train": {"optimizer": {"lr": 1}}}, "unknown field 'train.optimizer.lr'; "),
-        ({"name": "x", "encoder": {"layers": "3"}}, "encoder.layers is '3'; it must be a whole number"),
-        ({"name": "x", "encoder": {"layers": 3.0}}, "encoder.layers is 3.0; it must be a whole number"),
-        ({"name": "x", "encoder": {"layers": True}}, "encoder.layers is True; it must be a whole number"),
-        ({"name": "x", "encoder": {"bias": 1}}, "encoder.bias is 1; it must be true or false"),
-        ({"name": "x", "masking": {"rate": "a"}}, "masking.rate is 'a'; it must be a number"),
-        ({"name": "x", "masking": {"rate": True}}, "masking.rate is True; it must be a number"),
-        ({"name": 3}, "name is 3; it must be a text in quotes"),
-        ({"name": "x", "encoder": {"norm": "prae"}}, "encoder.norm is 'prae'; did you mean 'pre'?"),
-        ({"name": "x", "encoder": {"norm": 1}}, "encoder.norm is 1; choose one of: post, pre"),
-        ({"name": "x", "objectives": "mlm"}, "objectives must be a list, not 'mlm'"),
-        ({"name": "x", "objectives": ["mlm", "mln"]}, "objectives[1] is 'mln'; did you mean 'mlm'?"),
-        ({"name": "x", "encoder": 3}, "encoder must be a table of fields, not 3"),
-        ([], "Config must be a table of fields, not []"),
-        ({"name": "x", "train": {"depth_schedule": [[0.5]]}}, "train.depth_schedule[0] must have 2 items, not 1"),
-        ({"name": "x", "train": {"depth_schedule": [["a", 1]]}}, "train.depth_schedule[0][0] is 'a'; it must be a num"),
-        ({"name": "x", "encoder": {"heads": 7}}, "encoder.hidden_size 768 is not a multiple of encoder.heads 7"),
+        ({}, ["Config", "'name'"]),
+        ({"name": "x", "encodr": {}}, ["'encodr'", "'encoder'"]),
+        ({"name": "x", "encoder": {"layer": 3}}, ["'encoder.layer'", "'layers'"]),
+        ({"name": "x", "train": {"optimizer": {"lr": 1}}}, ["'train.optimizer.lr'"]),
+        *(({"name": "x", "encoder": {"layers": value}}, ["encoder.layers", repr(value)]) for value in ("3", 3.0, True)),
+        ({"name": "x", "encoder": {"bias": 1}}, ["encoder.bias", 1]),
+        *(({"name": "x", "masking": {"rate": value}}, ["masking.rate", repr(value)]) for value in ("a", True)),
+        ({"name": 3}, ["name", 3]),
+        ({"name": "x", "encoder": {"norm": "prae"}}, ["encoder.norm", "'prae'", "'pre'"]),
+        ({"name": "x", "encoder": {"norm": 1}}, ["encoder.norm", 1, "post, pre"]),
+        ({"name": "x", "objectives": "mlm"}, ["objectives", "'mlm'"]),
+        ({"name": "x", "objectives": ["mlm", "mln"]}, ["objectives", "'mln'", "'mlm'"]),
+        ({"name": "x", "encoder": 3}, ["encoder", 3]),
+        ([], ["Config", "[]"]),
+        ({"name": "x", "train": {"depth_schedule": [[0.5]]}}, ["train.depth_schedule[0]", 2, 1]),
+        ({"name": "x", "train": {"depth_schedule": [["a", 1]]}}, ["train.depth_schedule[0][0]", "'a'"]),
+        ({"name": "x", "encoder": {"heads": 7}}, ["encoder.hidden_size", 768, "encoder.heads", 7]),
     ],
 )
-def test_reading_is_strict(data: Any, message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_reading_is_strict(data: Any, places: list[object]) -> None:
+    with refused(ConfigError, *places):
         from_dict(Config, data)
-    assert message in str(caught.value)
 
 
 def test_whole_numbers_pass_for_numbers() -> None:

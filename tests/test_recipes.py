@@ -14,6 +14,7 @@ from litebert.cost import parameters
 from litebert.errors import ConfigError
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.files import recipe
+from toys.refusals import refused
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -118,46 +119,41 @@ def test_a_python_file_gives_functions(tmp_path: Path) -> None:
         "def wrong():\n    return 3\n"
     )
     assert recipe(f"{file}:wide") == replace(recipe("albert-tiny"), name="wide")
-    with pytest.raises(ConfigError, match=r"mine.py:wrong returned int; it must return a litebert Config"):
+    with refused(ConfigError, f"{file}:wrong", "int"):
         recipe(f"{file}:wrong")
-    with pytest.raises(ConfigError, match=r"mine.py has no function 'wid'; did you mean 'wide'"):
+    with refused(ConfigError, file, "'wid'", "'wide'"):
         recipe(f"{file}:wid")
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "message"),
+    ("name", "content", "places"),
     [
-        ("a.toml", "layers = \n", "a.toml is not valid TOML: .*line 1"),
-        ("a.json", '{"encoder": ', "a.json is not valid JSON: .*line 1"),
-        ("a.json", "[1]", "a.json must hold a table of fields"),
-        ("a.json", '{"encoder": {"layer": 1}}', r"a.json: unknown field 'encoder.layer'; did you mean 'layers'"),
-        ("a.toml", 'base = "albert-bass"', "no recipe is called 'albert-bass'; did you mean 'albert-base'"),
-        ("a.toml", "[encoder]\nheads = 7\n", "encoder.hidden_size 768 is not a multiple of encoder.heads 7"),
+        ("a.toml", b"layers = \n", ["a.toml", "line 1"]),
+        ("a.toml", b"\xff\x00\xfe", ["a.toml"]),
+        ("a.json", b'{"encoder": ', ["a.json", "line 1"]),
+        ("a.json", b"[1]", ["a.json"]),
+        ("a.json", b'{"encoder": {"layer": 1}}', ["a.json", "'encoder.layer'", "'layers'"]),
+        ("a.toml", b'base = "albert-bass"', ["'albert-bass'", "'albert-base'"]),
+        ("a.toml", b"[encoder]\nheads = 7\n", ["a.toml", "encoder.hidden_size", 768, "encoder.heads", 7]),
     ],
 )
-def test_broken_files_are_named(name: str, content: str, message: str, tmp_path: Path) -> None:
-    (tmp_path / name).write_text(content)
-    with pytest.raises(ConfigError, match=message):
+def test_broken_files_are_named(name: str, content: bytes, places: list[object], tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(content)
+    with refused(ConfigError, *places):
         recipe(str(tmp_path / name))
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "places"),
     [
-        ("albert-bas", "no recipe is called 'albert-bas'; did you mean 'albert-base'"),
-        ("/nowhere/a.toml", "recipe file /nowhere/a.toml cannot be read: No such file"),
-        ("/nowhere/a.py:f", "recipe file /nowhere/a.py does not exist"),
+        ("albert-bas", ["'albert-bas'", "'albert-base'"]),
+        ("/nowhere/a.toml", ["/nowhere/a.toml"]),
+        ("/nowhere/a.py:f", ["/nowhere/a.py"]),
     ],
 )
-def test_absent_recipes(name: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_absent_recipes(name: str, places: list[str]) -> None:
+    with refused(ConfigError, *places):
         recipe(name)
-
-
-def test_binary_junk_is_not_toml(tmp_path: Path) -> None:
-    (tmp_path / "a.toml").write_bytes(b"\xff\x00\xfe")
-    with pytest.raises(ConfigError, match=r"a.toml is not valid TOML"):
-        recipe(str(tmp_path / "a.toml"))
 
 
 def test_replace_moves_between_points() -> None:

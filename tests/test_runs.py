@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def environment(**settings: str) -> dict[str, str]:
-    litebert = Path(sys.executable).with_name("litebert")
-    return {**os.environ, "OMP_NUM_THREADS": "1", "LITEBERT": str(litebert), **settings}
-
-
-def test_five_systems_end_in_one_table(tmp_path: Path, tiny_corpus: Path) -> None:
+def test_five_systems_end_in_one_table(tmp_path: Path, tiny_corpus: Path, warm_litebert: Path) -> None:
     out = tmp_path / "with a space"
     command = [str(ROOT / "runs" / "five_systems.sh"), str(out), str(tiny_corpus)]
-    done = subprocess.run(command, env=environment(BUDGET="2 steps", PIECES="400"), capture_output=True, text=True)
+    settings = {**os.environ, "LITEBERT": str(warm_litebert), "BUDGET": "2 steps", "PIECES": "400"}
+    done = subprocess.run(command, env=settings, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     lines = (out / "table.md").read_text(encoding="utf-8").splitlines()
     assert [line.split("|")[1].strip() for line in lines[2:7]] == [
@@ -39,9 +34,9 @@ def benchmarks(folder: Path) -> Path:
     return folder
 
 
-def test_tasks_end_in_one_table(tmp_path: Path, tiny_corpus: Path) -> None:
-    settings = environment(BUDGET="2 steps", PIECES="400", TWINS="albert-tiny", TASKS="cola wnut17", SEEDS="1",
-                           EPOCHS="1", LARGE="1")  # fmt: skip
+def test_tasks_end_in_one_table(tmp_path: Path, tiny_corpus: Path, warm_litebert: Path) -> None:
+    settings = {**os.environ, "LITEBERT": str(warm_litebert), "BUDGET": "2 steps", "PIECES": "400", "SEEDS": "1",
+                "TWINS": "albert-tiny", "TASKS": "cola wnut17", "EPOCHS": "1", "LARGE": "1"}  # fmt: skip
     out = tmp_path / "out"
     command = [str(ROOT / "runs" / "tasks.sh"), str(out), str(benchmarks(tmp_path / "tasks")), str(tiny_corpus)]
     done = subprocess.run(command, env=settings, capture_output=True, text=True)

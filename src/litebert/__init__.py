@@ -1,4 +1,4 @@
-"""litebert: small text encoders, trained on your own text and shipped.
+"""litebert: small text encoders, trained on your own text.
 
 The verbs of the command line are functions here, with the same names; each is imported when first used.
 """

@@ -5,6 +5,7 @@
     TASKS        what fine-tuning learns              `--task table`                    tasks/
     ENGINES      what computes logits for answers     `--engine torch`                  answer/engines.py
     SOURCES      where text comes from                `litebert prepare SOURCE`         text/sources.py
+    FORMATS      what writes a model folder           `litebert convert --to hf`        interop/
 
 Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file that a recipe or your program
 imports. Built-in parts stand here as "module:attribute" and are imported when they are first asked for, so a verb pays
@@ -61,8 +62,18 @@ class Registry(Mapping[str, Any]):
         return len(self._parts)
 
 
-OBJECTIVES = Registry("objective")
-POSITIONS = Registry("positions kind")
+OBJECTIVES = Registry(
+    "objective",
+    mlm="model.objectives.mlm:MaskedLanguageModeling",
+    sop="model.objectives.sentence_order:SentenceOrder",
+    nsp="model.objectives.sentence_order:NextSentence",
+    rtd="model.objectives.rtd:ReplacedTokenDetection",
+    sbo="model.objectives.sbo:SpanBoundary",
+)
+POSITIONS = Registry(
+    "positions kind", learned="model.positions:LearnedPositions", rotary="model.positions:RotaryPositions"
+)
 TASKS = Registry("task")
 ENGINES = Registry("engine")
-SOURCES = Registry("source of text")
+SOURCES = Registry("source of text", **{"python-docs": "text.python_docs:read", "hf:": "text.hub:read"})
+FORMATS = Registry("model format", hf="interop.hf_writing:save_hf", litebert="interop.models:save_litebert")

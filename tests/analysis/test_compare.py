@@ -15,6 +15,7 @@ from litebert.analysis.compare import Row, compare, differences, table
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.serialization import to_json
 from litebert.errors import RunError
+from toys.refusals import refused
 
 SHAPE = EncoderConfig(
     vocab_size=100, embedding_size=8, hidden_size=16, layers=2, heads=2, intermediate_size=32, max_positions=64
@@ -157,27 +158,26 @@ def test_a_run_on_its_way_is_shown_where_it_was_scored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "words"),
+    ("spoil", "places"),
     [
-        (lambda path: (path / "run.json").unlink(), "run.json is missing; .* whole run folder"),
-        (lambda path: (path / "recipe.json").unlink(), "recipe.json is missing"),
-        (lambda path: (path / "metrics.jsonl").unlink(), "metrics.jsonl does not exist"),
-        (lambda path: (path / "run.json").write_text("{}"), "run.json was changed"),
-        (lambda path: (path / "run.json").write_text("["), "run.json is not valid JSON"),
-        (lambda path: (path / "recipe.json").write_text('{"nam": 1}'), "recipe.json was changed .*did you mean 'name'"),
-        (lambda path: (path / "metrics.jsonl").write_text(""), "no held-out scores yet"),
+        (lambda path: (path / "run.json").unlink(), ["run.json"]),
+        (lambda path: (path / "recipe.json").unlink(), ["recipe.json"]),
+        (lambda path: (path / "metrics.jsonl").unlink(), ["metrics.jsonl"]),
+        (lambda path: (path / "run.json").write_text("{}"), ["run.json", "steps"]),
+        (lambda path: (path / "run.json").write_text("["), ["run.json"]),
+        (lambda path: (path / "recipe.json").write_text('{"nam": 1}'), ["recipe.json", "'nam'", "'name'"]),
+        (lambda path: (path / "metrics.jsonl").write_text(""), [""]),
     ],
 )
-def test_what_is_no_run_is_refused(spoil: Any, words: str, tmp_path: Path) -> None:
+def test_what_is_no_run_is_refused(spoil: Any, places: list[str], tmp_path: Path) -> None:
     good, path = folder(tmp_path / "good"), folder(tmp_path / "bad")
     spoil(path)
-    with pytest.raises(RunError, match=words) as caught:
+    with refused(RunError, path / places[0], *places[1:]):
         compare([good, path])
-    assert str(path) in str(caught.value)
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="gone"):
+    with refused(RunError, tmp_path / "gone"):
         compare([tmp_path / "gone"])
 
 

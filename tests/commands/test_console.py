@@ -8,7 +8,12 @@ import sys
 
 import pytest
 
-from litebert.commands.console import print_json, print_markdown, score_rows, table
+from litebert.commands.console import first, print_json, print_markdown, reading_progress, table
+from litebert.commands.points import PlanArguments
+from litebert.config import Config
+from litebert.model.objectives import score_rows
+from litebert.text.lines import Meter
+from litebert.text.sources import Document
 
 
 def test_tables_keep_names_whole_and_fold_what_is_long(
@@ -61,3 +66,35 @@ def test_what_programs_read_is_utf8_whatever_the_locale(monkeypatch: pytest.Monk
     print_json({"label": "größe"})
     sys.stdout.flush()
     assert json.loads(raw.getvalue().decode("utf-8")) == {"label": "größe"}
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        ("--measure a", 1),
+        ("--device a b", 2),
+        ("--device=a b", 1),
+        ("--encoder.bias a", 1),
+        ("--encoder.no-bias a", 1),
+        ("--encoder.always_project a", 1),
+        ("--train.no-compile --train.seed 3 a", 3),
+        ("--help a", 1),
+    ],
+)
+def test_the_recipe_is_found_after_any_options(words: str, place: int) -> None:
+    """Flags are known from the dataclasses: a word after one is no value of it."""
+    given = words.split()
+    wanted = [given[place], *given[:place], *given[place + 1 :]]
+    assert first(given, PlanArguments, Config) == wanted
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_reading_is_shown_on_a_terminal_alone(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    documents = [Document(str(i), f"a:{i}") for i in range(200)]
+    assert list(reading_progress(iter(documents), Meter(total=100, read=50))) == documents
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert ("200 documents" in shown.err) == terminal

@@ -15,15 +15,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from litebert.data import dealing
 from litebert.data import prepare as preparing
 from litebert.data import shards as disk
 from litebert.data.shards import Shards
 from litebert.errors import DataError
 from litebert.storage import locked
-from litebert.text.sources import Document, documents, split_sentences
+from litebert.text.sentences import split_sentences
+from litebert.text.sources import Document, documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
-from toys.prepare import content, fails, needs_proc, run, start, texts_of, tree, wait_for
-from toys.refusals import names
+from toys.prepare import content, needs_proc, run, start, texts_of, tree, wait_for
+from toys.refusals import refused
 
 
 def test_every_sentence_of_every_document_is_there(tiny_corpus: Path, tiny_tokenizer: Path, whole: Path) -> None:
@@ -96,7 +98,7 @@ def test_exact_duplicates_are_dropped_and_counted(tmp_path: Path, tiny_corpus: P
 
 
 def test_hashes_that_share_bytes_are_told_apart() -> None:
-    seen = preparing._Seen()
+    seen = dealing.DocumentHashes()
     first, second = b"ab" + bytes(range(8)), b"ab" + bytes(range(8, 16))
     across = b"ab" + bytes(range(4, 12))  # the end of the first and the start of the second in memory
     assert [seen.is_new(digest) for digest in (first, second, across, first, second, across)] == [True] * 3 + [
@@ -113,7 +115,8 @@ def test_documents_without_a_single_piece_are_left_out(tmp_path: Path, tiny_toke
     assert shards.train.documents + shards.heldout.documents == 3
     assert shards.index["documents"] == {"kept": 5, "duplicates": 0, "empty": 2}
     corpus.write_text("\x01\x02\n\n\x03")
-    assert fails(corpus, tmp_path / "none", tiny_tokenizer).startswith("the tokenizer leaves nothing of")
+    with refused(DataError, corpus):
+        run(corpus, tmp_path / "none", tiny_tokenizer)
 
 
 # ---- the same bytes ------------------------------------------------------------------------------------------------
@@ -122,7 +125,7 @@ def test_documents_without_a_single_piece_are_left_out(tmp_path: Path, tiny_toke
 def test_the_number_of_processes_does_not_show(
     tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preparing, "CHUNK_BYTES", 2000)  # several chunks a shard, more than wait at a time
+    monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)  # several chunks a shard, more than wait at a time
     run(tiny_corpus, tmp_path / "two", tiny_tokenizer, processes=2)
     assert content(tmp_path / "two") == content(whole)
     monkeypatch.setattr(preparing, "_cores", lambda: 1)
@@ -133,7 +136,7 @@ def test_the_number_of_processes_does_not_show(
 def test_bytes_are_prepared_as_other_pieces_are(
     tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preparing, "CHUNK_BYTES", 2000)
+    monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)
     text = tiny_corpus.read_text(encoding="utf-8")
     tokenizer = train_tokenizer([text], kind="bpe", vocab_size=400)
     tokenizer.save(tmp_path / "tokenizer")
@@ -157,6 +160,7 @@ def test_a_finished_folder_returns_at_once(
     tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*arguments: object, **options: object) -> Iterator[Document]:
+        yield from ()
         raise AssertionError("the text is read again")
 
     monkeypatch.setattr(preparing, "documents", never)
@@ -199,9 +203,9 @@ def test_a_worker_that_dies_is_reported_and_the_work_continues(
 
     with monkeypatch.context() as patch:
         patch.setattr(preparing, "documents", deadly)
-        patch.setattr(preparing, "LOOKAHEAD_BYTES", 1)
-        message = fails(tiny_corpus, tmp_path / "out", tiny_tokenizer, processes=2)
-    assert message.startswith("a worker process died (killed, or out of memory); run the same command again")
+        patch.setattr(dealing, "LOOKAHEAD_BYTES", 1)
+        with refused(DataError, "--processes"):
+            run(tiny_corpus, tmp_path / "out", tiny_tokenizer, processes=2)
     run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
     assert content(tmp_path / "out") == content(whole)
 
@@ -219,9 +223,8 @@ def test_a_full_disk(
     out = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr(disk, "write_shard", short)
-        assert fails(tiny_corpus, out, tiny_tokenizer) == (
-            f"{out} lies on a disk that is full; free some space and run the same command again to continue"
-        )
+        with refused(DataError, out, "full"):
+            run(tiny_corpus, out, tiny_tokenizer)
     run(tiny_corpus, out, tiny_tokenizer)
     assert content(out) == content(whole)
 
@@ -231,66 +234,52 @@ def test_bad_text_stops_and_what_is_done_stays(tmp_path: Path, tiny_corpus: Path
     good = tiny_corpus.read_bytes()
     corpus.write_bytes(good + b"\n\nbad \xff\n")
     out = tmp_path / "out"
-    assert f"{corpus}: byte {len(good) + 6:,} (0xff)" in fails(corpus, out, tiny_tokenizer)
+    with refused(DataError, f"{corpus}:{good.count(10) + 3}", "0xff", "4 others"):
+        run(corpus, out, tiny_tokenizer)
     assert not (out / disk.INDEX).exists()
-    with pytest.raises(DataError, match="no whole set"):
+    with refused(DataError, out, disk.INDEX):
         Shards.open(out)
 
 
 def test_half_a_surrogate_pair_names_the_line(tmp_path: Path, tiny_tokenizer: Path) -> None:
     corpus = tmp_path / "a.jsonl"
     corpus.write_text('{"text": "good"}\n{"text": "\\ud83d bad"}\n')
-    assert fails(corpus, tmp_path / "out", tiny_tokenizer).startswith(f"{corpus}:2 holds half a surrogate pair")
+    with refused(DataError, f"{corpus}:2", "surrogate"):
+        run(corpus, tmp_path / "out", tiny_tokenizer)
 
 
 def test_an_empty_corpus(tmp_path: Path, tiny_tokenizer: Path) -> None:
     corpus = tmp_path / "a.txt"
     corpus.write_text("\n \n")
-    assert fails(corpus, tmp_path / "out", tiny_tokenizer) == (
-        f"there is no text in {corpus}; give files that hold some"
-    )
+    with refused(DataError, corpus):
+        run(corpus, tmp_path / "out", tiny_tokenizer)
     assert not (tmp_path / "out" / disk.INDEX).exists()
 
 
 def test_folders_that_are_not_for_it(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "precious.txt").write_text("mine")
-    assert "holds other files" in fails(tiny_corpus, tmp_path / "full", tiny_tokenizer)
+    with refused(DataError, tmp_path / "full"):
+        run(tiny_corpus, tmp_path / "full", tiny_tokenizer)
     assert content(tmp_path / "full") == {"precious.txt": b"mine"}
-    assert f"{tiny_corpus} cannot be written" in fails(tiny_corpus, tiny_corpus, tiny_tokenizer)
+    with refused(DataError, tiny_corpus):
+        run(tiny_corpus, tiny_corpus, tiny_tokenizer)
 
 
 def test_two_commands_in_one_folder(tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path) -> None:
-    with locked(unfinished, DataError):
-        names(fails(tiny_corpus, unfinished, tiny_tokenizer), unfinished, f"process {os.getpid()}")
+    with locked(unfinished, DataError), refused(DataError, unfinished, f"process {os.getpid()}"):
+        run(tiny_corpus, unfinished, tiny_tokenizer)
     run(tiny_corpus, unfinished, tiny_tokenizer)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"heldout": 1.0}, "heldout is 1.0"),
-        ({"heldout": -0.1}, "heldout is -0.1"),
-        ({"shard_bytes": 0}, "shard_bytes is 0"),
-        ({"processes": -1}, "processes -1"),
-        ({"language": "english"}, "language 'english'"),
-    ],
+    ("field", "value"),
+    [("heldout", 1.0), ("heldout", -0.1), ("shard_bytes", 0), ("processes", -1), ("language", "english")],
 )
-def test_bad_options(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, options: dict[str, Any], said: str
-) -> None:
-    assert said in fails(tiny_corpus, tmp_path / "out", tiny_tokenizer, **options)
+def test_bad_options(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, field: str, value: Any) -> None:
+    with refused(DataError, field, value):
+        run(tiny_corpus, tmp_path / "out", tiny_tokenizer, **{field: value})
     assert not (tmp_path / "out").exists()
-
-
-def test_progress_goes_to_standard_error(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(tiny_corpus, tmp_path / "out", tiny_tokenizer, progress=True)
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "200 documents" in shown.err
-    assert content(tmp_path / "out") == content(whole)
 
 
 # ---- memory --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ import pytest
 
 from litebert.data import shards as disk
 from litebert.data.journal import Journal
-from toys.prepare import SHARD_BYTES, Interrupted, content, fails, is_alive, needs_proc, run, start, tree, wait_for
+from litebert.errors import DataError
+from toys.prepare import SHARD_BYTES, Interrupted, content, is_alive, needs_proc, run, start, tree, wait_for
+from toys.refusals import refused
 
 KILLED_WHILE_WRITING = textwrap.dedent("""
     import functools, os, signal, sys
@@ -35,7 +37,7 @@ KILLED_WHILE_WRITING = textwrap.dedent("""
                 return result
             return deadly
         os.fsync, os.replace = counted(os.fsync), counted(os.replace)
-        prepare([corpus], out, tokenizer=tokenizer, heldout=0.1, processes=1, shard_bytes=shard_bytes, progress=False)
+        prepare([corpus], out, tokenizer=tokenizer, heldout=0.1, processes=1, shard_bytes=shard_bytes)
 
     def run(out, instant):
         process = os.fork()  # spares the imports
@@ -147,13 +149,13 @@ def test_what_is_damaged_meanwhile_is_made_again(
 
 @pytest.mark.parametrize("finished", [False, True])
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "was"),
     [
-        ("heldout", 0.2, "heldout=0.1, not 0.2"),
-        ("language", "de", "language='en', not 'de'"),
-        ("split", "line", "split='blank-line', not 'line'"),
-        ("shard_bytes", 999, f"shard_bytes={SHARD_BYTES}, not 999"),
-        ("encoding", "latin-1", "encoding='utf-8', not 'latin-1'"),
+        ("heldout", 0.2, 0.1),
+        ("language", "de", "en"),
+        ("split", "line", "blank-line"),
+        ("shard_bytes", 999, SHARD_BYTES),
+        ("encoding", "latin-1", "utf-8"),
     ],
 )
 def test_other_settings_into_the_same_folder_are_refused(
@@ -164,11 +166,12 @@ def test_other_settings_into_the_same_folder_are_refused(
     finished: bool,
     name: str,
     value: object,
-    said: str,
+    was: object,
 ) -> None:
     out = whole if finished else unfinished
     before = content(out)
-    assert fails(tiny_corpus, out, tiny_tokenizer, **{name: value}).startswith(f"{out} is made with {said};")
+    with refused(DataError, out, name, value, was):
+        run(tiny_corpus, out, tiny_tokenizer, **{name: value})
     assert content(out) == before, "nothing is lost"
 
 
@@ -187,9 +190,10 @@ def test_other_text_into_the_same_folder_is_refused(tmp_path: Path, tiny_corpus:
     times = corpus.stat().st_atime_ns, corpus.stat().st_mtime_ns
     corpus.write_text(changed)
     os.utime(corpus, ns=times)  # nothing outside the text tells
-    other = f"{out} is made of other text than the sources hold now; give --out another folder, or delete this one"
-    assert fails(corpus, out, tiny_tokenizer) == other
-    assert "is made with sources=" in fails(tiny_corpus, out, tiny_tokenizer)
+    with refused(DataError, out, "text"):
+        run(corpus, out, tiny_tokenizer)
+    with refused(DataError, out, "sources"):
+        run(tiny_corpus, out, tiny_tokenizer)
     corpus.write_text(texts)  # at another time
     run(corpus, out, tiny_tokenizer)
     assert json.loads((out / disk.INDEX).read_text())["shards"] == index["shards"]
@@ -203,11 +207,11 @@ def test_a_whole_set_is_judged_by_the_text_of_its_sources_not_by_their_times(
     corpus.write_text(texts)
     run(corpus, out, tiny_tokenizer)
     before = content(out)
-    other = f"{out} is made of other text than the sources hold now; give --out another folder, or delete this one"
     last = texts.rstrip().rindex("\n\n")
     for changed in (texts + "\n\nMore.", texts[:last], texts[:-100] + texts[-100:].swapcase(), "More."):
         corpus.write_text(changed)
-        assert fails(corpus, out, tiny_tokenizer) == other
+        with refused(DataError, out, "text"):
+            run(corpus, out, tiny_tokenizer)
         assert content(out) == before, "nothing is lost"
     corpus.write_text(texts)
     os.utime(corpus, (0, 0))  # copied, or restored from a backup
@@ -221,8 +225,9 @@ def test_another_tokenizer_is_refused(
     from litebert.tokenizer import train_tokenizer
 
     train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(tmp_path / "other")
-    assert "is made with another tokenizer" in fails(tiny_corpus, unfinished, tmp_path / "other")
-    assert "is made with another tokenizer" not in str(run(tiny_corpus, unfinished, tiny_tokenizer))
+    with refused(DataError, unfinished, "tokenizer"):
+        run(tiny_corpus, unfinished, tmp_path / "other")
+    run(tiny_corpus, unfinished, tiny_tokenizer)
 
 
 def test_a_command_may_be_corrected_while_no_shard_is_finished(
@@ -234,6 +239,7 @@ def test_a_command_may_be_corrected_while_no_shard_is_finished(
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"\xff")
     out = tmp_path / "out"
-    assert "(0xff) is not utf-8" in fails(bad, out, tmp_path / "other", heldout=0.2)
+    with refused(DataError, f"{bad}:1", "0xff"):
+        run(bad, out, tmp_path / "other", heldout=0.2)
     run(tiny_corpus, out, tiny_tokenizer)
     assert content(out) == content(whole)

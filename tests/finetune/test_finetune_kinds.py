@@ -14,8 +14,9 @@ from litebert.config import replace
 from litebert.errors import ConfigError
 from litebert.finetune.run import Finetuned, finetune
 from litebert.tasks.registry import task_of
-from litebert.text.records import Found, lines
+from litebert.text.records import Notes, lines
 from toys.finetuning import config, recipe_file
+from toys.refusals import refused
 
 SYLLABLES = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
 NAMES = ("bado", "fegi", "kumo")
@@ -60,8 +61,8 @@ def test_tags(tiny_tokenizer: Path, tmp_path: Path) -> None:
     done = run("tagging", data, tmp_path / "run", tiny_tokenizer, epochs=8)
     assert done.scores["f1"] > 0.7  # without learning 0
     assert done.scores["test_f1"] > 0.7  # of a test part whose tags are known
-    said = [line.split(" ") for _, line in lines(tmp_path / "run" / "predictions" / "dev.conll", Found()) if line]
-    there = [line.split(" ") for _, line in lines(data / "dev.conll", Found()) if line]
+    said = [line.split(" ") for _, line in lines(tmp_path / "run" / "predictions" / "dev.conll", Notes()) if line]
+    there = [line.split(" ") for _, line in lines(data / "dev.conll", Notes()) if line]
     assert [row[:2] for row in said] == there
     assert sum(row[1] == row[2] for row in said) > 0.8 * len(said)
     asked = [[row[0] for row in there[:20]]]  # no sentence of the file, but words and their number are kept
@@ -90,8 +91,8 @@ def test_choices(tiny_tokenizer: Path, tmp_path: Path) -> None:
     choices(tmp_path / "dev.jsonl", 40, 1)
     done = run("choices", tmp_path / "train.jsonl", tmp_path / "run", tiny_tokenizer, 6, dev=tmp_path / "dev.jsonl")
     assert done.scores["accuracy"] > 0.8
-    rows = [json.loads(line) for _, line in lines(tmp_path / "run" / "predictions" / "dev.jsonl", Found())]
-    truth = [json.loads(line) for _, line in lines(tmp_path / "dev.jsonl", Found())]
+    rows = [json.loads(line) for _, line in lines(tmp_path / "run" / "predictions" / "dev.jsonl", Notes())]
+    truth = [json.loads(line) for _, line in lines(tmp_path / "dev.jsonl", Notes())]
     right = sum(a["label"] == b["label"] for a, b in zip(rows, truth, strict=True))
     assert right / len(truth) == pytest.approx(done.scores["accuracy"])
     assert load(tmp_path / "run").predict([("rati", "", ["toto", "bado", "mimi"])])[0]["prediction"] == 1
@@ -104,8 +105,8 @@ def test_the_order_of_choices_goes_with_the_model(tiny_tokenizer: Path, tmp_path
         order="question")  # fmt: skip
     model = load(tmp_path / "run")
     assert model.task["order"] == "question"
-    asked = [json.loads(line) for _, line in lines(tmp_path / "dev.jsonl", Found())]
-    told = [json.loads(line)["label"] for _, line in lines(tmp_path / "run" / "predictions" / "dev.jsonl", Found())]
+    asked = [json.loads(line) for _, line in lines(tmp_path / "dev.jsonl", Notes())]
+    told = [json.loads(line)["label"] for _, line in lines(tmp_path / "run" / "predictions" / "dev.jsonl", Notes())]
     answers = model.predict([(row["context"], row["question"], row["choices"]) for row in asked])
     assert [answer["prediction"] for answer in answers] == told
 
@@ -185,7 +186,7 @@ def test_files_beside_a_folder(tmp_path: Path) -> None:
     assert len(task_of("tagging", data).read("dev")) == 6
     assert len(task_of("tagging", data, dev=tmp_path / "other.conll").read("dev")) == 7
     for name in ("sst2", "race"):
-        with pytest.raises(ConfigError, match=f"the files of {name} are those of its folder"):
+        with refused(ConfigError, name, "dev"):
             task_of(name, data, dev=tmp_path / "other.conll")
 
 
@@ -197,7 +198,7 @@ def test_glue_with_classes(tiny_tokenizer: Path, tmp_path: Path) -> None:
     tsv(tmp_path / "glue" / "test.tsv", ["index", "sentence"], [[str(i), text(draw, i % 2 == 1)] for i in range(10)])
     done = run("SST-2", tmp_path / "glue", tmp_path / "run", tiny_tokenizer, epochs=8)
     assert done.scores["accuracy"] > 0.8
-    rows = [line.split("\t") for _, line in lines(tmp_path / "run" / "predictions" / "SST-2.tsv", Found())]
+    rows = [line.split("\t") for _, line in lines(tmp_path / "run" / "predictions" / "SST-2.tsv", Notes())]
     assert rows[0] == ["index", "prediction"]
     assert [row[0] for row in rows[1:]] == [str(i) for i in range(10)]
     assert sum(row[1] == str(i % 2) for i, row in enumerate(rows[1:])) >= 8
@@ -216,7 +217,7 @@ def test_glue_with_numbers(tiny_tokenizer: Path, tmp_path: Path) -> None:
     done = run("stsb", tmp_path, tmp_path / "run", tiny_tokenizer, epochs=5)
     assert set(done.scores) == {"pearson", "spearman"}
     assert done.scores["pearson"] > 0.8
-    rows = [line.split("\t") for _, line in lines(tmp_path / "run" / "predictions" / "STS-B.tsv", Found())]
+    rows = [line.split("\t") for _, line in lines(tmp_path / "run" / "predictions" / "STS-B.tsv", Notes())]
     assert len(rows) == 13
     assert all(0 <= float(row[1]) <= 5 for row in rows[1:])
     model = load(tmp_path / "run")

@@ -13,6 +13,7 @@ from litebert.finetune.seeds import finetune_seeds, noise_of, summarise
 from litebert.finetune.significance import margin
 from litebert.tasks.table import Table
 from toys.finetuning import config, recipe_file, write_table
+from toys.refusals import names
 
 
 def test_a_summary_is_of_all_runs() -> None:
@@ -24,15 +25,9 @@ def test_a_summary_is_of_all_runs() -> None:
 
 
 def test_noise_is_what_a_t_test_calls_chance() -> None:
-    assert noise_of("dev_f1", [0.5, 0.7, 0.9]) == (
-        "dev_f1 differs from seed to seed by 0.2: between two means of 3 seeds, a difference below 0.453 is inside the "
-        "noise"
-    )
+    names(noise_of("dev_f1", [0.5, 0.7, 0.9]), "dev_f1", 0.2, 3, 0.453)
     assert noise_of("dev_f1", [0.5]) == ""
-    assert (
-        noise_of("dev_f1", [0.5, 0.5])
-        == "dev_f1 is the same for all 2 seeds, which does not tell what chance does to it"
-    )
+    names(noise_of("dev_f1", [0.5, 0.5]), "dev_f1", 2)
 
 
 @pytest.mark.parametrize("sizes", [(3, 3), (5, 2), (30, 40)])

@@ -15,6 +15,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -43,26 +44,29 @@ def golden_runs(source: Path) -> dict[str, Any]:
 
 
 def differences(base: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """What differs between two results, a line for each run."""
+    """What differs between two results, a line for each run: the first row of its metrics, else files, else answers."""
     lines = [f"{name}: only in the base" for name in base if name not in here]
     lines += [f"{name}: new here, so there is nothing to compare" for name in here if name not in base]
     for name in (name for name in here if name in base):
         was, now = base[name], here[name]
-        for kind in ("losses", "gradient_norms"):
-            pairs = zip(was[kind], now[kind], strict=True)
-            step = next((i for i, (a, b) in enumerate(pairs, start=1) if a != b), None)
-            if step is not None:
-                a, b = was[kind][step - 1], now[kind][step - 1]
-                lines.append(f"{name}: {kind} differ from step {step}: {a!r} there and {b!r} here")
-                break
-        else:
-            if was["weights"] != now["weights"]:
-                lines.append(f"{name}: the final weights differ, the losses do not")
-            elif was["heldout"] != now["heldout"]:
-                keys = {**was["heldout"], **now["heldout"]}
-                named = [key for key in keys if was["heldout"].get(key) != now["heldout"].get(key)]
-                lines.append(f"{name}: the held-out scores differ ({', '.join(named)}), the weights do not")
+        pairs = zip_longest(was["rows"], now["rows"], fillvalue={})
+        rows = next(((a, b) for a, b in pairs if a != b), None)
+        if rows is not None:
+            there, key = rows[0], _differing(*rows)[0]
+            step = {**rows[1], **there}["step"]
+            lines.append(
+                f"{name}: {key} differs at step {step}: {there.get(key)!r} there and {rows[1].get(key)!r} here"
+            )
+        elif was["files"] != now["files"]:
+            lines.append(f"{name}: only the files differ: {', '.join(_differing(was['files'], now['files']))}")
+        elif was != now:
+            lines.append(f"{name}: only {', '.join(_differing(was, now))} differ")
     return lines
+
+
+def _differing(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
+    """The keys whose values are not the same."""
+    return [key for key in {**there, **here} if (key in there, there.get(key)) != (key in here, here.get(key))]
 
 
 def git(*words: str) -> str:

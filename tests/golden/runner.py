@@ -1,13 +1,15 @@
-"""The golden runs: twenty steps of each small recipe shape, in float32 on one CPU thread, on made-up text.
+"""The golden runs: twenty steps of pretraining and of fine-tuning, in float32 on one CPU thread, on made-up text.
 
     python tests/golden/runner.py [--out FILE | --record]
 
-prints (or writes) JSON: for every run its losses and gradient norms by step, the held-out scores at the end and a
-checksum of the final weights; --record writes the losses alone to losses.json, which `test_golden.py` reads.
+prints (or writes) JSON, for every run: its losses, the rows of its metrics.jsonl, checksums of its weights and of the
+files it leaves for other programs, and, of a fine-tuned model, its answers. There is one pretraining run of every
+recipe, shrunken; a few of them in `points()` are also recorded: --record writes their losses to losses.json, which
+`test_golden.py` reads.
 
-It speaks to litebert through `recipe`, `prepare` and `pretrain` alone, so that one runner serves two versions of the
-package: see `compare.py`. The vocabulary is given and not learned, so that what is pinned here is the way from text
-to weights, not the training of tokenizers.
+It speaks to litebert through its public face alone, so that one runner serves two versions of the package: see
+`compare.py`. The vocabulary is given and not learned, so that what is pinned here is the way from text to weights,
+not the training of tokenizers.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import json
 import random
 import sys
 import tempfile
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +81,39 @@ def points() -> dict[str, dict[str, Any]]:
     }
 
 
+def every_recipe() -> dict[str, dict[str, Any]]:
+    """Every recipe of the package, shrunken where it is larger than the small ones; its other fields are its own."""
+    from litebert.recipes import RECIPES
+
+    found: dict[str, dict[str, Any]] = {}
+    for name, recipe in RECIPES.items():
+        shape = recipe().encoder
+        encoder = {**SHRUNKEN["encoder"], "embedding_size": 32 if shape.embedding_size == shape.hidden_size else 16}
+        if shape.layers <= 8:  # those that grow do so up to their own depth
+            del encoder["layers"]
+        found[f"recipe {name}"] = {
+            "base": name,
+            "encoder": encoder,
+            "rtd": {"generator_width": 0.5},
+            "sbo": {"position_size": 16},
+            "train": {"micro_batch": 3, "schedule": {"warmup": 5}},
+        }
+    return found
+
+
+# ---- made-up text ---------------------------------------------------------------------------------------------------
+
+_SYLLABLES = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
+
+
+def _words(draw: random.Random) -> list[str]:
+    return sorted({"".join(draw.choices(_SYLLABLES, k=draw.randint(1, 3))) for _ in range(300)})
+
+
 def write_text(folder: Path) -> tuple[Path, Path]:
     """Made-up documents and a WordPiece vocabulary for them."""
     draw = random.Random(20191)
-    syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
-    words = sorted({"".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(300)})
+    words = _words(draw)
     documents = []
     for _ in range(80):
         topic = draw.sample(words, 40)
@@ -89,17 +121,108 @@ def write_text(folder: Path) -> tuple[Path, Path]:
         documents.append(" ".join(f"{sentence.capitalize()}." for sentence in sentences))
     text, vocabulary = folder / "text.txt", folder / "vocab.txt"
     text.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words[::2], *syllables]
-    pieces += ["##" + syllable for syllable in syllables]
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", *words[::2], *_SYLLABLES]
+    pieces += ["##" + syllable for syllable in _SYLLABLES]
     vocabulary.write_text("\n".join(dict.fromkeys(pieces)) + "\n", encoding="utf-8")
     return text, vocabulary
 
 
-def run_all(names: list[str] | None = None) -> dict[str, Any]:
-    """The results of the runs, of all by default."""
+_PARTS = {"train": 60, "dev": 21, "test": 9}
+"""Examples in the files of a task."""
+
+
+def write_task(kind: str, folder: Path) -> tuple[dict[str, Any], list[Any]]:
+    """Made-up files of a task: the arguments of `task_of`, and inputs for `predict`."""
+    draw = random.Random(kind)
+    words = _words(random.Random(20191))
+    folder.mkdir()
+    inputs: list[Any] = []
+
+    def some(low: int, high: int) -> list[str]:
+        return draw.choices(words, k=draw.randint(low, high))
+
+    def write(name: str, lines: list[str]) -> Path:
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return folder / name
+
+    files: dict[str, Path] = {}
+    for part, count in _PARTS.items():
+        rows: list[dict[str, Any]] = []
+        for number in range(count):
+            one, two = " ".join(some(2, 14)), " ".join(some(2, 14))
+            if kind in ("class", "pairs"):
+                rows.append({"text": one, "second": two, "label": draw.choice(("low", "mid", "high"))})
+                inputs.append(one if kind == "class" else (one, two))
+            elif kind == "labels":
+                rows.append({"text": one, "label": [name for name in "abc" if draw.random() < 0.4] or ["a"]})
+                inputs.append(one)
+            elif kind == "number":
+                rows.append({"text": one, "label": round(draw.gauss(20, 7), 2)})
+                inputs.append(one)
+            elif kind == "choices":
+                options = [" ".join(some(1, 3)) for _ in range(draw.randint(2, 4))]
+                right = draw.randrange(len(options))
+                rows.append({"id": f"{part}-{number}", "context": one, "question": two, "choices": options,
+                             "label": right})  # fmt: skip
+                inputs.append((one, two, options))
+            elif kind == "tags":
+                sentence = some(3, 20)
+                rows.append({"words": sentence, "tags": draw.choices(("O", "B-X", "I-X", "B-Y"), k=len(sentence))})
+                inputs.append(sentence)
+            else:
+                context = some(6, 40)  # some longer than a row
+                place = draw.randrange(len(context))
+                answer = {"text": context[place], "answer_start": len(" ".join([*context[:place], ""]))}
+                question: dict[str, Any] = {"id": f"{part}-{number}", "question": one, "answers": [answer]}
+                if kind == "span 2.0":
+                    question["is_impossible"] = number % 3 == 0
+                    question["answers"] = [] if number % 3 == 0 else [answer]
+                rows.append({"context": " ".join(context), "qas": [question]})
+                inputs.append((one, " ".join(context)))
+        if kind.startswith("span"):
+            version = "v2.0" if kind == "span 2.0" else "1.1"
+            whole = {"version": version, "data": [{"title": "t", "paragraphs": rows}]}
+            files[part] = write(f"{part}.json", [json.dumps(whole)])
+        elif kind == "tags":
+            tagged = ["\n".join(map(" ".join, zip(row["words"], row["tags"], strict=True))) + "\n" for row in rows]
+            files[part] = write(f"{part}.conll", tagged)
+        elif kind == "class":  # in GLUE's form
+            header = "index\tsentence" if part == "test" else "sentence\tlabel"
+            classes = [str(int(row["label"] == "low")) for row in rows]
+            columns = [(str(i), row["text"]) if part == "test" else (row["text"], classes[i])
+                       for i, row in enumerate(rows)]  # fmt: skip
+            write(f"{part}.tsv", [header, *map("\t".join, columns)])
+        else:
+            files[part] = write(f"{part}.jsonl", [json.dumps(row) for row in rows])
+    if kind == "class":
+        return {"name": "sst2", "data": folder}, inputs
+    name = {"tags": "tagging", "choices": "choices", "span 1.1": "squad", "span 2.0": "squad"}.get(kind, "table")
+    options = {"pair": "second"} if kind == "pairs" else {}
+    return {"name": name, "data": files["train"], "dev": files["dev"], "test": files["test"], **options}, inputs
+
+
+FINETUNINGS: dict[str, dict[str, Any]] = {
+    "class": {"model": "bert-base, shrunken, AdamW", "layer_decay": 0.8},
+    "class, collapsed": {"model": "bert-tiny", "rate": 1e-9},
+    "pairs": {"model": "electra-base, shrunken, AdamW"},
+    "labels": {"model": "roberta-base, shrunken, AdamW", "dropout": 0.0},
+    "number": {"model": "albert-base, shrunken, LAMB"},
+    "tags": {"model": "albert-tiny"},
+    "span 1.1": {"model": None},
+    "span 2.0": {"model": "spanbert-base, shrunken, AdamW"},
+    "choices": {"model": "albert-base-v1, shrunken, AdamW"},
+}
+"""The fine-tuning runs, by what is learned: which run they begin with (None for an untrained network), their fields."""
+
+
+# ---- the runs -------------------------------------------------------------------------------------------------------
+
+
+def run_all(names: Collection[str] | None = None) -> dict[str, Any]:
+    """The results of the runs of `points`, `every_recipe` and `FINETUNINGS`, or of those named."""
     import torch
 
-    from litebert.data.prepare import prepare
+    from litebert import prepare
     from litebert.recipes import RECIPES
 
     results = {}
@@ -108,19 +231,22 @@ def run_all(names: list[str] | None = None) -> dict[str, Any]:
     try:
         with tempfile.TemporaryDirectory() as folder:
             text, vocabulary = write_text(Path(folder))
-            data = Path(folder, "data")
-            prepare([str(text)], data, tokenizer=vocabulary, heldout=0.1, processes=1, progress=False)
-            for number, (name, point) in enumerate(points().items()):
+            data, runs = Path(folder, "data"), Path(folder, "runs")
+            runs.mkdir()
+            prepare([str(text)], data, tokenizer=vocabulary, heldout=0.1, processes=1)
+            for name, point in {**points(), **every_recipe()}.items():
                 if point["base"] in RECIPES and (names is None or name in names):  # an older version has fewer
-                    results[name] = _run(point, data, Path(folder, str(number)))
+                    results[name] = _pretrain(point, data, runs / name)
+            for name, point in FINETUNINGS.items():
+                if names is None or name in names:
+                    results[name] = _finetune(name, point, vocabulary, Path(folder))
     finally:
         torch.set_num_threads(threads)
     return {"torch": torch.__version__, "runs": results}
 
 
-def _run(point: dict[str, Any], data: Path, out: Path) -> dict[str, Any]:
-    from litebert import recipe
-    from litebert.train.pretrain import pretrain
+def _pretrain(point: dict[str, Any], data: Path, out: Path) -> dict[str, Any]:
+    from litebert import LitebertError, convert, pretrain, recipe
 
     train = {
         **point.get("train", {}),
@@ -133,15 +259,47 @@ def _run(point: dict[str, Any], data: Path, out: Path) -> dict[str, Any]:
     file = out.with_suffix(".json")
     file.write_text(json.dumps({**point, "name": "golden", "sequences": {"length": 64}, "train": train}))
     pretrain(recipe(str(file)), data, out, device="cpu")
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    steps = [row for row in rows if row["kind"] == "train"]
-    assert len(steps) == STEPS
+    converted = out.with_name(f"{out.name}, converted")
+    with suppress(LitebertError):  # transformers has no class for some
+        convert(out, converted, to="hf")
     last = max((out / "checkpoints").glob("step-*"))
+    return _result(out, [last / "model.safetensors", *converted.glob("*.safetensors"), *converted.glob("config.json")])
+
+
+def _finetune(name: str, point: dict[str, Any], vocabulary: Path, folder: Path) -> dict[str, Any]:
+    from litebert import FinetuneConfig, finetune, load, replace, task_of
+
+    arguments, inputs = write_task(name.partition(",")[0], folder / f"files of {name}")
+    config = FinetuneConfig()
+    optimizer = replace(config.train.optimizer, learning_rate=point.get("rate", 1e-3))
+    train = replace(
+        config.train, batch="8 sequences", precision="float32", optimizer=optimizer, evaluate_every="50%", seed=3
+    )
+    config = replace(
+        config, length=48, steps=STEPS, train=train, dropout=point.get("dropout", 0.1),
+        layer_decay=point.get("layer_decay", 1.0),
+    )  # fmt: skip
+    if point["model"] is None:
+        model, tokenizer = folder / "untrained.json", vocabulary
+        model.write_text(json.dumps({"encoder": SHRUNKEN["encoder"], "sequences": {"length": 64}}))
+    else:
+        model, tokenizer = folder / "runs" / point["model"], None
+    out = folder / name
+    finetune(model, task_of(**arguments), out, config, tokenizer=tokenizer, device="cpu")
+    written = [out / "model" / "model.safetensors", out / "scores.json", *sorted((out / "predictions").iterdir())]
+    written += sorted(out.rglob("best.safetensors"))  # of a run that collapsed too
+    return _result(out, written) | {"answers": load(out, device="cpu").predict(inputs)}
+
+
+def _result(run: Path, files: Iterable[Path]) -> dict[str, Any]:
+    """What a run folder tells: numbers by step, without words, and checksums of files."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    losses = [row["loss"] for row in rows if row["kind"] == "train"]
+    assert len(losses) == STEPS
     return {
-        "losses": [row["loss"] for row in steps],
-        "gradient_norms": [row["gradient_norm"] for row in steps],
-        "heldout": {key: value for key, value in rows[-1].items() if key not in ("step", "kind")},
-        "weights": hashlib.sha256((last / "model.safetensors").read_bytes()).hexdigest(),
+        "losses": losses,
+        "rows": [{key: value for key, value in row.items() if key != "message"} for row in rows],
+        "files": {f"{file.parent.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
     }
 
 
@@ -156,7 +314,7 @@ def main() -> None:
 
         sys.stdout.write(f"{litebert.__file__}\n")
         return
-    found = run_all()
+    found = run_all(points() if arguments.record else None)
     if arguments.record:
         found = {"torch": found["torch"], "losses": {name: run["losses"] for name, run in found["runs"].items()}}
         arguments.out = RECORDED

@@ -13,6 +13,7 @@ from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA
 from litebert.interop.names import Layout
 from litebert.interop.settings import encoder_config, layout_for, layout_of, problem_of, settings_of
 from toys.folders import small_tokenizer
+from toys.refusals import refused
 
 ALBERT_BASE: dict[str, Any] = {  # what the released file says, keys without meaning included
     "model_type": "albert", "attention_probs_dropout_prob": 0, "hidden_act": "gelu_new", "hidden_dropout_prob": 0,
@@ -46,7 +47,7 @@ def test_what_the_outputs_of_a_classifier_are(problem: str) -> None:
     transformers.AutoConfig.for_model(**written)  # which refuses what it does not know
     assert problem_of(settings_of(ALBERT, config, "sequence", 1, None, ("a", "b"), 0.1), "x") is None
     assert "problem_type" not in settings_of(ALBERT, config, "tokens", 1, None, ("a", "b"), 0.1, "tokens")
-    with pytest.raises(ModelError, match=r"^x has problem_type='regresion'; did you mean 'regression'"):
+    with refused(ModelError, "x", "problem_type", "'regresion'", "'regression'"):
         problem_of({"problem_type": "regresion"}, "x")
 
 
@@ -110,70 +111,67 @@ def test_special_tokens_come_from_the_tokenizer() -> None:
                                  "type_vocab_size"])  # fmt: skip
 def test_a_missing_size_is_named(key: str) -> None:
     settings = {name: value for name, value in ALBERT_BASE.items() if name != key}
-    with pytest.raises(ModelError, match=f"^dir/config.json has no '{key}'; add it"):
+    with refused(ModelError, "dir/config.json", f"'{key}'"):
         encoder_config(ALBERT, settings, ("pooler",), "dir/config.json")
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "places"),
     [
-        ({"inner_group_num": 2}, "has inner_group_num=2; only 1 can be computed"),
-        ({"position_embedding_type": "relative_key"}, "has position_embedding_type='relative_key'; only 'absolute'"),
-        ({"hidden_act": "tanh"}, "has hidden_act='tanh'; "),
-        ({"hidden_act": "gelu_nev"}, "did you mean 'gelu_new'"),
-        ({"hidden_act": ["gelu"]}, "has hidden_act=['gelu']; "),
-        ({"hidden_size": "768"}, "has hidden_size='768'; it must be a whole number of at least 1"),
-        ({"num_hidden_layers": 0}, "has num_hidden_layers=0; it must be a whole number of at least 1"),
-        ({"num_hidden_layers": True}, "must be a whole number"),
-        ({"num_hidden_groups": None}, "has num_hidden_groups=None; it must be a whole number"),
-        ({"layer_norm_eps": "small"}, "has layer_norm_eps='small'; it must be a number"),
-        ({"num_hidden_layers": 18, "num_hidden_groups": 14}, "has num_hidden_groups=14 for num_hidden_layers=18"),
-        ({"num_hidden_groups": 13}, "encoder.groups 13 exceeds encoder.layers 12"),
-        ({"num_attention_heads": 5}, "encoder.hidden_size 768 is not a multiple of encoder.heads 5"),
+        ({"inner_group_num": 2}, ("inner_group_num=2",)),
+        ({"position_embedding_type": "relative_key"}, ("position_embedding_type='relative_key'", "'absolute'")),
+        ({"hidden_act": "tanh"}, ("hidden_act='tanh'",)),
+        ({"hidden_act": "gelu_nev"}, ("hidden_act='gelu_nev'", "'gelu_new'")),
+        ({"hidden_act": ["gelu"]}, ("hidden_act=['gelu']",)),
+        ({"hidden_size": "768"}, ("hidden_size='768'",)),
+        ({"num_hidden_layers": 0}, ("num_hidden_layers=0", 1)),
+        ({"num_hidden_layers": True}, ("num_hidden_layers=True",)),
+        ({"num_hidden_groups": None}, ("num_hidden_groups=None",)),
+        ({"layer_norm_eps": "small"}, ("layer_norm_eps='small'",)),
+        ({"num_hidden_layers": 18, "num_hidden_groups": 14}, ("num_hidden_groups=14", "num_hidden_layers=18")),
+        ({"num_hidden_groups": 13}, ("encoder.groups 13", "encoder.layers 12")),
+        ({"num_attention_heads": 5}, ("encoder.hidden_size 768", "encoder.heads 5")),
     ],
 )
-def test_what_cannot_be_computed_is_refused_by_name(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ModelError) as caught:
+def test_what_cannot_be_computed_is_refused_by_name(changes: dict[str, Any], places: tuple[object, ...]) -> None:
+    with refused(ModelError, "dir/config.json", *places):
         encoder_config(ALBERT, {**ALBERT_BASE, **changes}, ("pooler",), "dir/config.json")
-    assert message in str(caught.value)
-    assert str(caught.value).startswith("dir/config.json")
 
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "electra"])
 def test_a_decoder_is_refused(name: str) -> None:
-    with pytest.raises(ModelError, match="has is_decoder=True; only False can be computed"):
+    with refused(ModelError, "is_decoder=True", "False"):
         encoder_config(LAYOUTS[name], {**RELEASED[name], "is_decoder": True}, ("pooler",), "x")
 
 
 def test_keys_that_one_head_reads_matter_for_that_head_alone() -> None:
     settings = {**ELECTRA_SMALL, "summary_type": "cls_index", "summary_activation": None}
     encoder_config(ELECTRA, settings, ("classifier",), "x")
-    with pytest.raises(ModelError, match="has summary_type='cls_index'; only 'first' can be computed"):
+    with refused(ModelError, "summary_type='cls_index'", "'first'"):
         encoder_config(ELECTRA, settings, ("summary", "classifier"), "x")
     # Another spelling of erf gelu is no other activation.
     encoder_config(ELECTRA, {**ELECTRA_SMALL, "hidden_act": "gelu_python"}, ("mlm",), "x")
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "places"),
     [
-        ({"pad_token_id": -1}, "has pad_token_id=-1; it must be a whole number of at least 0"),
-        ({"pad_token_id": None}, "has pad_token_id=None; it must be a whole number of at least 0"),
-        ({"max_position_embeddings": 9}, "encoder.max_positions is 7; it must be at least 8"),
+        ({"pad_token_id": -1}, ("pad_token_id=-1", 0)),
+        ({"pad_token_id": None}, ("pad_token_id=None", 0)),
+        ({"max_position_embeddings": 9}, ("encoder.max_positions", 7, 8)),
     ],
 )
-def test_the_padding_index_that_positions_begin_after(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ModelError) as caught:
+def test_the_padding_index_that_positions_begin_after(changes: dict[str, Any], places: tuple[object, ...]) -> None:
+    with refused(ModelError, "x", *places):
         encoder_config(ROBERTA, {**ROBERTA_BASE, **changes}, (), "x")
-    assert message in str(caught.value)
     settings = {name: value for name, value in ROBERTA_BASE.items() if name != "pad_token_id"}
     assert encoder_config(ROBERTA, settings, (), "x").position_offset == 2
 
 
 def test_unknown_model_types() -> None:
-    with pytest.raises(ModelError, match=r"^c has no 'model_type'; add it: albert or bert or roberta or electra"):
+    with refused(ModelError, "c", "model_type", *LAYOUTS):
         layout_of({}, "c")
-    with pytest.raises(ModelError, match=r"^c has model_type 'albart', which cannot be read; did you mean 'albert'"):
+    with refused(ModelError, "c", "model_type", "'albart'", "'albert'"):
         layout_of({"model_type": "albart"}, "c")
 
 
@@ -188,12 +186,8 @@ def test_unknown_model_types() -> None:
     ],
 )
 def test_what_their_classes_cannot_compute_is_refused_with_every_field(changes: dict[str, Any]) -> None:
-    with pytest.raises(ModelError) as caught:
+    with refused(ModelError, *(f"encoder.{name}={value}" for name, value in changes.items())):
         layout_for(EncoderConfig(**changes), ())
-    message = str(caught.value)
-    assert all(f"encoder.{name}={value}" in message for name, value in changes.items())
-    assert "keep the model as a litebert folder" in message
-    assert "\n" not in message
 
 
 SAME_WIDTH = {"embedding_size": 768, "sharing": "none", "pooler": False}
@@ -221,22 +215,21 @@ def test_which_layout_holds_a_model(changes: dict[str, Any], has: Any, dense: An
 
 
 @pytest.mark.parametrize(
-    ("changes", "has", "dense", "message"),
+    ("changes", "has", "dense", "places"),
     [
-        ({"position_offset": 2}, (), None, "position_offset=2 and encoder.embedding_size 128 beside encoder.hidden_s"),
-        ({**SAME_WIDTH, "position_offset": 2, "always_project": True}, (), None, "RobertaModel has no map from embed"),
-        ({**SAME_WIDTH, "always_project": True}, ("discriminator",), None, "ElectraModel has no map from embeddings"),
         (
-            {**SAME_WIDTH, "position_offset": 2},
-            ("classifier",),
-            "gelu",
-            "no class whose classifier computes dense=gelu",
+            {"position_offset": 2}, (), None,
+            ("encoder.position_offset=2", "encoder.embedding_size 128", "encoder.hidden_size 768"),
         ),
-        ({"pooler": False}, ("classifier",), "relu", "no class whose classifier computes dense=relu"),
+        (
+            {**SAME_WIDTH, "position_offset": 2, "always_project": True}, (), None,
+            ("RobertaModel", "encoder.always_project"),
+        ),
+        ({**SAME_WIDTH, "always_project": True}, ("discriminator",), None, ("ElectraModel", "encoder.always_project")),
+        ({**SAME_WIDTH, "position_offset": 2}, ("classifier",), "gelu", ("dense=gelu",)),
+        ({"pooler": False}, ("classifier",), "relu", ("dense=relu",)),
     ],
-)
-def test_what_no_layout_holds_is_refused(changes: dict[str, Any], has: Any, dense: Any, message: str) -> None:
-    with pytest.raises(ModelError) as caught:
+)  # fmt: skip
+def test_what_no_layout_holds_is_refused(changes: dict[str, Any], has: Any, dense: Any, places: Any) -> None:
+    with refused(ModelError, *places):
         layout_for(EncoderConfig(**changes), has, dense)
-    assert message in str(caught.value)
-    assert "keep the model as a litebert folder" in str(caught.value)

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from litebert.config import EncoderConfig, Objective
+from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.interop.layouts import ALBERT, BERT, LAYOUTS
 from litebert.interop.names import TASK_PARTS, Layout
 from litebert.interop.weights import groups_agree, modernise, pairs, slots, to_ours, to_theirs
 from litebert.model.encoder import Encoder
 from toys.folders import tiny
+from toys.refusals import refused
 
 SHAPE: dict[str, Any] = {"vocab_size": 40, "embedding_size": 4, "hidden_size": 8, "layers": 6, "heads": 2,
                          "intermediate_size": 16, "max_positions": 16}  # fmt: skip
@@ -69,7 +70,7 @@ def test_where_their_rounding_differs() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
 def test_tables_name_every_parameter_once(layout: Layout) -> None:
     width = 4 if "projection" in layout.parts else 8
-    objectives: tuple[Objective, ...] = ("mlm", layout.sentence) if layout.sentence else ("mlm",)
+    objectives: tuple[str, ...] = ("mlm", layout.sentence) if layout.sentence else ("mlm",)
     model = tiny(objectives, sharing="none", embedding_size=width, pooler="pooler" in layout.parts)
     parts = [part for part in PARTS if part in layout.parts]
     table = pairs(layout, parts, model.encoder.config, layout.sentence or "")
@@ -120,7 +121,7 @@ def test_tied_repeats_must_be_equal() -> None:
     word = theirs["bert.embeddings.word_embeddings.weight"]
     key = "cls.predictions.decoder.weight"
     assert same(modernise(BERT, {**theirs, key: word.clone()}, "x"), theirs)
-    with pytest.raises(ModelError, match=r"^model.bin has its own 'cls.predictions.decoder.weight'.*only tied"):
+    with refused(ModelError, "model.bin", f"'{key}'", "'bert.embeddings.word_embeddings.weight'"):
         modernise(BERT, {**theirs, key: word + 1}, "model.bin")
     # Some files keep the vocabulary's bias under the decoder's name alone.
     bias = torch.arange(40.0)
@@ -140,11 +141,9 @@ def test_unknown_and_missing_keys_are_named_with_the_nearest() -> None:
     table = pairs(BERT, ("backbone", "pooler"), encoder.config)
     misspelt = dict(theirs)
     misspelt["bert.pooler.dens.weight"] = misspelt.pop("bert.pooler.dense.weight")
-    with pytest.raises(ModelError, match=r"f has no 'bert.pooler.dense.weight' \(nearest: 'bert.pooler.dens.weight'\)"):
+    with refused(ModelError, "f", "'bert.pooler.dense.weight'", "'bert.pooler.dens.weight'"):
         to_ours(table, misspelt, "f")
-    with pytest.raises(ModelError, match=r"f has no 'bert.embeddings.word_embeddings.weight' and 38 more;"):
+    with refused(ModelError, "f", "'bert.embeddings.word_embeddings.weight'", 38):
         to_ours(table, {"x": torch.zeros(1)}, "f")
-    with pytest.raises(
-        ModelError, match=r"f has 'bert.pooler.dense.extra' and 1 more \(nearest: 'bert.pooler.dense.\w+'\)"
-    ):
+    with refused(ModelError, "f", "'bert.pooler.dense.extra'", 1, "'bert.pooler.dense.weight'"):
         to_ours(table, {**theirs, "bert.pooler.dense.extra": torch.zeros(1), "other": torch.zeros(1)}, "f")

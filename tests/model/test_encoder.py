@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import weakref
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -13,9 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from litebert.config import EncoderConfig, replace
-from litebert.errors import DataError
-from litebert.model.attention import scaled_dot_product
-from litebert.model.embedding import Rotary
+from litebert.model.attention import AttentionPositions
 from litebert.model.encoder import Encoder
 from toys.points import PIECES, batch, randomise, shape
 
@@ -57,7 +57,7 @@ def test_sharing_is_unshared_layers_with_equal_weights_whose_gradients_add(shari
     apart.load_state_dict({name: shared.state_dict()[source(name, sharing)] for name in apart.state_dict()})
     ids = torch.arange(5, 21).view(2, 8)
     one, two = shared(ids), apart(ids)
-    for first, second in zip(one.layers, two.layers, strict=True):
+    for first, second in zip(shared.states(ids), apart.states(ids), strict=True):
         assert torch.equal(first, second)
     one.last.square().sum().backward()
     two.last.square().sum().backward()
@@ -184,11 +184,11 @@ def test_every_state_follows_the_formulas(changes: dict[str, Any]) -> None:
     encoder = Encoder(shape(**changes)).double().eval()
     randomise(encoder)
     ids, types = torch.randint(5, PIECES, (10,), generator=torch.Generator().manual_seed(0)), torch.arange(10) // 5
-    output = encoder(ids[None], types[None])
+    output = encoder(ids[None], types[None], all_states=True)
     expected = reference(encoder, ids, types)
     # Rotation tables are kept in single precision.
     tolerance = 1e-5 if encoder.config.positions == "rotary" else 1e-10
-    for found, wanted in zip((output.embeddings, *output.layers), expected, strict=True):
+    for found, wanted in zip(output.states, expected, strict=True):
         assert (found[0] - wanted).abs().max() < tolerance
     state = {name: tensor.double() for name, tensor in encoder.state_dict().items()}
     last = expected[-1]
@@ -197,47 +197,6 @@ def test_every_state_follows_the_formulas(changes: dict[str, Any]) -> None:
     assert (output.last[0] - last).abs().max() < tolerance
     assert output.pooled is not None
     assert (output.pooled[0] - torch.tanh(linear(state, "pooler", last[0]))).abs().max() < tolerance
-
-
-# ---- positions ----------------------------------------------------------------------------------------------------
-
-
-def test_rotation_is_complex_multiplication() -> None:
-    rotary = Rotary(shape(positions="rotary", hidden_size=32, heads=4))
-    x = torch.randn(2, 4, 10, 8)
-    found = rotary(x)
-    for row in range(2):
-        for head in range(4):
-            assert (found[row, head] - rotate(x[row, head].double())).abs().max() < 1e-5
-
-
-@given(distance=st.integers(0, 15), place=st.integers(0, 7), seed=st.integers(0, 100))
-def test_rotated_products_depend_on_the_distance_alone(distance: int, place: int, seed: int) -> None:
-    rotary = Rotary(shape(positions="rotary"))
-    generator = torch.Generator().manual_seed(seed)
-    q, k = torch.randn(2, 4, generator=generator)
-    length = 24
-    turned_q = rotary(q.expand(1, 1, length, 4))[0, 0]
-    turned_k = rotary(k.expand(1, 1, length, 4))[0, 0]
-    assert torch.allclose(
-        turned_q[place] @ turned_k[place + distance], turned_q[0] @ turned_k[distance], rtol=1e-4, atol=1e-4
-    )
-
-
-def test_order_matters_with_positions_of_either_kind() -> None:
-    ids = torch.arange(5, 13)[None]
-    for positions in ("learned", "rotary"):
-        encoder = Encoder(shape(positions=positions)).eval()
-        randomise(encoder)
-        turned = encoder(ids.flip(1)).last.flip(1)
-        assert (turned - encoder(ids).last).abs().max() > 1e-2
-
-
-def test_positions_end_with_the_table() -> None:
-    encoder = Encoder(shape())
-    encoder(torch.ones(1, 24, dtype=torch.long))
-    with pytest.raises(DataError, match=r"a sequence has 25 tokens and the model's encoder.max_positions is 24"):
-        encoder(torch.ones(1, 25, dtype=torch.long))
 
 
 # ---- masks and token types ----------------------------------------------------------------------------------------
@@ -280,18 +239,57 @@ def test_no_token_types_are_zeros() -> None:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_a_shallower_pass_stops_early(norm: Any) -> None:
+def test_a_walk_may_stop_after_any_layer(norm: Any) -> None:
     encoder = Encoder(shape(norm=norm)).eval()
     randomise(encoder)
     ids = torch.arange(5, 15)[None]
-    full = encoder(ids)
-    assert len(full.layers) == 4
+    applied: list[Tensor] = []
+    encoder.feedforward[0].register_forward_hook(lambda module, inputs, output: applied.append(output))
+    full = encoder(ids, all_states=True)
+    assert len(full.states) == len(applied) + 1 == 5
     for depth in (1, 2, 3):
         part = encoder(ids, layers=depth)
-        assert len(part.layers) == depth
-        assert all(torch.equal(a, b) for a, b in zip(part.layers, full.layers, strict=False))
-        assert torch.equal(part.last, encoder.norm(part.layers[-1]))
-    assert len(encoder(ids, layers=9).layers) == 9  # shared layers may go deeper too
+        applied.clear()
+        *_, state = islice(encoder.states(ids), depth + 1)
+        assert len(applied) == depth, "a layer nobody asked for was computed"
+        assert torch.equal(state, full.states[depth])
+        read = encoder.read_out(state)
+        assert torch.equal(read.last, encoder.norm(state))
+        assert torch.equal(read.last, part.last)
+        assert torch.equal(read.pooled, part.pooled)
+    assert len(encoder(ids, layers=9, all_states=True).states) == 10  # shared layers may go deeper too
+
+
+@torch.no_grad()
+def test_no_state_is_kept_that_nobody_asked_for() -> None:
+    encoder = Encoder(shape(layers=9)).eval()
+    ids, born, most = torch.arange(5, 15)[None], list[weakref.ref[Tensor]](), 0
+
+    def count(module: torch.nn.Module, inputs: Any, output: Tensor) -> None:
+        nonlocal most
+        born.append(weakref.ref(output))
+        most = max(most, sum(ref() is not None for ref in born))
+
+    encoder.feedforward[0].register_forward_hook(count)
+    output = encoder(ids)
+    assert (len(born), most) == (9, 2), "a layer's input and its output"
+    assert [ref() is not None for ref in born] == [False] * 8 + [True]
+    assert output.states == ()
+    del output
+    born.clear()
+    kept = encoder(ids, all_states=True)
+    assert all(ref() is not None for ref in born)
+    assert len(kept.states) == 10
+
+
+def test_the_depth_of_a_parameter_is_that_of_the_highest_layer_that_reads_it() -> None:
+    encoder = Encoder(shape(sharing="groups", groups=2, norm="pre"))
+    depths, names = encoder.depths(), dict(encoder.named_parameters())
+    expected = {"embedding": 0, "attention.0": 2, "feedforward.0": 2, "attention.1": 4, "feedforward.1": 4,
+                "norm": 5, "pooler": 5}  # fmt: skip
+    assert len(depths) == len(names)
+    for name, parameter in names.items():
+        assert depths[parameter] == next(depth for start, depth in expected.items() if name.startswith(f"{start}."))
 
 
 def test_groups_stretch_over_another_depth() -> None:
@@ -373,41 +371,29 @@ def test_fused_attention_is_the_plain_one() -> None:
     ids = torch.arange(5, 15)[None]
     mask = torch.arange(10)[None] < 1
     block = encoder.attention[0]
-    x = encoder(ids).embeddings
+    x = next(encoder.states(ids))
     value = block.qkv(x)[..., -16:]
     expected = block.norm(x + block.output(value[:, :1].expand_as(x)))
-    assert torch.allclose(block(x, mask[:, None, None, :], None), expected, atol=1e-6)
+    assert torch.allclose(block(x, mask[:, None, None, :], AttentionPositions()), expected, atol=1e-6)
     assert F.mse_loss(encoder(ids).last, encoder(ids, None, mask).last) > 1e-3
 
 
-@pytest.mark.parametrize("learns", [True, False])
-def test_attention_in_bfloat16_is_that_of_float32_to_its_digits(learns: bool) -> None:
-    """Autocast on a CPU: what is learnt from takes two products instead of the fused kernel."""
-    generator = torch.Generator().manual_seed(1)
-    q, k, v, weights = (torch.randn(2, 4, 24, 8, generator=generator).bfloat16() for _ in range(4))
-    mask = (torch.arange(24) < torch.tensor([[24], [17]]))[:, None, None, :]
-    exact = [tensor.float().requires_grad_(learns) for tensor in (q, k, v)]
-    halves = [tensor.clone().requires_grad_(learns) for tensor in (q, k, v)]
-    wanted = scaled_dot_product(*exact, mask, 0.0)
-    with torch.set_grad_enabled(learns), torch.autocast("cpu", torch.bfloat16):
-        found = scaled_dot_product(*halves, mask, 0.0)
-    assert found.dtype == torch.bfloat16
-    assert torch.allclose(found.float(), wanted, atol=0.02, rtol=0.01)
-    if learns:
-        found.backward(weights)
-        wanted.backward(weights.float())
-        for half, whole in zip(halves, exact, strict=True):
-            assert half.grad is not None
-            assert whole.grad is not None
-            assert torch.allclose(half.grad.float(), whole.grad, atol=0.04, rtol=0.02)
-        assert not halves[1].grad[1, :, 17:].any(), "nothing is learnt from padding"
-        assert not halves[2].grad[1, :, 17:].any()
+@pytest.mark.parametrize("changes", [{"position_offset": 2}, {"positions": "rotary", "norm": "pre"}])
+def test_an_encoder_exports_with_any_batch_and_every_length_it_has_positions_for(changes: dict[str, Any]) -> None:
+    class Last(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.encoder = Encoder(shape(**changes)).eval()
 
+        def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+            last: Tensor = self.encoder(ids, None, mask).last
+            return last
 
-def test_attention_in_bfloat16_drops_weights_out() -> None:
-    q, k = (torch.randn(64, 1, 8, 8).bfloat16().requires_grad_() for _ in range(2))
-    ones = torch.ones(64, 1, 8, 8).bfloat16()
-    with torch.autocast("cpu", torch.bfloat16):
-        found = scaled_dot_product(q, k, ones, None, 0.25)
-    assert found.std() > 0.05, "the sums of the weights that are left"
-    assert abs(found.float().mean().item() - 1) < 0.1, "what is left is scaled up"
+    model, ids = Last(), torch.randint(5, PIECES, (3, 24))
+    randomise(model)
+    dynamic = {0: torch.export.Dim("B"), 1: torch.export.Dim("S", max=24)}
+    sample = (ids[:2, :10].contiguous(), torch.ones(2, 10))
+    exported = torch.export.export(model, sample, dynamic_shapes=(dynamic, dynamic)).module()
+    for length in (9, 24):
+        mask = torch.arange(length).expand(3, -1) < 7
+        assert torch.allclose(exported(ids[:, :length], mask.float()), model(ids[:, :length], mask.float()), atol=1e-6)

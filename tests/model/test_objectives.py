@@ -10,16 +10,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from litebert.config import Objective
+from litebert.config import replace
 from litebert.data.batches import Batch
-from litebert.model import objectives as module
-from litebert.model.objectives import Loss, MaskedLanguageModeling
-from litebert.model.objectives import Objective as Hooks
+from litebert.model import heads
+from litebert.model.objectives import Context, Loss, Objective
+from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
 from toys.points import batch, config, randomise
 
 
-def made(objectives: tuple[Objective, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
+def made(objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
     model = Pretrainer(config(objectives, **changes)).eval()
     randomise(model)
     return model
@@ -30,17 +30,16 @@ def test_losses_are_cross_entropies_in_nats() -> None:
     losses = model(data)
     assert list(losses) == ["mlm", "sop"]
     output = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask)
-    mlm, sop = model.objectives["mlm"], model.objectives["sop"]
-    assert isinstance(mlm, MaskedLanguageModeling)
+    mlm, sop = model.named_objectives["mlm"], model.named_objectives["sop"]
 
-    everywhere = mlm.head(output.last, model.encoder.embedding.word.weight)
+    everywhere = model.objectives["mlm"].head(output.last, model.encoder.embedding.word.weight)
     log = everywhere.log_softmax(-1).flatten(0, 1)[data.masked_positions, data.masked_labels]
     assert losses["mlm"].total.item() == pytest.approx(-log.sum().item(), rel=1e-5)
     assert int(losses["mlm"].count) == len(data.masked_labels) == mlm.count(data)
     best = everywhere.flatten(0, 1)[data.masked_positions].argmax(-1)
     assert int(losses["mlm"].correct) == int((best == data.masked_labels).sum())
 
-    pairs = sop.head(output.pooled).log_softmax(-1)
+    pairs = model.objectives["sop"].head(output.pooled).log_softmax(-1)
     assert losses["sop"].total.item() == pytest.approx(-(pairs[0, 0] + pairs[1, 1]).item(), rel=1e-5)
     assert int(losses["sop"].count) == 2 == sop.count(data)  # the third has no label
     assert int(losses["sop"].correct) == int(pairs[0, 0] > pairs[0, 1]) + int(pairs[1, 1] > pairs[1, 0])
@@ -48,15 +47,15 @@ def test_losses_are_cross_entropies_in_nats() -> None:
 
 def test_the_projection_runs_on_masked_positions_and_gives_what_the_full_one_gives() -> None:
     model, data = made(), batch()
-    mlm = model.objectives["mlm"]
+    mlm, head = model.named_objectives["mlm"], model.objectives["mlm"].head
     assert isinstance(mlm, MaskedLanguageModeling)
     last = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask).last
-    full = mlm.head(last, model.encoder.embedding.word.weight)
-    few = mlm.logits(last, data.masked_positions, model.encoder)
+    full = head(last, model.encoder.embedding.word.weight)
+    few = mlm.guesses(last, data.masked_positions, model.context("mlm"))
     assert few.shape == (len(data.masked_positions), 50)
     assert torch.allclose(few, full.flatten(0, 1)[data.masked_positions], atol=1e-6)
     seen: list[int] = []
-    mlm.head.register_forward_hook(lambda module, inputs, output: seen.append(len(inputs[0])))
+    head.register_forward_hook(lambda module, inputs, output: seen.append(len(inputs[0])))
     model(data)
     assert seen == [len(data.masked_positions)]
 
@@ -87,7 +86,7 @@ def test_nothing_labelled_is_zero_and_not_a_nan() -> None:
     model, data = made(), batch(rows=1)  # its only sentence label is missing
     loss = model(data)["sop"]
     assert (loss.total.item(), loss.count.item(), loss.correct.item()) == (0.0, 0, 0)
-    assert model.objectives["sop"].scores([loss]) == {}
+    assert model.named_objectives["sop"].scores([loss]) == {}
     loss.total.backward()
     gradient = model.objectives["sop"].head.classifier.weight.grad
     assert gradient is not None
@@ -104,13 +103,14 @@ def test_losses_are_summed_in_float32_whatever_the_precision() -> None:
 
 @pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "sbo"), ("mlm", "rtd")])
 def test_rows_that_fill_up_a_cpus_kernels_change_nothing(
-    objectives: tuple[Objective, ...], monkeypatch: pytest.MonkeyPatch
+    objectives: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Under autocast a vocabulary is projected for 64 tokens or 128, and learnt from for those that were masked."""
     model, data = made(objectives), batch()
     rows: list[int] = []
-    for name in {"mlm", "sbo"} & set(objectives):
-        model.objectives[name].head.register_forward_hook(lambda _, inputs, logits: rows.append(len(logits)))
+    for name, layer in (("mlm", "dense"), ("sbo", "first")):
+        if name in objectives:
+            getattr(model.objectives[name].head, layer).register_forward_hook(lambda _, x, y: rows.append(len(y)))
 
     def run() -> tuple[dict[str, Loss], dict[str, Tensor]]:
         model.zero_grad()
@@ -122,7 +122,7 @@ def test_rows_that_fill_up_a_cpus_kernels_change_nothing(
 
     losses, gradients = run()
     assert set(rows) == {64}
-    monkeypatch.setattr(module, "_padded", lambda indices: indices)
+    monkeypatch.setattr(heads, "pad_rows", lambda rows: rows)
     plain, wanted = run()
     assert max(rows) == 64 > rows[-1], "rows are those of the tokens again"
     for name, loss in plain.items():
@@ -134,7 +134,7 @@ def test_rows_that_fill_up_a_cpus_kernels_change_nothing(
 
 
 @pytest.mark.parametrize("objectives", [("mlm",), ("mlm", "sop"), ("mlm", "nsp"), ("sop",), ("mlm", "rtd")])
-def test_each_objective_reaches_its_head_and_the_encoder(objectives: tuple[Objective, ...]) -> None:
+def test_each_objective_reaches_its_head_and_the_encoder(objectives: tuple[str, ...]) -> None:
     model, data = made(objectives), batch()
     sum(loss.total for loss in model(data).values()).backward()
     silent = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0}
@@ -145,7 +145,7 @@ def test_each_objective_reaches_its_head_and_the_encoder(objectives: tuple[Objec
 
 def test_sentence_objectives_say_which_second_segment_they_need() -> None:
     said = {name: objective.sentence for names in (("mlm", "sop"), ("nsp",))
-            for name, objective in Pretrainer(config(names)).each_objective()}  # fmt: skip
+            for name, objective in config(names).named_objectives().items()}  # fmt: skip
     assert said == {"mlm": None, "sop": "sop", "nsp": "nsp"}
 
 
@@ -153,7 +153,7 @@ def test_depth_reaches_the_encoder() -> None:
     model, data = made(), batch()
     shallow = model(data, layers=1)["mlm"].total
     last = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask, layers=1).last
-    logits = model.objectives["mlm"].logits(last, data.masked_positions, model.encoder)
+    logits = model.named_objectives["mlm"].guesses(last, data.masked_positions, model.context("mlm"))
     expected = F.cross_entropy(logits, data.masked_labels, reduction="sum").item()
     assert shallow.item() == pytest.approx(expected, rel=1e-5)
     assert shallow.item() != model(data)["mlm"].total.item()
@@ -162,27 +162,30 @@ def test_depth_reaches_the_encoder() -> None:
 def test_corrupt_comes_before_the_encoder() -> None:
     model, data = made(("mlm",)), batch()
 
-    class Blank(Hooks):
-        def corrupt(self, batch: Batch, encoder: Any, layers: int | None) -> Batch:
-            return Batch(torch.full_like(batch.input_ids, 4), *list(vars(batch).values())[1:])
+    class Blank(Objective):
+        def corrupt(self, batch: Batch, context: Context) -> Batch:
+            return replace(batch, input_ids=torch.full_like(batch.input_ids, 4), added={"layers": context.layers})
 
-        def loss(self, output: Any, batch: Batch, encoder: Any) -> Any:
+        def loss(self, output: Any, batch: Batch, context: Context) -> Any:
             return batch
 
-        def count(self, batch: Batch) -> int:
-            return 0
-
-    model.objectives["blank"] = Blank()
-    assert set(model(data)["blank"].input_ids.flatten().tolist()) == {4}
+    blank = model.named_objectives["blank"] = Blank("blank", model.config)
+    model.objectives["blank"] = blank.build()
+    read = model(data, layers=2)["blank"]
+    assert set(read.input_ids.flatten().tolist()) == {4}
+    assert read.added == {"layers": 2}, "what an objective adds reaches the losses"
+    assert data.added == {}
 
 
 def test_the_base_leaves_its_hooks_to_others() -> None:
-    base, data, model = Hooks(), batch(), made()
-    assert base.corrupt(data, model.encoder, None) is data
+    model, data = made(), batch()
+    base, context = Objective("mine", model.config), model.context("mlm")
+    assert base.corrupt(data, context) is data
+    assert not list(base.build().parameters())
     with pytest.raises(NotImplementedError):
         base.count(data)
     with pytest.raises(NotImplementedError):
-        base.loss(None, data, None)  # type: ignore[arg-type]
+        base.loss(model.encoder(data.input_ids), data, context)
 
 
 def test_the_output_table_is_the_input_table() -> None:
@@ -199,7 +202,7 @@ def test_scores_of_mlm_are_its_sums_beside_the_commonest_label() -> None:
     with torch.no_grad():
         losses = [model(data)["mlm"], model(batch(seed=5))["mlm"]]
     labels = torch.cat([data.masked_labels, batch(seed=5).masked_labels])
-    scores = model.objectives["mlm"].scores(losses)
+    scores = model.named_objectives["mlm"].scores(losses)
     mean = sum(loss.total.item() for loss in losses) / len(labels)
     assert scores == pytest.approx({
         "loss": mean,
@@ -207,4 +210,4 @@ def test_scores_of_mlm_are_its_sums_beside_the_commonest_label() -> None:
         "majority": int(labels.bincount().max()) / len(labels),
         "perplexity": math.exp(mean),
     })  # fmt: skip
-    assert model.train()(data)["mlm"].evidence == {}
+    assert model.train()(data)["mlm"].eval_tensors == {}

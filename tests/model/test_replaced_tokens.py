@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +14,9 @@ from litebert.config import Config, ReplacedTokenConfig, replace
 from litebert.cost import model_parameters
 from litebert.data.batches import Batch
 from litebert.model.encoder import Encoder, Generator
-from litebert.model.objectives import Guessed, Loss, MaskedLanguageModeling, Replaced, ReplacedTokenDetection
+from litebert.model.objectives import Loss
+from litebert.model.objectives.mlm import LOGITS
+from litebert.model.objectives.rtd import REPLACED
 from litebert.model.pretrainer import Pretrainer
 from toys.points import PIECES, batch, config, randomise
 
@@ -30,12 +32,11 @@ def made(embeddings: Any = "all", **changes: Any) -> Pretrainer:
     return model
 
 
-def parts(model: Pretrainer) -> tuple[MaskedLanguageModeling, ReplacedTokenDetection, Generator]:
-    mlm, rtd = model.objectives["mlm"], model.objectives["rtd"]
-    assert isinstance(mlm, MaskedLanguageModeling)
-    assert isinstance(rtd, ReplacedTokenDetection)
-    assert mlm.generator is not None
-    return mlm, rtd, mlm.generator
+def parts(model: Pretrainer) -> tuple[Any, Any, Generator]:
+    """Both objectives and the generator."""
+    generator = model.objectives["mlm"].generator
+    assert isinstance(generator, Generator)
+    return model.named_objectives["mlm"], model.named_objectives["rtd"], generator
 
 
 def certain(ids_K: Tensor) -> Tensor:
@@ -49,25 +50,27 @@ def original(data: Batch) -> Tensor:
     return ids.view_as(data.input_ids)
 
 
-def corrupted(model: Pretrainer, data: Batch, logits: Tensor) -> Replaced:
-    _, rtd, _ = parts(model)
-    return cast(Replaced, rtd.corrupt(Guessed(**vars(data), logits=logits), model.encoder, None))
+def corrupted(model: Pretrainer, data: Batch, logits: Tensor) -> tuple[Batch, Tensor]:
+    """What the encoder reads where a generator guesses with these logits, and which tokens were replaced."""
+    rtd = model.named_objectives["rtd"]
+    read = rtd.corrupt(replace(data, added={LOGITS: logits}), model.context("rtd"))
+    return read, read.added[REPLACED]
 
 
 def test_a_generator_that_is_always_right_replaces_nothing() -> None:
     model, data = made(), batch()
-    read = corrupted(model, data, certain(data.masked_labels))
-    assert not read.replaced.any()
+    read, replaced = corrupted(model, data, certain(data.masked_labels))
+    assert not replaced.any()
     assert torch.equal(read.input_ids, original(data))
 
 
 def test_a_wrong_guess_is_replaced_there_and_nowhere_else() -> None:
     model, data = made(), batch()
     wrong = (data.masked_labels + 1) % PIECES
-    read = corrupted(model, data, certain(wrong))
-    assert read.replaced.flatten().nonzero()[:, 0].tolist() == data.masked_positions.tolist()
+    read, replaced = corrupted(model, data, certain(wrong))
+    assert replaced.flatten().nonzero()[:, 0].tolist() == data.masked_positions.tolist()
     assert torch.equal(read.input_ids.flatten()[data.masked_positions], wrong)
-    elsewhere = ~read.replaced
+    elsewhere = ~replaced
     assert torch.equal(read.input_ids[elsewhere], data.input_ids[elsewhere])
 
 
@@ -75,8 +78,8 @@ def test_a_token_left_in_sight_is_sampled_too() -> None:
     """The 15 % that the mask law leaves as they were are predicted, and so replaced like the others."""
     model, data = made(), batch()
     seen = replace(data, input_ids=original(data))
-    read = corrupted(model, seen, certain((data.masked_labels + 1) % PIECES))
-    assert int(read.replaced.sum()) == len(data.masked_labels)
+    _, replaced = corrupted(model, seen, certain((data.masked_labels + 1) % PIECES))
+    assert int(replaced.sum()) == len(data.masked_labels)
 
 
 def test_samples_follow_the_softmax_of_the_generator() -> None:
@@ -86,7 +89,7 @@ def test_samples_follow_the_softmax_of_the_generator() -> None:
     logits = torch.full((len(data.masked_labels), PIECES), -torch.inf)
     logits[:, 10:14] = probabilities.log()
     drawn = torch.cat([
-        corrupted(model, data, logits).input_ids.flatten()[data.masked_positions] for _ in range(2000)
+        corrupted(model, data, logits)[0].input_ids.flatten()[data.masked_positions] for _ in range(2000)
     ])  # fmt: skip
     counts = torch.bincount(drawn, minlength=PIECES)[10:14]
     assert int(counts.sum()) == len(drawn)
@@ -99,31 +102,35 @@ def test_samples_follow_the_softmax_of_the_generator() -> None:
 def test_the_loss_is_over_all_real_positions(padded: bool) -> None:
     model, data = made(), batch(padded=padded)
     _, rtd, _ = parts(model)
-    read = corrupted(model, data, certain((data.masked_labels + 1) % PIECES))
+    read, replaced = corrupted(model, data, certain((data.masked_labels + 1) % PIECES))
     output = model.encoder(read.input_ids, read.token_type_ids, read.attention_mask)
-    loss = rtd.loss(output, read, model.encoder)
+    loss = rtd.loss(output, read, model.context("rtd"))
 
     mask = torch.ones_like(data.input_ids).bool() if data.attention_mask is None else data.attention_mask
-    head = rtd.head
+    head = model.objectives["rtd"].head
     hidden = F.gelu(output.last @ head.dense.weight.T + head.dense.bias, approximate="tanh")
     p_BS = torch.sigmoid(hidden @ head.classifier.weight[0] + head.classifier.bias)  # of being replaced
-    by_hand = -torch.where(read.replaced, p_BS.log(), (1 - p_BS).log())[mask].sum()
+    by_hand = -torch.where(replaced, p_BS.log(), (1 - p_BS).log())[mask].sum()
     assert loss.total.item() == pytest.approx(by_hand.item(), rel=1e-5)
     assert int(loss.count) == rtd.count(data) == int(mask.sum())
-    assert int(loss.correct) == int(((p_BS > 0.5) == read.replaced)[mask].sum())
+    assert int(loss.correct) == int(((p_BS > 0.5) == replaced)[mask].sum())
     assert int(loss.extras["replaced"]) == len(data.masked_labels)
 
 
 def test_the_mlm_loss_is_the_generators_and_the_encoder_reads_its_samples() -> None:
     model, data = made(), batch()
-    mlm, _, generator = parts(model)
+    _, _, generator = parts(model)
     seen: list[Tensor] = []
     model.encoder.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     torch.manual_seed(0)
     losses = model(data)
     assert list(losses) == ["mlm", "rtd"]
     read = generator(data.input_ids, data.token_type_ids, data.attention_mask, None, model.encoder.embedding)
-    logits = mlm.head(read.last, model.encoder.embedding.word.weight).flatten(0, 1)[data.masked_positions]
+    logits = (
+        model.objectives["mlm"]
+        .head(read.last, model.encoder.embedding.word.weight)
+        .flatten(0, 1)[data.masked_positions]
+    )
     expected = F.cross_entropy(logits, data.masked_labels, reduction="sum")
     assert losses["mlm"].total.item() == pytest.approx(expected.item(), rel=1e-5)
     assert len(seen) == 1
@@ -187,7 +194,7 @@ def test_borrowed_tables_are_held_once(embeddings: str) -> None:
 
 
 def test_the_weight_is_fifty() -> None:
-    assert [objective.weight for _, objective in made().each_objective()] == [1.0, 50.0]
+    assert [objective.weight for objective in made().named_objectives.values()] == [1.0, 50.0]
 
 
 def test_scores_are_those_of_scikit_learn() -> None:
@@ -198,8 +205,8 @@ def test_scores_are_those_of_scikit_learn() -> None:
         scores = torch.randn(size, generator=generator).round(decimals=1)  # with ties
         truth = torch.rand(size, generator=generator) < 0.3
         total = F.binary_cross_entropy_with_logits(scores, truth.float(), reduction="sum")
-        evidence = {"logits": scores, "labels": truth, "pieces": torch.arange(size) % 3}
-        losses.append(Loss(total, torch.tensor(size), ((scores > 0) == truth).sum(), {}, evidence))
+        tensors = {"logits": scores, "labels": truth, "pieces": torch.arange(size) % 3}
+        losses.append(Loss(total, torch.tensor(size), ((scores > 0) == truth).sum(), {}, tensors))
         logits += scores.tolist()
         labels += truth.tolist()
     calls = [value > 0 for value in logits]
@@ -218,8 +225,8 @@ def test_scores_are_those_of_scikit_learn() -> None:
 
 def test_scores_without_both_labels_have_no_curve() -> None:
     _, rtd, _ = parts(made())
-    evidence = {"logits": torch.tensor([-1.0, -2.0]), "labels": torch.tensor([False, False])}
-    got = rtd.scores([Loss(torch.tensor(2.0), torch.tensor(2), torch.tensor(2), {}, evidence)])
+    tensors = {"logits": torch.tensor([-1.0, -2.0]), "labels": torch.tensor([False, False])}
+    got = rtd.scores([Loss(torch.tensor(2.0), torch.tensor(2), torch.tensor(2), {}, tensors)])
     assert got == {"loss": 1.0, "accuracy": 1.0, "base_rate": 1.0, "replaced": 0.0}
 
 
@@ -227,8 +234,8 @@ def test_pieces_alone_are_judged_by_the_other_half() -> None:
     """Piece 1 is always replaced and piece 0 never: the piece tells it all. Piece 2 is met in one half only."""
     _, rtd, _ = parts(made())
     labels = torch.tensor([True, True, False, False, False, False])
-    evidence = {"logits": torch.zeros(6), "labels": labels, "pieces": torch.tensor([1, 1, 0, 0, 2, 0])}
-    got = rtd.scores([Loss(torch.tensor(1.0), torch.tensor(6), torch.tensor(4), {}, evidence)])
+    tensors = {"logits": torch.zeros(6), "labels": labels, "pieces": torch.tensor([1, 1, 0, 0, 2, 0])}
+    got = rtd.scores([Loss(torch.tensor(1.0), torch.tensor(6), torch.tensor(4), {}, tensors)])
     assert (got["auc"], got["piece_auc"]) == (0.5, 1.0)
 
 
@@ -237,5 +244,5 @@ def test_a_shallower_pass_has_a_shallower_generator() -> None:
     mlm, _, generator = parts(model)
     shallow = model(data, layers=1)["mlm"].total
     read = generator(data.input_ids, data.token_type_ids, data.attention_mask, 1, model.encoder.embedding)
-    logits = mlm.logits(read.last, data.masked_positions, model.encoder)
+    logits = mlm.guesses(read.last, data.masked_positions, model.context("mlm"))
     assert shallow.item() == pytest.approx(F.cross_entropy(logits, data.masked_labels, reduction="sum").item())

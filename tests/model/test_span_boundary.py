@@ -11,7 +11,6 @@ from torch.nn import functional as F
 
 from litebert.config import Config, SpanBoundaryConfig, replace
 from litebert.data.batches import Batch
-from litebert.model.objectives import SpanBoundary
 from litebert.model.pretrainer import Pretrainer
 from toys.points import config, randomise
 
@@ -77,7 +76,7 @@ def test_the_worked_example_of_the_paper(changes: dict[str, Any]) -> None:
     losses = model(data)
     assert losses["mlm"].total.item() + losses["sbo"].total.item() == pytest.approx(total.item(), rel=1e-5)
     means = [losses[name].total.item() / int(losses[name].count) for name in ("mlm", "sbo")]
-    weights = [objective.weight for _, objective in model.each_objective()]
+    weights = [objective.weight for objective in model.named_objectives.values()]
     assert weights == [1.0, 1.0]
     assert sum(means) == pytest.approx(total.item() / 4, rel=1e-5)
 
@@ -89,9 +88,7 @@ def test_spans_at_the_edge_have_mlm_alone() -> None:
     assert (int(losses["mlm"].count), int(losses["sbo"].count)) == (5, 2)
     alone = model(sentence([(5, 6)]))["sbo"]
     assert int(alone.count) == 2
-    objective = model.objectives["sbo"]
-    assert isinstance(objective, SpanBoundary)
-    assert objective.count(data) == 2
+    assert model.named_objectives["sbo"].count(data) == 2
 
 
 def test_tokens_beyond_the_table_have_mlm_alone() -> None:
@@ -111,31 +108,29 @@ def test_only_edges_are_a_loss_of_zero() -> None:
 def test_the_tokens_inside_do_not_enter() -> None:
     """What stands in the span's own positions must not reach the boundary head, but through attention."""
     model, data = made(), sentence([(5, 8)])
-    objective = model.objectives["sbo"]
-    assert isinstance(objective, SpanBoundary)
+    objective, context = model.named_objectives["sbo"], model.context("sbo")
     output = model.encoder(data.input_ids, data.token_type_ids)
-    before = objective.loss(output, data, model.encoder).total.item()
+    before = objective.loss(output, data, context).total.item()
     changed = output.last.clone()
     changed[0, 5:9] += 1.0
-    assert objective.loss(replace(output, last=changed), data, model.encoder).total.item() == before
+    assert objective.loss(replace(output, last=changed), data, context).total.item() == before
     changed = output.last.clone()
     changed[0, 9] += 1.0
-    assert objective.loss(replace(output, last=changed), data, model.encoder).total.item() != before
+    assert objective.loss(replace(output, last=changed), data, context).total.item() != before
 
 
 def test_the_place_in_the_span_matters_and_not_the_place_in_the_text() -> None:
     model, data = made(), sentence([(5, 8)])
-    objective = model.objectives["sbo"]
-    assert isinstance(objective, SpanBoundary)
+    objective, context = model.named_objectives["sbo"], model.context("sbo")
     output = model.encoder(data.input_ids, data.token_type_ids)
     same = torch.ones_like(output.last)
     logits = []
     for spans in ([(5, 8)], [(3, 6)]):
         there = sentence(spans)
         there = replace(there, masked_labels=data.masked_labels)
-        logits.append(objective.loss(replace(output, last=same), there, model.encoder).total.item())
+        logits.append(objective.loss(replace(output, last=same), there, context).total.item())
     assert logits[0] == pytest.approx(logits[1])
     with torch.no_grad():
-        objective.head.position.weight[1] += 1.0
-    moved = objective.loss(replace(output, last=same), sentence([(5, 8)]), model.encoder).total.item()
+        model.objectives["sbo"].head.position.weight[1] += 1.0
+    moved = objective.loss(replace(output, last=same), sentence([(5, 8)]), context).total.item()
     assert moved != pytest.approx(logits[0])

@@ -12,18 +12,18 @@ import pytest
 import torch
 from torch import nn
 
-from litebert.config import Config, EncoderConfig, Objective, replace
+from litebert.config import Config, EncoderConfig, replace
 from litebert.cost import (
     attention_parameters,
     encoder_parameters,
     feedforward_parameters,
-    head_parameters,
+    linear,
     model_parameters,
     parameters,
 )
 from litebert.model.encoder import Encoder
-from litebert.model.heads import TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
 from litebert.recipes.files import recipe
 
 
@@ -32,12 +32,13 @@ def built(module: type[nn.Module], *arguments: Any) -> int:
         return sum(parameter.numel() for parameter in module(*arguments).parameters())
 
 
-def pretrainer(encoder: EncoderConfig, *objectives: Objective) -> int:
+def pretrainer(encoder: EncoderConfig, *objectives: str) -> int:
     return built(Pretrainer, Config(name="x", encoder=encoder, objectives=objectives))
 
 
-def planned(encoder: EncoderConfig, *heads: str) -> int:
-    return sum(parameters(encoder, heads).values())
+def planned(encoder: EncoderConfig, *objectives: str) -> int:
+    whole = Config(name="x", encoder=encoder, objectives=objectives) if objectives else None
+    return sum((parameters(encoder) if whole is None else model_parameters(whole)).values())
 
 
 def without_pooler(encoder: EncoderConfig) -> EncoderConfig:
@@ -62,7 +63,7 @@ def test_pieces(name: str, counts: tuple[int, ...]) -> None:
         parts["embeddings"],
         parts["projection"],
         parts["pooler"],
-        head_parameters(encoder, "mlm"),
+        model_parameters(recipe(name))["mlm head"],
     ) == counts
     with torch.device("meta"):
         model = Pretrainer(recipe(name))
@@ -96,9 +97,9 @@ def test_albert_with_every_head(name: str, counts: tuple[int, ...]) -> None:
         planned(full),
         planned(bare, "mlm"),
         planned(full, "mlm", "sop"),
-        planned(full) + head_parameters(full, "classifier", 2),
-        planned(full) + head_parameters(full, "classifier", 1),
-        planned(bare) + head_parameters(bare, "classifier", 2),
+        planned(full) + linear(full.hidden_size, 2),
+        planned(full) + linear(full.hidden_size, 1),
+        planned(bare) + linear(bare.hidden_size, 2),
     )
     assert counts == (
         built(Encoder, bare),
@@ -192,7 +193,7 @@ def test_electra(
     assert shape is not None
     assert planned(config.encoder) == built(Encoder, config.encoder) == discriminator
     assert planned(shape) == built(Encoder, shape) == generator
-    assert planned(config.encoder, "rtd") == detection
+    assert planned(config.encoder) + model_parameters(config)["rtd head"] == detection
     assert planned(shape, "mlm") == pretrainer(shape, "mlm") == masked
     assert sum(model_parameters(config).values()) == built(Pretrainer, config) == joint
     with torch.device("meta"):

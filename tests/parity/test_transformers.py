@@ -9,23 +9,24 @@ import pytest
 import torch
 import transformers
 
-from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
-from litebert.interop import convert, load, save_hf, save_litebert
-from litebert.model.heads import HeadActivation, TaskModel
-from litebert.model.pretrainer import Pretrainer
+from litebert.interop import convert, load
+from litebert.model.task_model import HeadActivation, TaskModel
 from toys.families import (
     FAMILIES,
     HEADS,
-    VOCABULARY,
+    NO_POOLER,
     assert_equal_outputs,
     inputs,
     inputs_of,
     our_outputs,
+    ours,
+    point,
     randomise,
     reopen,
     their_outputs,
     theirs,
 )
+from toys.folders import save_hf, save_litebert
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
     *((family, head, {}) for family, heads in HEADS.items() for head in heads),
@@ -103,25 +104,11 @@ def test_padding_at_the_left(family: str, tmp_path: Path) -> None:
     assert_equal_outputs(their_outputs(model, batch), our_outputs(load(tmp_path).model, batch))
 
 
-def point(**changes: Any) -> EncoderConfig:
-    base = {
-        "vocab_size": VOCABULARY,
-        "embedding_size": 16,
-        "hidden_size": 32,
-        "layers": 4,
-        "heads": 4,
-        "intermediate_size": 48,
-        "max_positions": 20,
-    }
-    return EncoderConfig(**{**base, **changes})
-
-
 SAME_WIDTH = {"embedding_size": 32}
 UNSHARED = {"sharing": "none", **SAME_WIDTH}
-NO_POOLER = {"sharing": "none", "pooler": False, "activation": "gelu"}
 OFFSET = {**NO_POOLER, **SAME_WIDTH, "position_offset": 2, "segment_types": 1}
 COPIES = "blocks that layers share are written 4 times"
-POINTS: list[tuple[dict[str, Any], tuple[Objective, ...], str, str]] = [
+POINTS: list[tuple[dict[str, Any], tuple[str, ...], str, str]] = [
     # what changes, objectives, the class that must come out, a word of the note
     ({"sharing": "all"}, ("mlm", "sop"), "AlbertForPreTraining", ""),
     ({"sharing": "groups", "groups": 2}, ("mlm", "sop"), "AlbertForPreTraining", ""),
@@ -156,17 +143,15 @@ POINTS: list[tuple[dict[str, Any], tuple[Objective, ...], str, str]] = [
 
 @pytest.mark.parametrize(("changes", "objectives", "name", "note"), POINTS, ids=label)
 def test_our_pretrained_model_opens_there(
-    changes: dict[str, Any], objectives: tuple[Objective, ...], name: str, note: str, tmp_path: Path
+    changes: dict[str, Any], objectives: tuple[str, ...], name: str, note: str, tmp_path: Path
 ) -> None:
-    config = Config(name="x", encoder=point(**changes), sequences=SequenceConfig(length=16), objectives=objectives)
-    model = Pretrainer(config).eval()
-    randomise(model)
+    model = ours(objectives, **changes)
     notes = save_hf(model, None, tmp_path / "hf")
     assert bool(notes) == bool(note)
     assert any(note in line for line in notes) or not note
     opened = reopen(tmp_path / "hf")
     assert type(opened).__name__ == name
-    encoder = config.encoder
+    encoder = model.config.encoder
     batch = inputs(pad_id=max(0, encoder.position_offset - 1), types=max(1, encoder.segment_types))
     assert_equal_outputs(our_outputs(model, batch), their_outputs(opened, batch))
     # And back: the same function, whatever had to be copied.
@@ -229,27 +214,23 @@ def test_our_task_model_opens_there(
 def test_what_a_class_cannot_hold_is_left_out_and_said(
     objectives: Any, head: Any, expected: str, tmp_path: Path
 ) -> None:
-    config = Config(name="x", encoder=point(), sequences=SequenceConfig(length=16), objectives=objectives)
-    model = Pretrainer(config).eval()
-    randomise(model)
+    model = ours(objectives)
     notes = save_hf(model, None, tmp_path / "hf", head=head)
     assert notes
     opened = reopen(tmp_path / "hf")
     assert type(opened).__name__ == expected
     batch = inputs()
-    ours, found = our_outputs(model, batch), their_outputs(opened, batch)
-    assert_equal_outputs({name: ours[name] for name in found}, found)
+    written, found = our_outputs(model, batch), their_outputs(opened, batch)
+    assert_equal_outputs({name: written[name] for name in found}, found)
     for name, words in {"pooled": "pooler", "mlm": "mlm head", "sentence": "sentence head"}.items():
         said = any(f"the {words} is left out" in note for note in notes)
-        assert said is (name in ours and name not in found)
+        assert said is (name in written and name not in found)
     if "nsp" in objectives:
         assert "nsp head is written as" in " ".join(notes)
 
 
 def test_backbone_without_pooler(tmp_path: Path) -> None:
-    config = Config(name="x", encoder=point(pooler=False), sequences=SequenceConfig(length=16), objectives=("mlm",))
-    model = Pretrainer(config)
-    notes = save_hf(model, None, tmp_path, head="backbone")
+    notes = save_hf(ours(("mlm",), pooler=False), None, tmp_path, head="backbone")
     assert any("add_pooling_layer=False" in note for note in notes)
     _, report = transformers.AlbertModel.from_pretrained(tmp_path, add_pooling_layer=False, output_loading_info=True)
     assert not any(report.values())

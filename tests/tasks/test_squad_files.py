@@ -10,6 +10,7 @@ import pytest
 
 from litebert.errors import DataError
 from litebert.tasks.squad.task import Squad
+from toys.refusals import names, refused
 
 CONTEXT = "Zoë's café, in São Paulo, sold 1,200 cups. It closed in 1999."
 
@@ -88,12 +89,12 @@ def test_answers_that_stand_elsewhere_are_counted_and_not_learnt(tmp_path: Path)
     file = squad_file(tmp_path / "a.json", content)
     task = Squad(train=file, dev=file)
     assert [question.id for question in task.read("train")] == ["second", "good"]
-    assert task.notes == [
-        "answers do not stand at their answer_start (5)",
-        "questions have no answer to learn and were left out (4)",
-    ]
+    misplaced, unlearnt = task.notes
+    names(misplaced, "answer_start", 5)
+    names(unlearnt, 4)
     assert len(task.read("dev")) == 6, "scored by their text all the same"
-    assert task.notes == ["answers do not stand at their answer_start (5)"]
+    (misplaced,) = task.notes
+    names(misplaced, "answer_start", 5)
     assert task.read("train")[0].placed == at("1999")
 
 
@@ -103,34 +104,32 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "places"),
     [
-        (b'{"data": [\n\n1 2]}', r"a\.json:3 is not JSON \(Expecting ',' delimiter at character 3\); mend it"),
-        (b'\xef\xbb\xbf"\xc3\xa9" 2', r"a\.json:1 is not JSON \(Extra data at character 5\); mend it"),
-        (b"[" + b"1" * 5000 + b"]", "is not JSON of a SQuAD file .*digits"),
-        (b"[" * 100_000, "nested too deeply"),
-        (b"[]", "the file has no 'data'"),
-        ({"data": []}, "no questions"),
-        ({"data": {}}, "data is '{}', not a list"),
-        ({"data": [3]}, r"data\[0\] has no 'paragraphs'"),
-        ({"data": [{"paragraphs": [{"qas": []}]}]}, r"data\[0\]\.paragraphs\[0\] has no 'context'"),
-        (whole(qa(), context=None), r"paragraphs\[0\]: context is 'None', not a text"),
-        (whole(qa(), 7), r"paragraphs\[0\]\.qas\[1\] has no 'id'"),
-        (whole(qa(7)), r"qas\[0\]: id is '7', not a text"),
-        (whole(qa(question=...)), r"qas\[0\] has no 'question'"),
-        (whole(qa(answers=[("x", "3")])), r"answers\[0\]: answer_start is '3', not a whole number"),
-        (whole(qa(answers=[("x", True)])), "answer_start is 'True', not a whole number"),
-        (whole(qa(answers=[(None, 3)])), r"answers\[0\]: text is 'None', not a text"),
-        (whole({**qa(), "answers": {"text": ["x"], "answer_start": [1]}}), "answers is .* not a list"),
-        (whole(qa(is_impossible="no")), "is_impossible is 'no', not true or false"),
-        (whole(qa("q", [at("1999")], is_impossible=True)), r"\('q'\) is called impossible and has answers"),
-        (whole(qa("q", [at("1999")]), qa("r"), qa("q")), r"qas\[2\] has the id 'q' of data\[0\]\..*\.qas\[0\];"),
-        (whole(qa("q")), "no question in .* has an answer to learn or score by"),
+        (b'{"data": [\n\n1 2]}', ["a.json:3"]),
+        (b'\xef\xbb\xbf"\xc3\xa9" 2', ["a.json:1", 5]),
+        (b"[" + b"1" * 5000 + b"]", [4300]),  # the digits that a number may have
+        (b"[" * 100_000, []),
+        (b"[]", ["'data'"]),
+        ({"data": []}, []),
+        ({"data": {}}, ["data", "'{}'"]),
+        ({"data": [3]}, ["data[0]", "'paragraphs'"]),
+        ({"data": [{"paragraphs": [{"qas": []}]}]}, ["data[0].paragraphs[0]", "'context'"]),
+        (whole(qa(), context=None), ["paragraphs[0]", "context", "'None'"]),
+        (whole(qa(), 7), ["paragraphs[0].qas[1]", "'id'"]),
+        (whole(qa(7)), ["qas[0]", "id", "'7'"]),
+        (whole(qa(question=...)), ["qas[0]", "'question'"]),
+        (whole(qa(answers=[("x", "3")])), ["answers[0]", "answer_start", "'3'"]),
+        (whole(qa(answers=[("x", True)])), ["answer_start", "'True'"]),
+        (whole(qa(answers=[(None, 3)])), ["answers[0]", "text", "'None'"]),
+        (whole({**qa(), "answers": {"text": ["x"], "answer_start": [1]}}), ["qas[0]", "answers", "{'text': ['x']"]),
+        (whole(qa(is_impossible="no")), ["is_impossible", "'no'"]),
+        (whole(qa("q", [at("1999")], is_impossible=True)), ["qas[0]", "'q'"]),
+        (whole(qa("q", [at("1999")]), qa("r"), qa("q")), ["qas[2]", "'q'", "data[0].paragraphs[0].qas[0]"]),
+        (whole(qa("q")), ["dev"]),
     ],
 )  # fmt: skip
-def test_malformed_files(tmp_path: Path, content: Any, says: str) -> None:
+def test_malformed_files(tmp_path: Path, content: Any, places: list[Any]) -> None:
     task = Squad(dev=squad_file(tmp_path / "a.json", content))
-    with pytest.raises(DataError, match=says) as error:
+    with refused(DataError, tmp_path / "a.json", *places):
         task.read("dev")
-    assert str(tmp_path / "a.json") in str(error.value)
-    assert "\n" not in str(error.value)

@@ -15,6 +15,7 @@ from tokenizers import models
 
 from litebert.errors import DataError
 from litebert.tokenizer import Tokenizer, inspect
+from toys.refusals import refused
 from toys.tokenizing import EXTRA, TRICKY, pieces, raw_model, train
 
 # ------------------------------------------------------------------------------------------------------------- imports
@@ -122,47 +123,45 @@ def test_unusable_files_are_refused_by_name(tmp_path: Path, unigram: Tokenizer) 
     good = unigram._engine.files()["spiece.model"]
     specials = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
     gaps = {"<pad>": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 9}
-    cases: dict[str, tuple[bytes | None, str]] = {
-        "absent.model": (None, "no tokenizer at"),
-        "empty.model": (b"", "no SentencePiece pieces"),
-        "noise.model": (bytes(range(256)) * 40, "damaged"),
-        "cut.model": (good[: len(good) // 2], "damaged"),
-        "bpe.model": (byte_pair_model(), "not a unigram model"),
-        "newer.model": (newer_model(good), "'rot13', written by a newer"),
-        "nomask.model": (raw_model(control_symbols=["[CLS]", "[SEP]"]), r"no piece \[MASK\] or <mask>"),
-        "binary.txt": (b"\xff\xfe\x00", "not UTF-8 text .byte 0"),
-        "twice.txt": (f"{specials}cat\ncat\n".encode(), r"twice.txt:7: the piece 'cat' stands on line 6"),
-        "nounk.txt": (b"a\nb\n", r"no piece <unk> or \[UNK\]"),
-        "nocls.txt": (b"[UNK]\n[PAD]\n", r"no piece \[CLS\] or <s>"),
-        "binary.json": (b"\x80\x81", "not UTF-8 text"),
-        "syntax.json": (b"{", "not a tokenizer.json"),
-        "other.json": (b'{"a": 1}', "not a tokenizer.json"),
-        "list.json": (b"[1, 2]", "not a tokenizer.json"),
-        "bpe.json": (json_of(models.BPE({"a": 0}, [])).encode(), "holds a BPE tokenizer"),
-        "gaps.json": (json_of(models.WordPiece(gaps, unk_token="[UNK]")).encode(), "gaps"),
-        "odd.bin": (b"x", "no tokenizer file"),
+    cases: dict[str, tuple[bytes | None, list[str]]] = {
+        "absent.model": (None, []),
+        "empty.model": (b"", []),
+        "noise.model": (bytes(range(256)) * 40, []),
+        "cut.model": (good[: len(good) // 2], []),
+        "bpe.model": (byte_pair_model(), ["unigram"]),
+        "newer.model": (newer_model(good), ["'rot13'"]),
+        "nomask.model": (raw_model(control_symbols=["[CLS]", "[SEP]"]), ["[MASK]", "<mask>"]),
+        "binary.txt": (b"\xff\xfe\x00", ["byte 0"]),
+        "twice.txt": (f"{specials}cat\ncat\n".encode(), ["twice.txt:7", "'cat'", "line 6"]),
+        "nounk.txt": (b"a\nb\n", ["<unk>", "[UNK]"]),
+        "nocls.txt": (b"[UNK]\n[PAD]\n", ["[CLS]", "<s>"]),
+        "binary.json": (b"\x80\x81", ["byte 0"]),
+        "syntax.json": (b"{", []),
+        "other.json": (b'{"a": 1}', []),
+        "list.json": (b"[1, 2]", []),
+        "bpe.json": (json_of(models.BPE({"a": 0}, [])).encode(), ["BPE"]),
+        "gaps.json": (json_of(models.WordPiece(gaps, unk_token="[UNK]")).encode(), ["ids"]),
+        "odd.bin": (b"x", []),
     }
-    for name, (content, message) in cases.items():
+    for name, (content, names) in cases.items():
         path = tmp_path / name
         if content is not None:
             path.write_bytes(content)
-        with pytest.raises(DataError, match=message) as caught:
+        with refused(DataError, name, *names):
             Tokenizer.load(path)
-        assert name in str(caught.value)
-        assert "\n" not in str(caught.value), name
 
 
 def test_unusable_folders_are_refused(tmp_path: Path, unigram: Tokenizer) -> None:
-    with pytest.raises(DataError, match=r"holds no tokenizer\.json"):
+    with refused(DataError, tmp_path, "tokenizer.json"):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer_config.json").write_text("[]")
-    with pytest.raises(DataError, match=r"tokenizer_config\.json is not a JSON object"):
+    with refused(DataError, tmp_path / "tokenizer_config.json"):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
     model = unigram._engine.files()["spiece.model"]
     (tmp_path / "one.model").write_bytes(model)
     (tmp_path / "two.model").write_bytes(model)
-    with pytest.raises(DataError, match=r"holds 2 \*\.model files"):
+    with refused(DataError, tmp_path, "2 *.model"):
         Tokenizer.load(tmp_path)
     (tmp_path / "spiece.model").write_bytes(model)
     assert Tokenizer.load(tmp_path).fingerprint == unigram.fingerprint
@@ -179,7 +178,7 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(DataError, match=r"vocab\.txt cannot be read .Permission denied"):
+    with refused(DataError, path, "Permission denied"):
         Tokenizer.load(path)
 
 

@@ -14,6 +14,7 @@ from tokenizers import normalizers
 
 from litebert.errors import DataError
 from litebert.tokenizer import Tokenizer
+from toys.refusals import refused
 from toys.tokenizing import EXTRA, PROSE, TRICKY, raw_model, train
 
 KINDS = {
@@ -141,7 +142,7 @@ def test_nothing_to_read() -> None:
 
 def test_half_a_character() -> None:
     for kind in ("unigram", "wordpiece"):
-        with pytest.raises(DataError, match="half a character"):
+        with refused(DataError, "'a\\ud83d'"):
             KINDS[kind]().encode_offsets(["ok", "a\ud83d"])
 
 

@@ -21,6 +21,7 @@ from sentencepiece import sentencepiece_model_pb2 as model_pb2
 
 from litebert.errors import DataError
 from litebert.tokenizer import Tokenizer, train_tokenizer
+from toys.refusals import refused
 from toys.tokenizing import EXTRA, PROSE, TRICKY, pieces, train
 
 # ------------------------------------------------------------------------------------------------------------- layout
@@ -176,7 +177,7 @@ def test_decode_gives_the_text_back(unigram: Tokenizer, wordpiece: Tokenizer, bp
 
 
 def test_half_a_character_is_refused(saved: tuple[Tokenizer, Path]) -> None:
-    with pytest.raises(DataError, match="half a character"):
+    with refused(DataError, "'\\ud83d'"):
         saved[0].encode(["a", "\ud83d"])
     with pytest.raises((TypeError, AttributeError)):
         saved[0].encode([None])  # type: ignore[list-item]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import re
 import string
 import sys
 from collections.abc import Iterator
@@ -13,12 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 import sentencepiece
-from hypothesis import given
-from hypothesis import strategies as st
 
 from litebert.errors import DataError
 from litebert.tokenizer import Tokenizer, train_tokenizer
-from litebert.tokenizer.training import character_rules, sample_lines, split_lines
+from litebert.tokenizer.training import character_rules, sample_lines
+from toys.refusals import refused
 from toys.tokenizing import PROSE, train
 
 # ------------------------------------------------------------------------------------------------------------ training
@@ -63,34 +63,23 @@ def test_sample_is_uniform_and_keeps_the_order() -> None:
     assert sample_lines(["a" * 999], 10, 0) == ["a" * 999]
 
 
-@given(st.text(st.sampled_from("ab \n"), max_size=80))
-def test_split_lines_loses_nothing_but_spaces(text: str) -> None:
-    lines = list(split_lines(text, 8))
-    assert all(0 < len(line) <= 8 for line in lines)
-    assert "".join("".join(lines).split()) == "".join(text.split())
-
-
-def test_split_lines_cuts_at_spaces() -> None:
-    assert list(split_lines("one two three\n\nfour", 8)) == ["one two", "three", "four"]
-
-
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
     text = ["the cat sat on the mat", "the dog sat on the log"]
-    with pytest.raises(DataError, match=r"largest possible is \d+") as caught:
+    with refused(DataError, 5000) as caught:
         train_tokenizer(text, kind=kind, vocab_size=5000)  # type: ignore[arg-type]
-    largest = int(str(caught.value).split("largest possible is ")[1].split(",")[0])
+    (largest,) = {int(number) for number in re.findall(r"\d+", str(caught.value))} - {5000}
     assert train_tokenizer(text, kind=kind, vocab_size=largest).vocab_size == largest  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_too_small_a_vocabulary_is_refused(kind: str) -> None:
-    with pytest.raises(DataError, match=r"vocabulary of 5 .*too small|vocabulary of 5 could not"):
+    with refused(DataError, "vocabulary", 5):
         train(kind, 5)
 
 
 def test_a_vocabulary_of_bytes_alone_is_the_smallest(bpe: Tokenizer) -> None:
-    with pytest.raises(DataError, match=r"vocabulary of 260 is too small .* smallest possible is 261"):
+    with refused(DataError, "vocabulary", 260, 261):
         train("bpe", 260)
     assert len(train("bpe", 261).encode(["the é"])[0]) == len(" the é".encode())
 
@@ -103,7 +92,7 @@ def test_bpe_merges_the_most_frequent_pairs_first() -> None:
 
 @pytest.mark.parametrize("options", [{"lower_case": True}, {"strip_accents": True}])
 def test_bpe_refuses_to_lose_text(options: dict[str, bool]) -> None:
-    with pytest.raises(DataError, match="keeps text byte for byte"):
+    with refused(DataError, "bpe", "lower-cases", "accents"):
         train_tokenizer(["a"], kind="bpe", vocab_size=300, **options)
     train("bpe", 400, lower_case=False)
 
@@ -111,7 +100,7 @@ def test_bpe_refuses_to_lose_text(options: dict[str, bool]) -> None:
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 @pytest.mark.parametrize("texts", [[], ["", " \n\t "]])
 def test_no_text_is_refused(kind: str, texts: list[str]) -> None:
-    with pytest.raises(DataError, match="no text"):
+    with refused(DataError):
         train_tokenizer(texts, kind=kind, vocab_size=100)  # type: ignore[arg-type]
 
 
@@ -120,7 +109,7 @@ def test_a_failure_of_the_trainer_is_told_in_one_sentence(monkeypatch: pytest.Mo
         raise RuntimeError("INTERNAL:\n out of cheese")
 
     monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", fail)
-    with pytest.raises(DataError, match=r"could not be trained \(INTERNAL: out of cheese\)"):
+    with refused(DataError, "INTERNAL: out of cheese"):
         train("unigram", 333)
 
 
@@ -131,7 +120,7 @@ def test_training_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPat
 
 
 def test_unknown_kind_is_refused() -> None:
-    with pytest.raises(DataError, match="did you mean 'unigram'"):
+    with refused(DataError, "'unigrams'", "'unigram'"):
         train("unigrams")
 
 

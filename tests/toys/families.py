@@ -12,9 +12,12 @@ import torch
 import transformers
 from torch import Tensor
 
-from litebert.model.heads import TaskModel
-from litebert.model.objectives import MaskedLanguageModeling, ReplacedTokenDetection, SentenceOrder
+from litebert.config import Config, EncoderConfig, ReplacedTokenConfig, SequenceConfig, SpanBoundaryConfig
+from litebert.model.objectives.mlm import MaskedLanguageModeling
+from litebert.model.objectives.rtd import ReplacedTokenDetection
+from litebert.model.objectives.sentence_order import SentenceOrder
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
 
 VOCABULARY, LENGTH, BATCH = 61, 12, 3
 TOLERANCE = 1e-5
@@ -75,6 +78,31 @@ def randomise(model: torch.nn.Module) -> None:
         for name, parameter in model.named_parameters():
             centre = 1.0 if name.endswith("norm.weight") else 0.0
             parameter.copy_(centre + 0.15 * torch.randn(parameter.shape, generator=generator))
+
+
+NO_POOLER: dict[str, Any] = {"sharing": "none", "pooler": False, "activation": "gelu"}
+
+
+def point(**changes: Any) -> EncoderConfig:
+    """The shape of their models as one of ours."""
+    base = {"vocab_size": VOCABULARY, "embedding_size": 16, "hidden_size": 32, "layers": 4, "heads": 4,
+            "intermediate_size": 48, "max_positions": 20}  # fmt: skip
+    return EncoderConfig(**{**base, **changes})
+
+
+def ours(
+    objectives: Any,
+    rtd: ReplacedTokenConfig = ReplacedTokenConfig(),  # noqa: B008 (frozen)
+    sbo: SpanBoundaryConfig = SpanBoundaryConfig(),  # noqa: B008
+    **changes: Any,
+) -> Pretrainer:
+    """A random model of ours in evaluation mode."""
+    config = Config(
+        name="x", encoder=point(**changes), sequences=SequenceConfig(length=12), objectives=objectives, rtd=rtd, sbo=sbo
+    )
+    model = Pretrainer(config).eval()
+    randomise(model)
+    return model
 
 
 def inputs(pad_id: int = 0, types: int = 2, left: bool = False) -> dict[str, Tensor]:
@@ -157,37 +185,37 @@ def their_outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 @torch.no_grad()
 def our_outputs(model: Pretrainer | TaskModel, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """Everything one of our models computes."""
-    output = model.encoder(**batch)
-    found = {f"hidden {i}": state for i, state in enumerate((output.embeddings, *output.layers))}
+    output = model.encoder(**batch, all_states=True)
+    found = {f"hidden {i}": state for i, state in enumerate(output.states)}
     if output.pooled is not None:
         found["pooled"] = output.pooled
     if isinstance(model, TaskModel):
         found["task"] = model(**batch)
     else:
-        for name, objective in model.each_objective():
-            if isinstance(objective, MaskedLanguageModeling) and objective.generator is None:
-                found["mlm"] = _mlm_everywhere(objective, output.last, model)
+        for name, objective in model.named_objectives.items():
+            network: Any = model.objectives[name]
+            if isinstance(objective, MaskedLanguageModeling) and "generator" not in network:
+                found["mlm"] = _mlm_everywhere(network.head, output.last, model)
             elif isinstance(objective, ReplacedTokenDetection):
-                found["rtd"] = objective.head(output.last)[..., None]
+                found["rtd"] = network.head(output.last)[..., None]
             elif isinstance(objective, SentenceOrder):
                 assert output.pooled is not None, name
-                found["sentence"] = objective.head(output.pooled)
+                found["sentence"] = network.head(output.pooled)
     return _real(found, batch)
 
 
 @torch.no_grad()
 def generator_outputs(model: Pretrainer, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """Everything that the generator in one of our models computes."""
-    mlm = model.objectives["mlm"]
-    assert isinstance(mlm, MaskedLanguageModeling)
-    assert mlm.generator is not None
-    output = mlm.generator(**batch, layers=None, lender=model.encoder.embedding)
-    found = {f"hidden {i}": state for i, state in enumerate((output.embeddings, *output.layers))}
-    return _real({**found, "mlm": _mlm_everywhere(mlm, output.last, model)}, batch)
+    mlm: Any = model.objectives["mlm"]
+    output = mlm.generator(**batch, layers=None, lender=model.encoder.embedding, all_states=True)
+    found = {f"hidden {i}": state for i, state in enumerate(output.states)}
+    return _real({**found, "mlm": _mlm_everywhere(mlm.head, output.last, model)}, batch)
 
 
-def _mlm_everywhere(objective: MaskedLanguageModeling, last: Tensor, model: Pretrainer) -> Tensor:
-    return objective.logits(last, torch.arange(BATCH * LENGTH), model.encoder).view(BATCH, LENGTH, -1)
+def _mlm_everywhere(head: torch.nn.Module, last: Tensor, model: Pretrainer) -> Tensor:
+    logits: Tensor = head(last, model.encoder.embedding.word.weight)
+    return logits
 
 
 def _real(found: dict[str, Tensor], batch: dict[str, Tensor]) -> dict[str, Tensor]:

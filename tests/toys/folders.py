@@ -1,4 +1,4 @@
-"""Small models of ours and folders of them."""
+"""Small models of ours, folders of them, and bare models saved with only what a test gives beside them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save_file
+from torch import nn
 
-from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
+from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.config.heads import HeadName
 from litebert.config.serialization import to_json
+from litebert.interop import LoadedModel
+from litebert.interop import models as interop
+from litebert.interop.hf_writing import save_hf as write_hf
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer, train_tokenizer
 
 
-def tiny(objectives: tuple[Objective, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
+def tiny(objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
     """H 8, two layers, 40 pieces."""
     shape: dict[str, Any] = {"vocab_size": 40, "embedding_size": 4, "hidden_size": 8, "layers": 2, "heads": 2,
                              "intermediate_size": 16, "max_positions": 16}  # fmt: skip
@@ -28,6 +33,29 @@ def small_tokenizer(vocab_size: int = 40) -> Tokenizer:
     words = ["reading", "writing", "a", "model", "folder", "with", "some", "words", "that", "repeat", "often"]
     texts = [" ".join(words[(i * j) % len(words)] for j in range(9)) for i in range(200)]
     return train_tokenizer(texts, kind="unigram", vocab_size=vocab_size)
+
+
+def loaded(model: nn.Module, tokenizer: Tokenizer | None = None, **fields: Any) -> LoadedModel:
+    """A model as if it had been opened; of a fine-tuned one, the config where `fields` has none says only its shape."""
+    shape = model.encoder.config
+    whole = model.config if isinstance(model, Pretrainer) else Config(
+        name=model.kind, encoder=shape, sequences=SequenceConfig(length=min(512, shape.max_positions)),
+        objectives=("mlm",),
+    )  # fmt: skip
+    return LoadedModel(**{"model": model, "config": whole, "tokenizer": tokenizer, "path": Path(), **fields})
+
+
+def save_litebert(model: nn.Module, tokenizer: Tokenizer | None, folder: str | Path, **fields: Any) -> None:
+    """A litebert folder of a model; `fields` are those of `LoadedModel`."""
+    interop.save_litebert(loaded(model, tokenizer, **fields), folder)
+
+
+def save_hf(
+    model: nn.Module, tokenizer: Tokenizer | None, folder: str | Path, head: HeadName | None = None,
+    **fields: Any,
+) -> tuple[str, ...]:  # fmt: skip
+    """A Hugging Face folder of a model, and the notes on it."""
+    return write_hf(loaded(model, tokenizer, **fields), folder, head)
 
 
 def checkpoint(run: Path, step: int, model: Pretrainer) -> Path:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from litebert.config import Config, EncoderConfig, Objective, SequenceConfig
+from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 
@@ -20,7 +20,7 @@ def shape(**changes: Any) -> EncoderConfig:
     return EncoderConfig(**{**base, **changes})
 
 
-def config(objectives: tuple[Objective, ...] = ("mlm", "sop"), **changes: Any) -> Config:
+def config(objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Config:
     """The same with objectives."""
     return Config(name="x", encoder=shape(**changes), sequences=SequenceConfig(length=16), objectives=objectives)
 

@@ -13,7 +13,6 @@ import pytest
 from litebert.data import shards as disk
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
-from litebert.errors import DataError
 from litebert.tokenizer import Tokenizer
 
 SHARD_BYTES = 20_000
@@ -21,16 +20,8 @@ SHARD_BYTES = 20_000
 
 
 def run(corpus: Path, out: Path, tokenizer: Path, **options: Any) -> Shards:
-    settings = {"heldout": 0.1, "processes": 1, "shard_bytes": SHARD_BYTES, "progress": False, **options}
+    settings = {"heldout": 0.1, "processes": 1, "shard_bytes": SHARD_BYTES, **options}
     return prepare([str(corpus)], out, tokenizer=tokenizer, **settings)
-
-
-def fails(corpus: Path, out: Path, tokenizer: Path, **options: Any) -> str:
-    with pytest.raises(DataError) as error:
-        run(corpus, out, tokenizer, **options)
-    message = str(error.value)
-    assert "\n" not in message
-    return message
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -46,7 +37,7 @@ import sys
 from litebert.data.prepare import prepare
 if __name__ == "__main__":
     prepare(sys.argv[1:2], sys.argv[2], tokenizer=sys.argv[3], heldout=float(sys.argv[4]), processes=2,
-            shard_bytes=int(sys.argv[5]), progress=False)
+            shard_bytes=int(sys.argv[5]))
 """
 
 

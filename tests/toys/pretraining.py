@@ -53,4 +53,5 @@ def loop_of(point: Config, data: Path, folder: Path, steps: int = 12, **changes:
     machine = choose("float32", "cpu")
     trainable = TrainablePretrainer(point, build(point, machine), Shards.open(data), machine)
     folder.mkdir(parents=True, exist_ok=True)
+    changes = {"depth_schedule": point.train.depth_schedule, **changes}
     return Loop(trainable, point.train, steps, point.batch_sequences, machine, folder, **changes)

@@ -22,7 +22,8 @@ from litebert.tasks.squad import files as squad_files
 from litebert.tasks.squad.task import Squad
 from litebert.tasks.table import Table
 from litebert.tasks.tagging import TaggingTask
-from litebert.text.records import Found
+from litebert.text.records import Notes
+from toys.refusals import names
 
 TEXTS = ("one two", "four five", "shut the café")
 TAGS = ("O", "B-loc", "B-per", "I-loc", "I-per")
@@ -33,7 +34,7 @@ class Stream:
     """What `litebert predict` reads of a file, in the clothes of a task."""
 
     def __init__(self, path: Path, rows: Callable[..., Iterator[Any]]) -> None:
-        self._found = Found()
+        self._found = Notes()
         self._rows = rows(path, found=self._found)
 
     def read(self, part: str) -> list[Any]:
@@ -75,13 +76,16 @@ class Reader:
             self.read(folder, content)
         return one_line(str(error.value), folder / self.file)
 
-    def mends(self, folder: Path, content: bytes, *notes: str, text: str = "four five") -> None:
-        """All examples are those of the whole file, and the defect is said."""
+    def mends(self, folder: Path, content: bytes, *places: object, text: str = "four five") -> None:
+        """All examples are those of the whole file, and one note more names the places, where some are given."""
         whole = self.content.replace(b"four five", text.encode())
         wanted, usual, _ = self.read(folder, whole)
         assert len(wanted) == 3
         assert content != whole
-        assert self.read(folder, content)[:2] == (wanted, [*usual, *notes])
+        examples, notes, _ = self.read(folder, content)
+        assert (examples, notes[: len(usual)], len(notes)) == (wanted, usual, len(usual) + bool(places))
+        if places:
+            names(notes[-1], *places)
 
 
 def one_line(message: str, path: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,7 +15,7 @@ from litebert.errors import LitebertError
 def refused(kind: type[LitebertError], *places: object) -> Iterator[pytest.ExceptionInfo[LitebertError]]:
     """The block raises exactly this kind of error, in one line that names every place (a file, a field, a value).
 
-    A place stands whole in the message: `4` is not found in `14`, nor `train` in `training`.
+    A place stands whole in the message: `4` is not found in `14` or `0.4`, nor `train` in `training`.
     """
     with pytest.raises(kind) as caught:
         yield caught
@@ -24,17 +25,15 @@ def refused(kind: type[LitebertError], *places: object) -> Iterator[pytest.Excep
 
 def names(message: str, *places: object) -> None:
     """A message is one line and names every place."""
+    message = message.removesuffix("\n")
     assert message.strip()
     assert "\n" not in message, message
     for place in map(str, places):
-        start = message.find(place)
-        while start >= 0 and not _stands_alone(message, start, start + len(place)):
-            start = message.find(place, start + 1)
-        assert start >= 0, f"{message!r} does not name {place!r}"
+        assert _standing_alone(place).search(message), f"{message!r} does not name {place!r}"
 
 
-def _stands_alone(text: str, start: int, end: int) -> bool:
-    """Whether no word or number goes on at either end."""
-    before = start > 0 and text[start - 1].isalnum() and text[start].isalnum()
-    after = end < len(text) and text[end - 1].isalnum() and text[end].isalnum()
-    return not (before or after)
+def _standing_alone(place: str) -> re.Pattern[str]:
+    """The place where no word goes on at either end and no number does: neither 4 in 14 nor 4 in 0.4 or -4."""
+    before = r"(?<![\w.\-])(?<!\d,)" if place[0].isdigit() else r"(?<!\w)" if place[0].isalnum() else ""
+    after = r"(?!\w|[.,]\d)" if place[-1].isdigit() else r"(?!\w)" if place[-1].isalnum() else ""
+    return re.compile(before + re.escape(place) + after)

@@ -26,10 +26,10 @@ def seen_by(model: Pretrainer, shards: Shards, **options: Any) -> tuple[dict[str
     """The batches that each objective of a model is scored on, and its scores."""
     batches: dict[str, list[Batch]] = {}
     read: list[tuple[Loss, Batch]] = []
-    for name, objective in model.each_objective():
+    for name, objective in model.named_objectives.items():
 
-        def loss(output: Any, batch: Batch, encoder: Any, compute: Any = objective.loss) -> Loss:
-            read.append((compute(output, batch, encoder), batch))
+        def loss(output: Any, batch: Batch, context: Any, compute: Any = objective.loss) -> Loss:
+            read.append((compute(output, batch, context), batch))
             return read[-1][0]
 
         def scores_of(losses: Any, name: str = name, compute: Any = objective.scores) -> dict[str, float]:
@@ -38,6 +38,6 @@ def seen_by(model: Pretrainer, shards: Shards, **options: Any) -> tuple[dict[str
 
         objective.loss, objective.scores = loss, scores_of  # type: ignore[method-assign]
     scores = evaluate_split(model, shards.heldout, shards.tokenizer, CPU, **{"length": 32, **options})
-    for _, objective in model.each_objective():
+    for objective in model.named_objectives.values():
         del objective.loss, objective.scores
     return batches, scores

@@ -9,8 +9,8 @@ from typing import Any
 
 import sentencepiece
 
+from litebert.text.sentences import split_lines
 from litebert.tokenizer import Tokenizer, train_tokenizer
-from litebert.tokenizer.training import split_lines
 
 PROSE = [topics[name] for name in sorted(topics)[:12]]
 EXTRA = [

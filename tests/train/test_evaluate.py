@@ -20,6 +20,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.train.evaluate import evaluate, evaluate_split
 from litebert.train.pretrain import pretrain
 from toys.pretraining import config
+from toys.refusals import refused
 from toys.scored import CPU, model_of, seen_by
 
 
@@ -80,7 +81,7 @@ def test_no_more_sequences_than_asked_and_none_twice(shards: Shards) -> None:
 
 def test_scores_are_those_of_one_forward_pass_reckoned_in_float64(shards: Shards) -> None:
     model = model_of(encoder={"init_std": 0.2, "hidden_dropout": 0.3})
-    batches, scores = seen_by(model, shards, sequences=50, batch=7, tasks=("sop",))
+    batches, scores = seen_by(model, shards, sequences=50, batch=7)
     model.eval()
     losses, hits = [], []
     pair_losses, pair_hits, pair_labels = [], [], []
@@ -171,17 +172,17 @@ def test_always_the_same_answer_scores_the_majority(shards: Shards) -> None:
 def test_a_model_that_knows_everything_scores_one(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of()
     answers: dict[str, Any] = {}
-    for _, objective in model.each_objective():
+    for name, objective in model.named_objectives.items():
         score = objective.loss
 
-        def knowing(output: Any, batch: Batch, encoder: Any, score: Any = score) -> Any:
+        def knowing(output: Any, batch: Batch, context: Any, score: Any = score) -> Any:
             answers["words"] = torch.nn.functional.one_hot(batch.masked_labels, 400) * 50.0
             answers["pairs"] = torch.nn.functional.one_hot(batch.sentence_labels.clamp(0), 2) * 50.0
-            return score(output, batch, encoder)
+            return score(output, batch, context)
 
         monkeypatch.setattr(objective, "loss", knowing)
         key = "words" if objective.sentence is None else "pairs"
-        monkeypatch.setattr(objective.head, "forward", lambda *_, key=key: answers[key])
+        monkeypatch.setattr(model.objectives[name].head, "forward", lambda *_, key=key: answers[key])
     scores = evaluate_split(model, shards.heldout, shards.tokenizer, CPU, length=32)
     assert scores["mlm_accuracy"] == scores["sop_accuracy"] == 1
     assert scores["mlm_loss"] == scores["sop_loss"] == pytest.approx(0, abs=1e-9)
@@ -244,7 +245,7 @@ def test_one_document_has_no_random_next_sentence(
     documents = tiny_corpus.read_text().split("\n\n")[:5]
     (tmp_path / "few.txt").write_text("\n\n".join(documents))
     few = tmp_path / "few"
-    shards = prepare([str(tmp_path / "few.txt")], few, tokenizer=tiny_tokenizer, heldout=0.2, progress=False)
+    shards = prepare([str(tmp_path / "few.txt")], few, tokenizer=tiny_tokenizer, heldout=0.2)
     assert shards.heldout.documents == 1
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path / "run")
     scores = evaluate(tmp_path / "run", few)
@@ -256,17 +257,17 @@ def test_data_of_another_tokenizer_is_refused(tiny_data: Path, tiny_corpus: Path
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz."]
     (tmp_path / "vocab.txt").write_text("\n".join([*words, *("##" + word for word in words[5:])]))
     other = tmp_path / "other"
-    prepare([str(tiny_corpus)], other, tokenizer=tmp_path / "vocab.txt", heldout=0.1, processes=1, progress=False)
+    prepare([str(tiny_corpus)], other, tokenizer=tmp_path / "vocab.txt", heldout=0.1, processes=1)
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path / "run")
-    with pytest.raises(DataError, match="another tokenizer"):
+    with refused(DataError, other, tmp_path / "run"):
         evaluate(tmp_path / "run", other)
 
 
 def test_sizes_that_cannot_be_are_refused(tiny_data: Path, tmp_path: Path) -> None:
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path)
-    with pytest.raises(ConfigError, match="length is 4"):
+    with refused(ConfigError, "length", 4):
         evaluate(tmp_path, tiny_data, length=4)
-    with pytest.raises(ConfigError, match="--length 65 is more than the 64 tokens"):
+    with refused(ConfigError, "--length 65", 64, tmp_path):
         evaluate(tmp_path, tiny_data, length=65)
-    with pytest.raises(ConfigError, match="sequences is 0"):
+    with refused(ConfigError, "sequences", 0):
         evaluate(tmp_path, tiny_data, sequences=0)

@@ -84,7 +84,7 @@ def test_another_config_is_refused_by_its_field(
 def test_other_data_is_refused(tiny_data: Path, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
     pretrain(config(), tiny_data, tmp_path / "run")
     other = tmp_path / "other"
-    prepare([str(tiny_corpus)], other, tokenizer=tiny_tokenizer, heldout=0.2, processes=1, progress=False)
+    prepare([str(tiny_corpus)], other, tokenizer=tiny_tokenizer, heldout=0.2, processes=1)
     with refused(RunError, tmp_path / "run", other):
         pretrain(config(), other, tmp_path / "run")
 
@@ -111,7 +111,7 @@ def test_data_that_is_not_there_is_refused_before_a_folder_is_made(tmp_path: Pat
 def test_data_that_holds_nothing_out_is_refused_at_once(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    prepare([str(tiny_corpus)], tmp_path / "all", tokenizer=tiny_tokenizer, heldout=0.0, processes=1, progress=False)
+    prepare([str(tiny_corpus)], tmp_path / "all", tokenizer=tiny_tokenizer, heldout=0.0, processes=1)
     with refused(DataError, tmp_path / "all", "--heldout"):
         pretrain(config(), tmp_path / "all", tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -288,7 +288,7 @@ def test_a_run_that_learns_is_not_told_of_a_plateau(tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("\n\n".join(lines))
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     data = tmp_path / "data"
-    prepare([str(tmp_path / "text.txt")], data, tokenizer=tmp_path / "vocab.txt", heldout=0.1, progress=False)
+    prepare([str(tmp_path / "text.txt")], data, tokenizer=tmp_path / "vocab.txt", heldout=0.1)
     point = config(
         encoder={"hidden_size": 32, "embedding_size": 16, "layers": 1, "norm": "pre", "positions": "rotary"},
         objectives=("mlm",),

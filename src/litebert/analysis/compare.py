@@ -7,7 +7,7 @@ held-out evaluations and checkpoints included.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from litebert.analysis.report import Table
 from litebert.config import Config
 from litebert.config.serialization import from_dict
 from litebert.errors import ConfigError, RunError
+from litebert.model.objectives import Score
+from litebert.registry import OBJECTIVES
 from litebert.storage import read_json
 from litebert.train import metrics
 
@@ -84,14 +86,6 @@ def differences(rows: Sequence[Row]) -> list[str]:
 
 FACTS = ("run", "recipe", "encoder, M", "whole, M", "steps", "tokens, M", "tokens/s")
 """Columns of `table` that say what a run is; its scores follow."""
-_SCORES = (
-    ("MLM accuracy (majority)", (("mlm_accuracy", "mlm_majority"),)),
-    ("sentence accuracy (majority)", (("sop_accuracy", "sop_majority"), ("nsp_accuracy", "nsp_majority"))),
-    ("RTD area (pieces alone)", (("rtd_auc", "rtd_piece_auc"),)),
-    ("RTD accuracy (base rate)", (("rtd_accuracy", "rtd_base_rate"),)),
-    ("SBO accuracy (majority)", (("sbo_accuracy", "sbo_majority"),)),
-)
-"""Columns, and the scores that may stand there, each with what guessing would give."""
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -112,24 +106,30 @@ def table(rows: Sequence[Row]) -> Table:
         ]
         for name, row in zip(names, rows, strict=True)
     ]
-    for title, kinds in _SCORES:
+    titles: dict[str, dict[str, Score]] = {}
+    for name, objective in OBJECTIVES.items():
+        by_key = {score.key: score for score in objective.shown}
+        for title, key in objective.compared.items():
+            titles.setdefault(title.format(NAME=name.upper()), {})[name] = by_key[key]
+    for title, kinds in titles.items():
         column = [_cell(row, kinds) for row in rows]
         if set(column) != {"-"}:
             columns.append(title)
             for line, cell in zip(cells, column, strict=True):
                 line.append(cell)
     note = "Parameters in millions, of the encoder and of all that was trained. Scores are held out."
-    if any("rtd_loss" in row.scores for row in rows):
-        note += " MLM beside RTD is the generator's; the area is that under the ROC curve."
+    for name, objective in OBJECTIVES.items():
+        if objective.note and any(f"{name}_loss" in row.scores for row in rows):
+            note += f" {objective.note}"
     return Table("Runs side by side", tuple(columns), tuple(map(tuple, cells)), note)
 
 
-def _cell(row: Row, kinds: Iterable[tuple[str, str]]) -> str:
-    for score, beside in kinds:
-        if score in row.scores:
-            form = ".3f" if score.endswith("_auc") else ".1%"
-            guess = row.scores.get(beside)
-            return f"{row.scores[score]:{form}}" + ("" if guess is None else f" ({guess:{form}})")
+def _cell(row: Row, kinds: Mapping[str, Score]) -> str:
+    """The score of the one objective of a kind that the run has, and what guessing would give."""
+    for name, score in kinds.items():
+        if value := score.number(score.key, row.scores, name):
+            guess = score.number(score.baseline, row.scores, name)
+            return f"{value} ({guess})" if guess else value
     return "-"
 
 

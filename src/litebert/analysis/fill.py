@@ -9,7 +9,7 @@ import torch
 
 from litebert.data.shards import Split
 from litebert.errors import ModelError
-from litebert.model.objectives import MaskedLanguageModeling
+from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 
@@ -30,18 +30,18 @@ def fill(model: Pretrainer, tokenizer: Tokenizer, ids: list[int], position: int,
     Raises:
         ModelError: the model has no masked language modeling head.
     """
-    if "mlm" not in model.objectives:
+    found = [one for one in model.named_objectives.values() if isinstance(one, MaskedLanguageModeling)]
+    if not found:
         raise ModelError("the model has no mlm objective, so it cannot fill in masks")
-    head = model.objectives["mlm"]
-    assert isinstance(head, MaskedLanguageModeling)
+    mlm, context = found[0], model.context(found[0].name)
     masked = [tokenizer.cls_id, *ids, tokenizer.sep_id]
     masked[position + 1] = tokenizer.mask_id
     weight = model.encoder.embedding.word.weight
     input_ids = torch.tensor([masked], device=weight.device)
     was_training = model.training
     model.eval()
-    output = head.read(model.encoder, input_ids)
-    logits = head.logits(output.last, torch.tensor([position + 1], device=weight.device), model.encoder)
+    output = mlm.read(context, input_ids)
+    logits = mlm.guesses(output.last, torch.tensor([position + 1], device=weight.device), context)
     model.train(was_training)
     top = logits.float().softmax(-1)[0].topk(best)
     before, after = tokenizer.decode(ids[:position]), tokenizer.decode(ids[position + 1 :])

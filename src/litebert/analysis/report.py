@@ -1,8 +1,7 @@
 """A run as one HTML file: text, tables and line charts that open offline, light or dark, on a desk or a phone.
 
 The page holds everything it shows: no script, no font, no link to another machine. It is therefore a picture of the
-moment it was written; a run writes it again at every evaluation. Every text is escaped, so that what a model guesses
-or a corpus contains cannot break the page.
+moment it was written. Every text is escaped, so that what a model guesses or a corpus contains cannot break the page.
 """
 
 from __future__ import annotations
@@ -20,21 +19,8 @@ from typing import Any
 from litebert.analysis.chart import Chart as Chart
 from litebert.analysis.chart import Series as Series
 from litebert.analysis.chart import draw
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """Text; an empty line in it begins a new paragraph."""
-
-    text: str
-    title: str = ""
-
-
-@dataclass(frozen=True)
-class Figures:
-    """A few numbers in large print: pairs (number, what it is)."""
-
-    items: tuple[tuple[str, str], ...]
+from litebert.model.objectives import Curves
+from litebert.registry import OBJECTIVES
 
 
 @dataclass(frozen=True)
@@ -51,7 +37,7 @@ class Table:
             assert len(row) == len(self.columns), f"table '{self.title}': {len(row)} cells, {len(self.columns)} columns"
 
 
-Section = Paragraph | Figures | Table | Chart
+Section = Table | Chart
 
 
 def render(title: str, lead: str, sections: Sequence[Section]) -> str:
@@ -72,13 +58,7 @@ def write(path: str | Path, title: str, lead: str, sections: Sequence[Section]) 
 
 
 def _section(section: Section) -> str:
-    if isinstance(section, Figures):
-        items = "".join(f"<li><b>{escape(number)}</b> {escape(what)}</li>" for number, what in section.items)
-        return f'<ul class="figures">{items}</ul>'
     title = f"<h2>{escape(section.title)}</h2>" if section.title else ""
-    if isinstance(section, Paragraph):
-        text = "".join(f"<p>{escape(part.strip())}</p>" for part in section.text.split("\n\n") if part.strip())
-        return f"<section>{title}{text}</section>"
     note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
     body = draw(section) if isinstance(section, Chart) else _table(section)
     return f"<section>{title}{body}{note}</section>"
@@ -113,15 +93,13 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
     kinds: dict[str, list[Mapping[str, Any]]] = {"train": [], "heldout": [], "event": []}
     for row in rows:
         kinds.setdefault(str(row.get("kind")), []).append(row)
-    train, heldout = kinds["train"], kinds["heldout"]
-    sections: list[Section] = [_loss(train, heldout, unigram_entropy)]
-    sections += _accuracies(train, heldout)
+    drawn = [_chart(name, curves, kinds, unigram_entropy) for name, one in OBJECTIVES.items() for curves in one.curves]
+    sections: list[Section] = [chart for chart in drawn if chart.series] or [Chart("Loss", (), "step", "nats")]
     for field, title, label in (
         ("learning_rate", "Learning rate", "rate of the optimizer"),
         ("layers", "Depth", "layers in use"),
-        ("tokens_per_second", "Speed", "tokens per second"),
     ):
-        line = _series(label, train, field)
+        line = _series(label, kinds["train"], field)
         if line.xs and (field != "layers" or len(set(line.ys)) > 1):
             sections.append(Chart(title, (line,), "step", label))
     if kinds["event"]:
@@ -130,53 +108,23 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
     return sections
 
 
-def _loss(train: Sequence[Mapping[str, Any]], heldout: Sequence[Mapping[str, Any]], entropy: float | None) -> Chart:
-    lines = [_series("training", train, "mlm_loss"), _series("held out", heldout, "mlm_loss")]
-    note = ""
-    if entropy is not None:
-        lines.append(_level("unigram entropy", entropy, lines))
-        note = (
-            "The unigram entropy is the loss of a model that knows how often each piece occurs and nothing of its "
-            "context; a run that stays there has not begun to read."
-        )
-    return Chart("Loss on masked pieces", tuple(lines), "step", "cross entropy, nats", note)
-
-
-def _accuracies(train: Sequence[Mapping[str, Any]], heldout: Sequence[Mapping[str, Any]]) -> list[Section]:
-    charts: list[Section] = []
-    for task, title, reference in (
-        ("mlm", "masked pieces", "majority"),
-        ("sop", "sentence order", "majority"),
-        ("nsp", "the next sentence", "majority"),
-        ("rtd", "replaced tokens", "base_rate"),
-        ("sbo", "pieces told from around their span", "majority"),
-    ):
-        field = f"{task}_accuracy"
-        lines = [_series("training", train, field, 100), _series("held out", heldout, field, 100)]
-        if not any(line.xs for line in lines):
-            continue
-        guess = _series("always the commoner answer", heldout, f"{task}_{reference}", 100)
+def _chart(name: str, curves: Curves, kinds: Mapping[str, Sequence[Mapping[str, Any]]], entropy: float | None) -> Chart:
+    """One chart of an objective; without lines where the run recorded none of them."""
+    lines = [_series(label, kinds[kind], f"{name}_{key}", curves.scale) for label, kind, key in curves.lines]
+    note = curves.note
+    if any(line.xs for line in lines):
+        guess = _series("always the commoner answer", kinds["heldout"], f"{name}_{curves.baseline}", curves.scale)
         if guess.ys:
             lines.append(_level(guess.name, guess.ys[-1], lines))
-        charts.append(Chart(f"Accuracy on {title}", tuple(lines), "step", "correct, %"))
-    return charts + _replaced(train, heldout)
-
-
-def _replaced(train: Sequence[Mapping[str, Any]], heldout: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """Replaced token detection beyond its accuracy, which says little where few tokens are replaced."""
-    lines = (
-        _series("area under the curve", heldout, "rtd_auc", 100),
-        _series("precision", heldout, "rtd_precision", 100),
-        _series("recall", heldout, "rtd_recall", 100),
-        _series("share replaced", train, "rtd_replaced", 100),
-    )
-    note = (
-        "On held-out text, the area under the curve is how often a replaced token looks more replaced than an original "
-        "one, where 50 % is guessing; precision is the share of replaced ones among the tokens called replaced; recall "
-        "is the share of the replaced ones that are called so. The share replaced is that of all tokens in training; "
-        "it falls as the generator, whose accuracy on masked pieces is shown here, guesses more of them right."
-    )
-    return [Chart("Finding the replaced tokens", lines, "step", "%", note)] if any(line.xs for line in lines) else []
+        if curves.unigram_entropy and entropy is not None:
+            lines.append(_level("unigram entropy", entropy, lines))
+            note = (
+                "The unigram entropy is the loss of a model that knows how often each piece occurs and nothing of its "
+                "context; a run that stays there has not begun to read."
+            )
+    else:
+        lines = []
+    return Chart(curves.title.format(NAME=name.upper()), tuple(lines), "step", curves.axis, note)
 
 
 def _series(name: str, rows: Iterable[Mapping[str, Any]], field: str, scale: float = 1.0) -> Series:
@@ -232,11 +180,6 @@ section > p:last-child { margin-bottom: 0; }
 .charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr));
   margin-bottom: 1rem; }
 .charts section { margin: 0; }
-.figures { list-style: none; padding: 0; margin: 0 0 1rem; display: grid; gap: 1rem;
-  grid-template-columns: repeat(auto-fit, minmax(min(100%, 9.5rem), 1fr)); }
-.figures li { background: var(--card); border: 1px solid var(--rule); border-radius: .7rem; padding: .8rem 1.1rem;
-  color: var(--soft); font-size: .88rem; line-height: 1.35; }
-.figures b { display: block; color: var(--text); font-size: 1.6rem; line-height: 1.3; letter-spacing: -.02em; }
 .wide { overflow-x: auto; margin: 0 -1.1rem; padding: 0 1.1rem; }
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; vertical-align: top; padding: .42rem 1.1rem .42rem 0; border-bottom: 1px solid var(--rule); }
@@ -260,6 +203,5 @@ p.axis { color: var(--soft); font-size: .84rem; margin: 0 0 .15rem; }
 .legend .level::before { border-top: 2px dashed var(--level); border-radius: 0; }
 .legend b { font-variant-numeric: tabular-nums; }
 @media (max-width: 40rem) { main { padding: 1.3rem .75rem 2rem; } svg text { font-size: 13px; }
-  .figures { grid-template-columns: 1fr 1fr; gap: .7rem; }
-  .figures b { font-size: 1.35rem; } section { padding: .95rem .9rem; } .wide { margin: 0 -.9rem; padding: 0 .9rem; } }
+  section { padding: .95rem .9rem; } .wide { margin: 0 -.9rem; padding: 0 .9rem; } }
 """

@@ -15,20 +15,20 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
+from litebert.config.heads import HeadName
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetune.scoring import logits_of
 from litebert.finetune.task import Task
 from litebert.interop import LoadedModel
 from litebert.interop import load as load_model
-from litebert.interop.names import HeadName
-from litebert.model.heads import TaskModel
+from litebert.model.task_model import TaskModel
 from litebert.tasks import choices, table, tagging
 from litebert.tasks.choices import Choice, ChoiceTask
 from litebert.tasks.squad import files as squad_files
 from litebert.tasks.squad.files import Question
 from litebert.tasks.squad.task import STRIDE, Squad
 from litebert.tasks.texts import Example, TextTask
-from litebert.text.records import Form, Found, shown
+from litebert.text.records import FileFormat, Notes, shown
 from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
 
@@ -214,7 +214,7 @@ def predict_file(
     out: TextIO,
     *,
     form: Literal["csv", "jsonl"],
-    source_form: Form | None = None,
+    source_form: FileFormat | None = None,
     text: str = "text",
     pair: str | None = None,
 ) -> int:
@@ -235,7 +235,7 @@ def predict_file(
         raise ConfigError(f"{model.path} was fine-tuned on pairs of texts; name the column of the second with --pair")
     if pairs is False and pair is not None:
         raise ConfigError(f"{model.path} takes no pairs of texts; leave --pair {pair} out")
-    count, found = 0, Found()
+    count, found = 0, Notes()
     rows = csv.writer(out, lineterminator="\n")
     inputs = _inputs(task, source, source_form, text, pair, found)
     for record in model._answers(inputs, network, tokenizer, task):
@@ -253,7 +253,7 @@ def predict_file(
 
 
 def _inputs(
-    task: Task[Any], source: str | Path, form: Form | None, text: str, pair: str | None, found: Found
+    task: Task[Any], source: str | Path, form: FileFormat | None, text: str, pair: str | None, found: Notes
 ) -> Iterator[Any]:
     if task.kind == "tokens":
         yield from tagging.stream(source, text=text, form=form, found=found)

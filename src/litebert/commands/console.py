@@ -10,10 +10,11 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_type_hints
 
 import tyro
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import TaskID
 
+    from litebert.text.lines import Meter
+    from litebert.text.sources import Document
     from litebert.train.loop import Loop
 
 T = TypeVar("T")
@@ -36,7 +39,6 @@ ModelPath = Annotated[
     tyro.conf.Positional[str],
     tyro.conf.arg(metavar="MODEL", help="A run folder, a litebert model folder or a Hugging Face folder."),
 ]
-_SWITCHES = ("--measure", "--json", "--tensorboard", "--help")
 _FLAGS = (tyro.conf.FlagCreatePairsOff,)  # for verbs; a recipe's fields need --no-X as well, for variants
 
 
@@ -46,21 +48,33 @@ def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
     return parsed
 
 
-def first(words: Sequence[str], wanted: Callable[[str], bool] = lambda word: not word.startswith("-")) -> list[str]:
-    """The words with the first wanted one in front, for options may come before a recipe or a model."""
+def first(
+    words: Sequence[str], *options: type, wanted: Callable[[str], bool] = lambda word: not word.startswith("-")
+) -> list[str]:
+    """The words with the first wanted one in front, for `options` may come before a recipe or a model."""
     # An option's value may look like one too, so a word right after an option that takes one is passed over.
-    values = {i + 1 for i, word in enumerate(words) if _takes_value(word)}
+    flags = {"--help"}.union(*map(_flags_of, options))
+    plain = [word.replace("_", "-") for word in words]
+    values = {i + 1 for i, word in enumerate(plain) if word[:2] == "--" and "=" not in word and word not in flags}
     place = next((i for i, word in enumerate(words) if i not in values and wanted(word)), 0)
     return [*words[place : place + 1], *words[:place], *words[place + 1 :]]
 
 
-def _takes_value(word: str) -> bool:
-    return word.startswith("--") and "=" not in word and word not in _SWITCHES and not word.startswith("--no-")
+def _flags_of(cls: type, prefix: str = "--") -> set[str]:
+    """The options of a dataclass that take no value."""
+    flags = set()
+    for field, kind in get_type_hints(cls).items():
+        name = field.replace("_", "-")
+        if kind is bool:
+            flags |= {f"{prefix}{name}", f"{prefix}no-{name}"}
+        elif is_dataclass(kind):
+            flags |= _flags_of(cast(type, kind), f"{prefix}{name}.")
+    return flags
 
 
 def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, Config]:
     """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`."""
-    words = first(words, names_recipe)
+    words = first(words, cls, Config, wanted=names_recipe)
     if "-h" in words or "--help" in words:
         name = words[0] if names_recipe(words[0]) else "albert-tiny"
         with suppress(SystemExit):
@@ -175,38 +189,19 @@ def training_progress() -> Iterator[Callable[[Loop[Any]], None]]:
         yield on_step
 
 
-def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Held-out scores as a table's rows, each accuracy beside what guessing would give."""
-    rows = []
-    if "mlm_loss" in scores:
-        who = "generator's " if "rtd_loss" in scores else ""
-        rows.append((f"{who}MLM loss (nats)", f"{scores['mlm_loss']:.3f}"))
-        rows.append((f"{who}MLM perplexity", f"{scores['mlm_perplexity']:.1f}"))
-        rows.append((
-            f"{who}MLM accuracy", f"{scores['mlm_accuracy']:.1%} (most frequent piece: {scores['mlm_majority']:.1%})"
-        ))  # fmt: skip
-    for task in ("sop", "nsp"):
-        if f"{task}_accuracy" in scores:
-            rows.append((
-                f"{task.upper()} accuracy",
-                f"{scores[f'{task}_accuracy']:.1%} ± {scores[f'{task}_standard_error']:.1%} "
-                f"(majority: {scores[f'{task}_majority']:.1%})",
-            ))  # fmt: skip
-    if "rtd_accuracy" in scores:
-        rows.append(("tokens replaced", f"{scores['rtd_replaced']:.1%}"))
-        rows.append((
-            "RTD accuracy", f"{scores['rtd_accuracy']:.1%} (always the commoner answer: {scores['rtd_base_rate']:.1%})"
-        ))  # fmt: skip
-    if "rtd_auc" in scores:
-        rows.append(
-            ("RTD area under the curve", f"{scores['rtd_auc']:.3f} (pieces alone: {scores['rtd_piece_auc']:.3f})")
-        )
-        if "rtd_precision" in scores:
-            rows.append(("RTD precision", f"{scores['rtd_precision']:.1%} (of the tokens called replaced)"))
-        rows.append(("RTD recall", f"{scores['rtd_recall']:.1%} (of the replaced tokens)"))
-    if "sbo_accuracy" in scores:
-        rows.append(("SBO loss (nats)", f"{scores['sbo_loss']:.3f}"))
-        rows.append((
-            "SBO accuracy", f"{scores['sbo_accuracy']:.1%} (most frequent piece: {scores['sbo_majority']:.1%})"
-        ))  # fmt: skip
-    return rows
+def reading_progress(documents: Iterable[Document], meter: Meter) -> Iterator[Document]:
+    """Pass documents on; on a terminal, draw a bar of the bytes read, the documents and the time left."""
+    if not sys.stderr.isatty():
+        yield from documents
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (TextColumn("preparing"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, TextColumn("{task.fields[documents]:,} documents"), console=Console(stderr=True)) as bar:
+        task, number = bar.add_task("prepare", total=None, documents=0), 0
+        for number, document in enumerate(documents, 1):
+            if number % 64 == 1:
+                bar.update(task, completed=meter.read, total=meter.total, documents=number)
+            yield document
+        bar.update(task, completed=meter.read, total=meter.total, documents=number)

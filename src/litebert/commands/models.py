@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
@@ -20,14 +20,16 @@ from litebert.commands.console import (
     parse_with_recipe,
     print_json,
     print_markdown,
+    reading_progress,
     say,
-    score_rows,
     show,
     table,
     training_progress,
 )
 from litebert.config import replace
+from litebert.config.heads import HeadName
 from litebert.errors import RunError
+from litebert.model.objectives import score_rows
 
 
 @dataclass
@@ -164,10 +166,6 @@ def compare(words: list[str]) -> int:
     return 0
 
 
-# Interop's names of heads; to take them from there would load torch before the arguments are read.
-Head = Literal["backbone", "mlm", "pretraining", "discriminator", "sequence", "tokens", "span", "choice"]
-
-
 @dataclass
 class ConvertArguments:
     """Convert a model folder, both ways."""
@@ -175,9 +173,9 @@ class ConvertArguments:
     source: ModelPath
     destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
     """Folder to write."""
-    to: Literal["hf", "litebert"]
-    """The layout to write."""
-    head: Head | None = None
+    to: str
+    """The format to write, by a name in `FORMATS`: hf or litebert."""
+    head: HeadName | None = None
     """Of a Hugging Face folder, the class to write (mlm of a model trained with rtd is its generator), by itself the
     one that holds most; or what its classifier is for, where its config.json does not say."""
 
@@ -225,4 +223,5 @@ def quickstart(words: list[str]) -> int:
             budget=arguments.budget,
             show=table,
             on_step=on_step,
+            watch=reading_progress,
         )

@@ -80,8 +80,9 @@ def plan(words: list[str]) -> int:
     if data["published"]:
         whole, bare = data["encoder_parameters"], data["encoder_parameters_without_pooler"]
         more = "" if whole == bare else f", {bare:,} without its pooler"
-        if "rtd head" in data["parameters"]:
-            more = f", {whole + data['parameters']['rtd head']:,} with the head that tells replaced tokens"
+        for name, objective in config.named_objectives().items():
+            if objective.counted_in_print:
+                more = f", {whole + data['parameters'][f'{name} head']:,} with {objective.counted_in_print}"
         show(f"The paper prints {data['published']['parameters']} ({data['published']['source']}); exactly "
              f"{whole:,} for the encoder{more}.")  # fmt: skip
     flops, memory = data["flops_per_token"], data["memory_bytes"]

@@ -83,14 +83,14 @@ def finetune(words: list[str]) -> int:
         parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(),
               description="Fields of the recipe, with the defaults of small.")  # fmt: skip
     arguments, rest = tyro.cli(
-        FinetuneArguments, prog="litebert finetune", args=first(words), return_unknown_args=True,
-        config=(tyro.conf.FlagCreatePairsOff,),
+        FinetuneArguments, prog="litebert finetune", args=first(words, FinetuneArguments, FinetuneConfig),
+        return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
     from litebert.finetune.scoring import metric_name
     from litebert.finetune.seeds import finetune_seeds
     from litebert.finetune.start import starting_point
     from litebert.finetune.task import full_name
-    from litebert.recipes.finetuning import finetune_recipe, fitting
+    from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
     from litebert.tasks.registry import task_of
     from litebert.train.device import keep_freed_memory
 
@@ -103,7 +103,7 @@ def finetune(words: list[str]) -> int:
         metric=arguments.metric, order=arguments.order, threshold=arguments.threshold, stride=arguments.stride,
     )  # fmt: skip
     start = starting_point(arguments.model, arguments.tokenizer, task)
-    config = finetune_recipe(arguments.recipe or fitting(start.encoder, start.dense), full_name(task))
+    config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), full_name(task))
     if rest:
         config = _with_length(config, rest)
         config = parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())

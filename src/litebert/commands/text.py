@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from litebert.commands.console import Json, parse, print_json, say, show, table
+from litebert.commands.console import Json, parse, print_json, reading_progress, say, show, table
 from litebert.errors import ConfigError
 
 
@@ -68,11 +68,10 @@ def tokenizer(words: list[str]) -> int:
         arguments = parse(TrainTokenizerArguments, words[1:], "tokenizer train")
     else:
         arguments = parse(InspectTokenizerArguments, words[1:], "tokenizer inspect")
-    from litebert.text.sources import documents
+    from litebert.text.sources import Reading, documents
 
-    texts = (document.text for document in documents(
-        arguments.sources, text_field=arguments.text_field, split=arguments.split, encoding=arguments.encoding
-    ))  # fmt: skip
+    reading = Reading(arguments.text_field, arguments.split, arguments.encoding)
+    texts = (document.text for document in documents(arguments.sources, reading))
     if isinstance(arguments, TrainTokenizerArguments):
         from litebert.tokenizer import train_tokenizer
 
@@ -130,6 +129,7 @@ def prepare(words: list[str]) -> int:
         language=arguments.language,
         heldout=arguments.heldout,
         processes=arguments.processes,
+        watch=reading_progress,
     )
     parts = {"train": shards.train, "heldout": shards.heldout}
     counts = {

@@ -11,12 +11,12 @@ from litebert.config.pretraining import Config as Config
 from litebert.config.pretraining import EncoderConfig as EncoderConfig
 from litebert.config.pretraining import Format as Format
 from litebert.config.pretraining import MaskingConfig as MaskingConfig
-from litebert.config.pretraining import Objective as Objective
 from litebert.config.pretraining import ReplacedTokenConfig as ReplacedTokenConfig
 from litebert.config.pretraining import SequenceConfig as SequenceConfig
 from litebert.config.pretraining import Sharing as Sharing
 from litebert.config.pretraining import SpanBoundaryConfig as SpanBoundaryConfig
 from litebert.config.pretraining import replace as replace
+from litebert.config.run import LoopConfig as LoopConfig
 from litebert.config.run import OptimizerConfig as OptimizerConfig
 from litebert.config.run import ScheduleConfig as ScheduleConfig
 from litebert.config.run import TrainConfig as TrainConfig

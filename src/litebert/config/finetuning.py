@@ -1,30 +1,28 @@
 """The space of fine-tuning as one frozen config.
 
-A fine-tuning run is the loop of pretraining over a task, so the fields of `TrainConfig` mean what they mean there;
-only how long it lasts is said in epochs, or in steps as the ALBERT paper does.
+A fine-tuning run is the loop of pretraining over a task, so the fields of `train` mean what they mean there. How long
+it lasts is given in epochs, or in steps as the ALBERT paper does.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from litebert.config.run import OptimizerConfig, ScheduleConfig, TrainConfig
+from litebert.config.run import LoopConfig, OptimizerConfig, ScheduleConfig
 from litebert.errors import ConfigError
 
 
-def _train() -> TrainConfig:
-    return TrainConfig(
+def _train() -> LoopConfig:
+    return LoopConfig(
         batch="32 sequences",
         save_every="2m",
         evaluate_every="20%",
         optimizer=OptimizerConfig(name="adamw", learning_rate=1e-3, weight_decay=0.01),
         schedule=ScheduleConfig(name="linear", warmup=0.1),
     )
-
-
-_OF_PRETRAINING = ("budget", "compile", "evaluate_sequences", "depth_schedule")
-_INSTEAD = {"budget": ", and give epochs or steps"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +43,8 @@ class FinetuneConfig:
     """Learning rate of a layer relative to the one above it (ELECTRA: 0.8 small and base, 0.9 large)."""
     restart: bool = True
     """Start once more at a third of the learning rate where a run collapses to one answer."""
-    train: TrainConfig = field(default_factory=_train)
-    """The loop; `train.budget` is set from epochs or steps."""
+    train: LoopConfig = field(default_factory=_train)
+    """The loop; its fields are those of `train` in pretraining, less what is of pretraining alone."""
 
     def __post_init__(self) -> None:
         for name, value, right, what in (
@@ -59,6 +57,13 @@ class FinetuneConfig:
         ):
             if not right:
                 raise ConfigError(f"{name} is {value}; it must be {what}")
-        for name in _OF_PRETRAINING:
-            if getattr(self.train, name) != getattr(_train(), name):
-                raise ConfigError(f"train.{name} is for pretraining only; leave it out" + _INSTEAD.get(name, ""))
+
+
+_FORMERLY = {"budget": "1000 steps", "compile": False, "evaluate_sequences": 512, "depth_schedule": []}
+"""Fields of pretraining that `train` had at first, though fine-tuning refused any other value."""
+
+
+def current_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A fine-tuning config from a JSON file of any version, with the fields that it has today."""
+    train = {key: value for key, value in config.get("train", {}).items() if value != _FORMERLY.get(key, ...)}
+    return {**config, "train": train}

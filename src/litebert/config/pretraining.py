@@ -1,17 +1,17 @@
 """THE SPACE: every model, data and training choice as a field of a frozen dataclass.
 
-A point of the space is a complete `Config`; `recipes.py` names the points, `replace` moves between them. Nothing
-here imports torch, and nothing elsewhere holds a default of its own. Impossible points are refused at construction.
+A point of the space is a complete `Config`; `recipes/` names the points, `replace` moves between them. The defaults of
+its fields stand here, and in `run` for those of `train`. Impossible points are refused at construction.
 
     Config
     ├── encoder     EncoderConfig     shape, sharing, norm, feed-forward, positions, dropout, initialisation
     ├── sequences   SequenceConfig    how sentences become sequences
     ├── masking     MaskingConfig     unit x length law x replacement x copies
-    ├── objectives  names             what the heads learn: mlm, sop, nsp, rtd, sbo
+    ├── objectives  names             what is learned: mlm, sop, nsp, rtd, sbo
     ├── rtd         ReplacedTokenConfig   the generator of replaced token detection
     ├── sbo         SpanBoundaryConfig    the span boundary objective
-    └── train       TrainConfig       batch, budget, precision, depth schedule
-        ├── optimizer  OptimizerConfig    training.py, for fine-tuning has the same
+    └── train       TrainConfig       batch, budget, precision, depth schedule: run.py
+        ├── optimizer  OptimizerConfig
         └── schedule   ScheduleConfig
 
 Symbols of the papers: H hidden size, E embedding size, V vocabulary size, L layers, A heads, I intermediate size.
@@ -21,15 +21,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from dataclasses import replace as replace  # re-exported: a variant is `replace(recipe, ...)`
-from typing import Literal, get_args
+from typing import Any, Literal
 
 from litebert.config.amounts import parse_amount
 from litebert.config.run import TrainConfig
 from litebert.errors import nearest, require
+from litebert.registry import OBJECTIVES, POSITIONS
 
 Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
-Objective = Literal["mlm", "sop", "nsp", "rtd", "sbo"]
 Format = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 PAIR_FORMATS: tuple[Format, ...] = ("segment-pair", "sentence-pair")
 """Formats of two segments; the others have one."""
@@ -61,8 +61,9 @@ class EncoderConfig:
     """Rows of the position table before the first token's; RoBERTa has two, its padding index and one more."""
     segment_types: int = 2
     """Rows of the token type table; 0 for none. With 1, every token has that row."""
-    positions: Literal["learned", "rotary"] = "learned"
-    """A learned table added to the embeddings, or rotation of queries and keys."""
+    positions: str = "learned"
+    """How order is known, by a name in `POSITIONS`: learned, a table added to the embeddings; rotary, a rotation of
+    queries and keys."""
     norm: Literal["post", "pre"] = "post"
     """Layer norm after each residual sum, or before each block with one more at the end."""
     norm_eps: float = 1e-12
@@ -90,17 +91,14 @@ class EncoderConfig:
         require(self.segment_types >= 0, f"encoder.segment_types is {self.segment_types}; it cannot be negative")
         require(self.position_offset >= 0, f"encoder.position_offset is {self.position_offset}; it cannot be negative")
         require(
-            self.position_offset == 0 or self.positions == "learned",
-            f"encoder.position_offset is {self.position_offset}, which only encoder.positions=learned reads",
-        )
-        require(
             self.hidden_size % self.heads == 0,
             f"encoder.hidden_size {self.hidden_size} is not a multiple of encoder.heads {self.heads}",
         )
         require(
-            self.positions != "rotary" or (self.hidden_size // self.heads) % 2 == 0,
-            f"encoder.positions=rotary needs an even head size, and {self.hidden_size}/{self.heads} is odd",
+            self.positions in POSITIONS,
+            f"encoder.positions is '{self.positions}'; {nearest(self.positions, POSITIONS)}",
         )
+        POSITIONS[self.positions](self).check()
         require(
             self.sharing == "groups" or self.groups == 1,
             f"encoder.groups is {self.groups}, which only encoder.sharing=groups reads",
@@ -243,40 +241,19 @@ class Config:
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
-    objectives: tuple[Objective, ...] = ("mlm", "sop")
+    objectives: tuple[str, ...] = ("mlm", "sop")
+    """What is learned, by the names in `registry.OBJECTIVES`: mlm, sop, nsp, rtd, sbo."""
     rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
     sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
-        require(len(self.objectives) > 0, f"objectives is empty; name at least one of {', '.join(get_args(Objective))}")
+        require(len(self.objectives) > 0, f"objectives is empty; name at least one of {', '.join(OBJECTIVES)}")
         require(len(set(self.objectives)) == len(self.objectives), f"objectives {self.objectives} repeats one")
         for name in self.objectives:
-            require(name in get_args(Objective), f"objectives has '{name}'; {nearest(name, get_args(Objective))}")
-        sentence = [name for name in self.objectives if name in ("sop", "nsp")]
-        require(
-            len(sentence) <= 1,
-            "objectives has both sop and nsp, which need different second segments; keep one of them",
-        )
-        require(
-            not sentence or self.encoder.pooler,
-            f"objective {sentence[0] if sentence else ''} reads the pooled [CLS] state; set encoder.pooler=True",
-        )
-        require(
-            not sentence or self.sequences.format in PAIR_FORMATS,
-            f"objective {sentence[0] if sentence else ''} compares two segments, and sequences.format="
-            f"{self.sequences.format} has one; set sequences.format=segment-pair",
-        )
-        if "rtd" in self.objectives:
-            require(
-                "mlm" in self.objectives[: self.objectives.index("rtd")],
-                "objective rtd takes its tokens from a generator that learns mlm; name mlm before rtd",
-            )
-            require(
-                "sbo" not in self.objectives,
-                "objective sbo predicts masked spans and rtd shows the encoder a text without masks; keep one of them",
-            )
-            _generator(self.encoder, self.rtd.generator_width)
+            require(name in OBJECTIVES, f"objectives has '{name}'; {nearest(name, OBJECTIVES)}")
+        for objective in self.named_objectives().values():
+            objective.check()
         require(
             self.sequences.length <= self.encoder.max_positions,
             f"sequences.length {self.sequences.length} exceeds encoder.max_positions {self.encoder.max_positions}",
@@ -294,10 +271,14 @@ class Config:
                 f"to encoder.layers ({self.encoder.layers}); give other depths, or none: --train.depth-schedule",
             )
 
+    def named_objectives(self) -> dict[str, Any]:
+        """The objectives (`model.objectives.Objective`) by name, in order, each of this config."""
+        return {name: OBJECTIVES[name](name, self) for name in self.objectives}
+
     @property
     def generator(self) -> EncoderConfig | None:
-        """The point of the space that proposes tokens for replaced token detection; None without it."""
-        return _generator(self.encoder, self.rtd.generator_width) if "rtd" in self.objectives else None
+        """The point of the space that proposes tokens to an objective; None where no objective has one."""
+        return next((found for one in self.named_objectives().values() if (found := one.generator) is not None), None)
 
     @property
     def batch_sequences(self) -> int:
@@ -311,22 +292,3 @@ class Config:
     def micro_sequences(self) -> int:
         """Sequences per forward pass."""
         return min(self.train.micro_batch or self.batch_sequences, self.batch_sequences)
-
-
-def _generator(encoder: EncoderConfig, width: float) -> EncoderConfig:
-    """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its code), or one smaller."""
-    size = encoder.hidden_size // encoder.heads
-    heads = max(1, round(width * encoder.heads))
-    hidden = round(width * encoder.hidden_size)
-    require(
-        hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
-        f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no whole number of heads of the "
-        f"encoder's size {size}; take 1/{encoder.heads}, 2/{encoder.heads}, ... or 1",
-    )
-    return replace(
-        encoder,
-        hidden_size=hidden,
-        heads=heads,
-        intermediate_size=max(1, round(width * encoder.intermediate_size)),
-        pooler=False,
-    )

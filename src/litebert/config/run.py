@@ -1,4 +1,4 @@
-"""THE SPACE of a run: optimizer, schedule, budget and batch, which pretraining and fine-tuning have in common."""
+"""THE SPACE of a run: optimizer, schedule and loop of pretraining and fine-tuning, and what pretraining adds."""
 
 from __future__ import annotations
 
@@ -58,11 +58,9 @@ class ScheduleConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """The loop. A budget and a batch are written as people say them: `30m`, `5000 steps`, `300M tokens`."""
+class LoopConfig:
+    """The loop of pretraining and of fine-tuning. A batch is written as people say it: `32 sequences`, `64k tokens`."""
 
-    budget: str = "1000 steps"
-    """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short measurement, and saved."""
     batch: str = "32 sequences"
     """Sequences or tokens per optimizer step."""
     micro_batch: int = 0
@@ -72,28 +70,40 @@ class TrainConfig:
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto takes bfloat16 autocast where the machine computes it natively."""
     seed: int = 0
-    depth_schedule: tuple[tuple[float, int], ...] = ()
-    """Growing depth for shared layers: pairs (until this share of the run, this many layers), then all layers."""
     save_every: str = "5m"
     """Time or steps between checkpoints; one is always written at the end."""
     keep_checkpoints: int = 2
     evaluate_every: str = "10%"
     """Share of the run or steps between held-out evaluations."""
-    evaluate_sequences: int = 512
-    """Held-out sequences per evaluation."""
-    compile: bool = False
-    """torch.compile of the blocks."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
 
     def __post_init__(self) -> None:
-        parse_amount(self.budget, "train.budget", ("time", "steps", "tokens"))
         parse_amount(self.batch, "train.batch", ("sequences", "tokens"))
         parse_amount(self.save_every, "train.save_every", ("time", "steps"))
         parse_amount(self.evaluate_every, "train.evaluate_every", ("share", "steps"))
         require(self.micro_batch >= 0, f"train.micro_batch is {self.micro_batch}; it cannot be negative")
         require(self.clip >= 0, f"train.clip is {self.clip}; it cannot be negative")
         require(self.keep_checkpoints >= 1, f"train.keep_checkpoints is {self.keep_checkpoints}; keep at least 1")
+        require(abs(self.seed) < 2**63, f"train.seed is {self.seed}; it must fit in 64 bits")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(LoopConfig):
+    """The loop of pretraining. A budget is written as people say it: `30m`, `5000 steps`, `300M tokens`."""
+
+    budget: str = "1000 steps"
+    """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short measurement, and saved."""
+    depth_schedule: tuple[tuple[float, int], ...] = ()
+    """Growing depth for shared layers: pairs (until this share of the run, this many layers), then all layers."""
+    evaluate_sequences: int = 512
+    """Held-out sequences per evaluation."""
+    compile: bool = False
+    """torch.compile of the blocks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parse_amount(self.budget, "train.budget", ("time", "steps", "tokens"))
         require(
             self.evaluate_sequences >= 1, f"train.evaluate_sequences is {self.evaluate_sequences}; it must be positive"
         )
@@ -102,5 +112,4 @@ class TrainConfig:
             all(0 < share < 1 for share in shares) and shares == sorted(set(shares)),
             f"train.depth_schedule shares {shares} must rise strictly between 0 and 1",
         )
-        require(abs(self.seed) < 2**63, f"train.seed is {self.seed}; it must fit in 64 bits")
         require(all(depth >= 1 for _, depth in self.depth_schedule), "train.depth_schedule depths must be at least 1")

@@ -8,8 +8,9 @@ Only here does data become tensors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -49,6 +50,8 @@ class Batch:
     masked_boundaries: Tensor
     """int64 (K, 2), flattened positions of the tokens just outside the run of masked tokens that each lies in; -1 where
     there is none, or a special token or padding."""
+    added: Mapping[str, Tensor] = field(default_factory=dict)
+    """What objectives put there before the forward pass, for losses to read; each under a name of its own."""
 
     @property
     def tokens(self) -> int:
@@ -57,15 +60,10 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
-        return Batch(
-            on_device(self.input_ids, device),
-            on_device(self.token_type_ids, device),
-            None if self.attention_mask is None else on_device(self.attention_mask, device),
-            on_device(self.masked_positions, device),
-            on_device(self.masked_labels, device),
-            on_device(self.sentence_labels, device),
-            on_device(self.masked_boundaries, device),
-        )
+        moved: dict[str, Any] = {
+            name: on_device(item, device) for name, item in vars(self).items() if isinstance(item, Tensor)
+        }
+        return replace(self, **moved)
 
 
 def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
@@ -100,10 +98,6 @@ class Batches:
         self._batch = batch_sequences
         self._seed = seed
         self.examples = self._segments.examples
-
-    def epoch(self, step: int) -> float:
-        """Passes over the split before `step`."""
-        return step * self._batch / self.examples
 
     def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
         """Some rows, all by default, of the step's global batch: a micro batch, or the share of a rank."""

@@ -94,8 +94,8 @@ class Masker:
         """
         draws = uniforms(keys, ids.shape[1], _REPLACE).ravel()[positions]
         if self._config.replace_per == "span":
-            opens = _opens(positions, ids.shape[1])
-            draws = draws[opens][opens.cumsum() - 1]
+            starts = _starts_run(positions, ids.shape[1])
+            draws = draws[starts][starts.cumsum() - 1]
         picks = uniforms(keys, ids.shape[1], _RANDOM).ravel()[positions]
         out = ids.flatten()
         masked = draws < self._config.replace_mask
@@ -105,10 +105,10 @@ class Masker:
         return out.reshape(ids.shape)
 
 
-def _opens(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
+def _starts_run(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
     """Which of the ascending `positions` (K,) in flattened rows of `size` begin a run of adjacent ones; bool (K,)."""
-    first: NDArray[np.bool_] = (np.diff(positions, prepend=-2) > 1) | (positions % size == 0)
-    return first
+    starts: NDArray[np.bool_] = (np.diff(positions, prepend=-2) > 1) | (positions % size == 0)
+    return starts
 
 
 def span_boundaries(content: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -125,12 +125,12 @@ def span_boundaries(content: NDArray[np.bool_], positions: NDArray[np.int64]) ->
         token or it is not content.
     """
     size = content.shape[1]
-    opens = _opens(positions, size)
-    before, after = positions[opens] - 1, positions[np.roll(opens, -1)] + 1
+    starts = _starts_run(positions, size)
+    before, after = positions[starts] - 1, positions[np.roll(starts, -1)] + 1
     inside = content.ravel()
     before[(before % size == size - 1) | ~inside[before]] = -1
     after[(after % size == 0) | ~inside[after % inside.size]] = -1
-    spans: NDArray[np.int64] = np.stack([before, after], 1)[opens.cumsum() - 1]
+    spans: NDArray[np.int64] = np.stack([before, after], 1)[starts.cumsum() - 1]
     return spans
 
 
@@ -175,6 +175,11 @@ def choose_units(
     start: list[int], end: list[int], lengths: list[int], order: list[int], budget: int, coin: float, whole: bool
 ) -> bytearray:
     """Which units of one sequence are predicted, as a byte each: spans in `order` until `budget` tokens are taken.
+
+        a  bb  c  ddd  e      a budget of 5 tokens; the order is c (a span of 2 units), bb (1), a (1), ...
+               ^^^^^^         taken, 1 token left
+           ^^                 exceeds what is left, and cannot be shorter: skipped
+        ^                     taken, nothing left
 
     A span that exceeds what is left is tried shorter, and skipped if it meets a taken one, as in the official ALBERT
     code. Where that leaves a part of the budget, single units fill it, the shortest first, and the one that no longer

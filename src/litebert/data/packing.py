@@ -1,7 +1,10 @@
 """Whole sentences to sequences of one segment: of one document, or of the stream of all documents.
 
-The text is tiled: ceil(n / budget) places are spread evenly over its n tokens, and a tile starts where the sentence
-that holds its place does, or at the place itself where that is more than half a budget back. So every sentence
+    sentences   |--1--|-----2-----|-3-|----4----|--5--|
+    places      .              .              .              ceil(n / budget) of them, spread evenly over n tokens
+    tiles       |==1==|=======2=======|=======3=======|      each starts with the sentence that holds its place
+
+The start of a tile is the place itself where that of the sentence is more than half a budget back. So every sentence
 belongs to one tile. A sequence grows from the start of its tile forwards or from its end backwards, by a coin, by
 whole sentences as long as they fit; where it meets an end of the text with room left, it grows on at its other end.
 A sentence that does not fit is left to others, unless more than half of the target would stay empty; then it is cut,
@@ -22,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import SequenceConfig
-from litebert.data.passages import CHOICES, UNLABELLED, Numbered, Segments, SentenceTask, Tokens
+from litebert.data.passages import CHOICES, UNLABELLED, CumulativeIndex, Segments, SentenceTask, Tokens
 from litebert.data.random_keys import Keys, uniforms
 
 if TYPE_CHECKING:
@@ -67,7 +70,7 @@ class DocumentSentences(_Packed):
     """
 
     def _tile(self, tokens: NDArray[np.int64]) -> int:
-        self._tiles = Numbered(-(-tokens // self._budget))
+        self._tiles = CumulativeIndex(-(-tokens // self._budget))
         return self._tiles.total
 
     def _parts(self, example: int, target: int, forwards: bool) -> tuple[Tokens, ...]:
@@ -88,7 +91,7 @@ class FullSentences(_Packed):
     """
 
     def _tile(self, tokens: NDArray[np.int64]) -> int:
-        self._places = Numbered(tokens + (tokens > 0))
+        self._places = CumulativeIndex(tokens + (tokens > 0))
         self._size = self._places.total - 1  # the last document has no separator after it
         return -(-self._size // self._budget)
 

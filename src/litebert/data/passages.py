@@ -1,4 +1,4 @@
-"""What every sequence format stands on: the segments it gives, and how it finds the document of example i.
+"""What every sequence format stands on: the segments it gives, their lengths, and the document of example i.
 
 An example is found alone, from one number per document: the running sum of how many examples each document has. So
 nothing is walked, baked or kept. The price is eight bytes of memory per document.
@@ -33,8 +33,13 @@ class Segments(NamedTuple):
     """The parts are two segments, of token types 0 and 1; otherwise one segment, with [SEP] between documents."""
 
 
-class Numbered:
-    """What documents have so many of each (examples, tokens), numbered through the split."""
+class CumulativeIndex:
+    """Things of which each document has some (examples, tokens), numbered through the split.
+
+    document     0   1       2
+    its things   3   0       2
+    numbers      0 1 2       3 4        locate(4) = (2, 1, 2)
+    """
 
     def __init__(self, counts: NDArray[np.int64]) -> None:
         """From the counts (documents,). Raises DataError where they are all zero."""
@@ -56,3 +61,18 @@ class Numbered:
         number = int(u * (self.total - own))
         other, place, _ = self.locate(number if number < before else number + own)
         return other, place
+
+
+def trimmed_lengths(first: int, second: int, target: int) -> tuple[int, int]:
+    """The lengths of two segments in `target` tokens: one by one off the longer, off the second where they are equal.
+
+    So do the official BERT and ALBERT code (truncate_seq_pair).
+    """
+    excess = max(0, first + second - target)
+    level = min(excess, abs(first - second))
+    rest = excess - level
+    if first > second:
+        first -= level
+    else:
+        second -= level
+    return first - rest // 2, second - (rest + 1) // 2

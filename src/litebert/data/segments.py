@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from litebert.config import Format, SequenceConfig
 from litebert.data.packing import DocumentSentences, FullSentences
-from litebert.data.passages import CHOICES, UNLABELLED, Numbered, Segments, SentenceTask, Tokens
+from litebert.data.passages import (
+    CHOICES,
+    UNLABELLED,
+    CumulativeIndex,
+    Segments,
+    SentenceTask,
+    Tokens,
+    trimmed_lengths,
+)
 from litebert.data.random_keys import Keys, uniforms
 from litebert.errors import DataError
 
@@ -42,19 +50,25 @@ class _Document(NamedTuple):
 class SegmentPairs:
     """Two runs of sentences of one document, or the second from elsewhere (BERT appendix A.2; ALBERT section 3.1).
 
-    The budget is the length less the special tokens. A document of n tokens has ceil(n / budget) chunks, one for each
-    of as many windows of `budget` tokens, spread evenly from its first token to its last. A chunk grows from one end
-    of its window, moved outwards to the end of its sentence, by whole sentences until it holds its target: the budget,
-    or with `short_probability` a uniform number in [2, budget]. The first window grows from its start, the last from
-    its end, the others from either with equal chance: so every token has its turn, and the two ends of a chunk follow
-    one law, which keeps the lengths from telling the order. An end stays where it is, inside a sentence, if it would
-    move by more than half a budget where the chunk starts to grow, or a whole one where it stops growing; with more,
-    some text between the two chunks that a window may have would never be seen.
+        sentences   |----1----|-2-|------3------|--4--|-----5-----|
+        windows     [.. budget ..]
+                            [.. budget ..]
+                                             [.. budget ..]          ceil(n / budget) of them, spread evenly
+        chunk                 |-2-|------3------|                    grown back from the end of the second window
+        A, B                  |-2-|                                  cut at a sentence end, each in equal chance
+                                  |------3------|
 
-    The chunk is cut at a uniform choice of its sentence ends into A and B, and trimmed to its target one token at a
-    time off the longer, as BERT does. BERT tosses a coin for each of these tokens, front or back, and so hardly ever
-    shows the ends of long sentences; here the number that goes from the front is uniform. A chunk without a sentence
-    end inside is one segment, never labelled.
+    The budget is the length less the special tokens. Each window has a chunk. It grows from one end of its window,
+    moved outwards to the end of its sentence, by whole sentences until it holds its target: the budget, or with
+    `short_probability` a uniform number in [2, budget]. The first window grows from its start, the last from its end,
+    the others from either with equal chance: so every token has its turn, and the two ends of a chunk follow one law,
+    which keeps the lengths from telling the order. An end stays where it is, inside a sentence, if it would move by
+    more than half a budget where the chunk starts to grow, or a whole one where it stops growing; with more, some text
+    between the two chunks that a window may have would never be seen.
+
+    The chunk is trimmed to its target one token at a time off the longer segment, as BERT does. BERT tosses a coin for
+    each of these tokens, front or back, and so hardly ever shows the ends of long sentences; here the number that goes
+    from the front is uniform. A chunk without a sentence end inside is one segment, never labelled.
 
     - sop: A and B are swapped with probability 1/2, before trimming. A chunk that ends inside a sentence stays in
       order, unlabelled: the broken end would tell which segment it belongs to.
@@ -71,7 +85,7 @@ class SegmentPairs:
         self._sentence = sentence
         self._budget = _pair_budget(sequences, pair_separators)
         chunks = -(-split.document_tokens.astype(np.int64) // self._budget)
-        self._chunks = Numbered(chunks)
+        self._chunks = CumulativeIndex(chunks)
         self.examples = self._chunks.total
         if sentence == "nsp" and np.count_nonzero(chunks) < 2:
             raise DataError(
@@ -156,7 +170,7 @@ class SentencePairs:
                 f"document{'s' if need > 1 else ''} of two sentences or more, and this split of the shards has "
                 f"{documents}; set sequences.format=segment-pair, or prepare more text"
             )
-        self._pairs = Numbered(pairs)
+        self._pairs = CumulativeIndex(pairs)
         self.examples = self._pairs.total
 
     def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
@@ -192,18 +206,6 @@ FORMATS: dict[Format, type[SegmentPairs | SentencePairs | FullSentences | Docume
 def _pair_budget(sequences: SequenceConfig, pair_separators: int) -> int:
     """Tokens for the two segments: the length less [CLS], the last [SEP] and those between."""
     return sequences.length - 2 - pair_separators
-
-
-def trimmed_lengths(first: int, second: int, target: int) -> tuple[int, int]:
-    """The lengths after dropping tokens one by one off the longer, off the second where they are equal."""
-    excess = max(0, first + second - target)
-    level = min(excess, abs(first - second))
-    rest = excess - level
-    if first > second:
-        first -= level
-    else:
-        second -= level
-    return first - rest // 2, second - (rest + 1) // 2
 
 
 def _trimmed(first: Tokens, second: Tokens, target: int, u: float, v: float) -> tuple[Tokens, Tokens]:

@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 
 from litebert.config import Config, OptimizerConfig, SequenceConfig, replace
 from litebert.config.amounts import parse_amount
-from litebert.config.finetuning import FinetuneConfig
+from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetune import losses
 from litebert.finetune.batches import TaskBatch, TaskBatches
@@ -35,11 +35,11 @@ from litebert.finetune.identity import FREE, IDENTITY, balance, identity
 from litebert.finetune.scoring import Logits, Part, logits_of, metric_name, one_answer, score_parts, score_tests
 from litebert.finetune.start import Start, layer_rates, starting_point, task_model
 from litebert.finetune.task import Item, Task, full_name
-from litebert.interop import save_litebert
+from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.files import read_tensors, write_tensors
-from litebert.model.heads import TaskModel
 from litebert.model.objectives import Loss
-from litebert.recipes.finetuning import finetune_recipe, fitting
+from litebert.model.task_model import TaskModel
+from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
 from litebert.storage import read_json, write_json, written_whole
 from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
@@ -166,7 +166,7 @@ def make_ready(
     `start` is what `starting_point` gave, where it was asked before.
     """
     start = start or starting_point(model, tokenizer, task)
-    config = config or finetune_recipe(fitting(start.encoder, start.dense), full_name(task))
+    config = config or finetune_recipe(default_recipe_for(start.encoder, start.dense), full_name(task))
     if config.length > start.encoder.max_positions:
         log.info(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
         config = replace(config, length=start.encoder.max_positions)
@@ -193,7 +193,7 @@ def finetune(
 
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
-        config: by default the recipe that `finetuning.fitting` finds for the encoder and the task.
+        config: by default the recipe that `finetuning.default_recipe_for` finds for the encoder and the task.
 
     Raises:
         DataError: a file of the task cannot be used.
@@ -272,7 +272,7 @@ def _run(
     pad = start.tokenizer.pad_id
     model = task_model(start, task, config).to(machine.device)
     _claim(place, identity(ready.source, start, task, config, steps, items, ready.dev, ready.tests))
-    settings = replace(config.train, budget=f"{steps} steps", optimizer=_slower(config.train.optimizer, again))
+    settings = replace(config.train, optimizer=_slower(config.train.optimizer, again))
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
         return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file, RunError), False, again)
@@ -302,7 +302,7 @@ def _run(
 def _claim(folder: RunFolder, run: dict[str, Any]) -> None:
     """Start a run in a folder, or check that the folder holds this very run."""
     for there in folder.identities():
-        folder.refuse_other(there, run, FREE)
+        folder.refuse_other({**there, "config": current_fields(there.get("config", {}))}, run, FREE)
         if there.get("test_fingerprint") != run["test_fingerprint"]:
             raise RunError(f"{folder.path} holds a run with another test part; give its own, or answer this one with "
                            "litebert predict")  # fmt: skip
@@ -348,4 +348,4 @@ def _write_model(
         about["stride"] = stride
     if order := getattr(task, "order", None):
         about["order"] = order
-    save_litebert(model, ready.start.tokenizer, folder, config=whole, labels=task.labels, task=about)
+    save_litebert(LoadedModel(model, whole, ready.start.tokenizer, folder, task.labels, task=about), folder)

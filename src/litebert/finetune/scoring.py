@@ -17,7 +17,7 @@ from litebert.config import replace
 from litebert.finetune import losses
 from litebert.finetune.batches import IGNORED, collate, item_length
 from litebert.finetune.task import Item, Task
-from litebert.model.heads import TaskModel
+from litebert.model.task_model import TaskModel
 from litebert.train import device as devices
 
 EVALUATION_TOKENS = 8192

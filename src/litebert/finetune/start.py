@@ -14,7 +14,7 @@ from litebert.errors import ConfigError
 from litebert.finetune.task import Task
 from litebert.interop import load
 from litebert.interop.loaded import fresh_dense, untrained_notes
-from litebert.model.heads import HeadActivation, TaskModel
+from litebert.model.task_model import HeadActivation, TaskModel
 from litebert.recipes.files import names_recipe, recipe
 from litebert.tokenizer import Tokenizer
 
@@ -100,15 +100,5 @@ def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
     A block that several layers share has the rate of the highest of them. (ELECTRA's code scales its top layer by
     decay squared; here it is decay.)
     """
-    config = model.encoder.config
-    depth_of: dict[str, int] = {}
-    for layer, (a, f) in enumerate(zip(config.attention_of(), config.feedforward_of(), strict=True), start=1):
-        depth_of[f"encoder.attention.{a}."] = layer
-        depth_of[f"encoder.feedforward.{f}."] = layer
-    rates = {}
-    for name, _ in model.named_parameters():
-        depth = next((depth for prefix, depth in depth_of.items() if name.startswith(prefix)), None)
-        if depth is None:
-            depth = 0 if name.startswith("encoder.embedding.") else config.layers + 1
-        rates[name] = decay ** (config.layers + 1 - depth)
-    return rates
+    depths, top = model.encoder.depths(), model.encoder.config.layers + 1
+    return {name: decay ** (top - depths.get(parameter, top)) for name, parameter in model.named_parameters()}

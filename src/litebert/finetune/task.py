@@ -16,10 +16,11 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.data.passages import trimmed_lengths
 from litebert.tokenizer import Tokenizer
 
 Kind = Literal["sequence", "tokens", "span", "choice"]
-"""What the head of the model reads and returns; see `model.heads.TaskModel`."""
+"""What the head of the model reads and returns; see `model.task_model.TaskModel`."""
 
 Problem = Literal["classes", "labels", "number", "tokens", "span", "choice"]
 """How logits meet targets: one of C classes; any of C labels; a number; a class per token; first and last token of an
@@ -136,20 +137,13 @@ def row_of(
 ) -> Row:
     """[CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut to `length` tokens.
 
-    Tokens are dropped from the end of the longer segment, from the second where they are equal, as the official BERT
-    and ALBERT code do for GLUE.
+    Tokens are dropped from the ends, as the official BERT and ALBERT code do for GLUE.
     """
     separators = tokenizer.pair_separators
     if length is not None:
         room = length - (2 if second is None else 2 + separators)
-        excess = max(0, len(first) + len(second or ()) - room)
-        if second is None:
-            first = first[: len(first) - excess]
-        else:
-            level = min(excess, abs(len(first) - len(second)))
-            rest = excess - level
-            off_first = (level if len(first) > len(second) else 0) + rest // 2
-            first, second = first[: len(first) - off_first], second[: len(second) - (excess - off_first)]
+        lengths = trimmed_lengths(len(first), len(second or ()), room)
+        first, second = first[: lengths[0]], None if second is None else second[: lengths[1]]
     ids = [tokenizer.cls_id, *first, tokenizer.sep_id]
     types = [0] * len(ids)
     if second is not None:

@@ -18,8 +18,6 @@ from litebert.storage import read_json, sha256_of, written_whole
 from litebert.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
-SBO = "sbo.safetensors"
-"""The span boundary head, beside weights in a layout of another program that has no place for it."""
 _PICKLED = "pytorch_model.bin"
 _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
 

@@ -6,31 +6,23 @@ or less than that class. Only where classifiers of several classes have the same
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from litebert.config import (
-    Config,
-    EncoderConfig,
-    MaskingConfig,
-    Objective,
-    ReplacedTokenConfig,
-    SpanBoundaryConfig,
-    replace,
-)
+from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.config.heads import HeadName
 from litebert.errors import ConfigError, ModelError
-from litebert.interop.files import SBO, read_tensors, read_tokenizer, weights_file
-from litebert.interop.loaded import LoadedModel, check, fill, sequences_for, untrained_notes
-from litebert.interop.names import TASK_PARTS, TASKS, HeadName, Layout, Row
+from litebert.interop.files import read_tensors, read_tokenizer, weights_file
+from litebert.interop.loaded import LoadedModel, check, fill, untrained_notes
+from litebert.interop.names import TASK_PARTS, TASKS, Layout, Row
 from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
-from litebert.model.heads import SpanBoundaryHead, TaskModel
 from litebert.model.pretrainer import Pretrainer
-from litebert.recipes import SPANS
+from litebert.model.task_model import TaskModel
+from litebert.registry import OBJECTIVES
 from litebert.storage import read_json
 
 
@@ -63,15 +55,18 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     state = to_ours(pairs(layout, ["backbone", *found], config, layout.sentence or ""), tensors, str(file))
 
     model: Pretrainer | TaskModel
-    untrained: tuple[Objective, ...] = ()
+    untrained: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     task: dict[str, Any] = {}
     if kind is None:
-        boundary = _read_sbo(folder / SBO, config)
-        state.update({f"objectives.sbo.{name}": tensor for name, tensor in boundary.items()})
-        objectives, untrained = _objectives(layout, found, bool(boundary))
-        whole = _whole_config(folder, config, objectives, boundary)
+        beside = {name: read_tensors(folder / one.foreign_file) for name, one in OBJECTIVES.items()
+                  if one.foreign_file and (folder / one.foreign_file).is_file()}  # fmt: skip
+        objectives, untrained = _objectives(layout, found, beside)
+        whole = _whole_config(folder, config, objectives, beside)
         model = Pretrainer(whole)
+        for name, stored in beside.items():
+            check(model.objectives[name].state_dict(), stored, (), folder / OBJECTIVES[name].foreign_file)
+            state.update({f"objectives.{name}.{key}": tensor.float() for key, tensor in stored.items()})
     else:
         whole = _whole_config(folder, config, ("mlm",), {})
         classes = len(state["head.classifier.bias"])
@@ -114,55 +109,33 @@ def _kind(
 
 
 def _objectives(
-    layout: Layout, found: Sequence[str], boundary: bool
-) -> tuple[tuple[Objective, ...], tuple[Objective, ...]]:
-    """The objectives of a pretrained folder, and those of them that it has no head of."""
-    parts: dict[str, Objective | None] = {"mlm": "mlm", "sentence": layout.sentence, "discriminator": "rtd"}
-    objectives: list[Objective] = [name for part, name in parts.items() if part in found and name is not None]
-    if boundary:
-        objectives.append("sbo")
-    if not objectives or "rtd" in objectives:  # the generator it learned from has a folder of its own
-        return ("mlm", *objectives), ("mlm",)
-    return tuple(objectives), ()
+    layout: Layout, found: Sequence[str], beside: Collection[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The objectives of a pretrained folder, and those of them that it has no head of.
 
-
-def _read_sbo(file: Path, config: EncoderConfig) -> dict[str, Tensor]:
-    """The span boundary head beside the weights, under its own names; empty where there is none."""
-    if not file.is_file():
-        return {}
-    tensors = read_tensors(file)
-    table = tensors.get("head.position.weight", torch.empty(0))
-    if table.ndim != 2 or 0 in table.shape:
-        raise ModelError(f"{file} has no table 'head.position.weight'; it is no span boundary head, remove it")
-    with torch.device("meta"):
-        expected = SpanBoundaryHead(config, *table.shape).state_dict(prefix="head.")
-    check(expected, tensors, (), file)
-    return {name: tensor.float() for name, tensor in tensors.items()}
+    Args:
+        beside: objectives whose head is in a file of its own.
+    """
+    objectives = [
+        name
+        for name, one in OBJECTIVES.items()
+        if name in beside or (one.foreign_part in found and (one.sentence is None or name == layout.sentence))
+    ]
+    needed = {need: None for name in objectives for need in OBJECTIVES[name].needs if need not in objectives}
+    untrained = tuple(needed) if objectives else ("mlm",)  # what a head learned from has a folder of its own
+    return (*untrained, *objectives), untrained
 
 
 def _whole_config(
-    folder: Path, encoder: EncoderConfig, objectives: tuple[Objective, ...], boundary: Mapping[str, Tensor]
+    folder: Path, encoder: EncoderConfig, objectives: tuple[str, ...], beside: Mapping[str, Mapping[str, Tensor]]
 ) -> Config:
     """A config of a model whose training is not known."""
-    sbo, sequences, masking = SpanBoundaryConfig(), sequences_for(encoder), MaskingConfig()
-    if boundary:  # a head of spans is scored on spans, and where no pair is asked for in one document
-        positions, size = boundary["head.position.weight"].shape
-        sbo = SpanBoundaryConfig(positions=positions, position_size=size)
-        masking = SPANS
-        if not {"sop", "nsp"} & set(objectives):
-            sequences = replace(sequences, format="doc-sentences", short_probability=0.0)
-    # Near a quarter, and in whole heads, so that there is such a generator for every encoder.
-    width = max(1, round(encoder.heads / 4)) / encoder.heads
+    sequences = SequenceConfig(length=min(SequenceConfig().length, encoder.max_positions))
+    fields: dict[str, Any] = {"encoder": encoder, "sequences": sequences, "objectives": objectives}
     try:
-        return Config(
-            name=folder.resolve().name,
-            encoder=encoder,
-            sequences=sequences,
-            masking=masking,
-            objectives=objectives,
-            rtd=ReplacedTokenConfig(generator_width=width) if "rtd" in objectives else ReplacedTokenConfig(),
-            sbo=sbo,
-        )
+        for name in objectives:
+            fields.update(OBJECTIVES[name].assumed(fields, beside.get(name, {})))
+        return Config(name=folder.resolve().name, **fields)
     except ConfigError as error:
         raise ModelError(f"{folder}: {error}") from None
 

@@ -9,47 +9,36 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from litebert.config import EncoderConfig
+from litebert.config.heads import HeadName
 from litebert.errors import ModelError, nearest
-from litebert.interop.files import SBO, WEIGHTS, new_folder, write_tensors
-from litebert.interop.names import HeadName, Layout
+from litebert.interop.files import WEIGHTS, new_folder, write_tensors
+from litebert.interop.loaded import LoadedModel
+from litebert.interop.names import Layout
 from litebert.interop.settings import layout_for, padding_id, settings_of
 from litebert.interop.weights import pairs, slots, to_theirs
-from litebert.model.heads import TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
 
 
-def save_hf(
-    model: Pretrainer | TaskModel,
-    tokenizer: Tokenizer | None,
-    folder: str | Path,
-    *,
-    head: HeadName | None = None,
-    labels: Sequence[str] = (),
-    untrained: Sequence[str] = (),
-    task: Mapping[str, Any] = MappingProxyType({}),
-) -> tuple[str, ...]:
+def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = None) -> tuple[str, ...]:
     """Write a Hugging Face folder, all of it or nothing, and return notes on what had to be written differently.
 
     Args:
         head: the class to write, from what the model has; by itself the one that holds most of it. Of a model trained
             with a generator, `mlm` is that generator.
-        labels: names of a fine-tuned model's classes.
-        untrained: objectives whose head is left out.
-        task: what is known of a fine-tuned model's task: its `problem`, the `length` of its texts in tokens, and what
-            has no place in their folders.
 
     Raises:
         ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
     """
-    has = _parts_of(model, untrained)
+    model, tokenizer, task = loaded.model, loaded.tokenizer, loaded.task
+    has = _parts_of(model, loaded.untrained)
     dense = model.dense if isinstance(model, TaskModel) else None
     generator = model.config.generator if isinstance(model, Pretrainer) else None
     config, state = model.encoder.config, dict(model.state_dict())
@@ -72,18 +61,23 @@ def save_hf(
         has.remove("mlm")
         notes.append("the generator is left out; head=mlm (--head mlm) writes it to a folder of its own")
     _pooler_as_dense(state, has, parts, dense)
-    notes += _left_out(has, parts, name)
+    objectives = model.named_objectives if isinstance(model, Pretrainer) else {}
+    notes += _left_out(has, parts, name, {one.foreign_part: one.network_name for one in objectives.values()})
     if "pooler" in parts and "pooler" not in has:
         parts.remove("pooler")
         notes.append(f"the model has no pooler; open it with {name}.from_pretrained(folder, add_pooling_layer=False)")
-    sentence = _sentence_of(model)
+    sentence = next((name for name, one in objectives.items() if one.foreign_part == "sentence"), "")
     if "sentence" in parts and sentence != layout.sentence:
         notes.append(
             f"the {sentence} head is written as {name}'s {layout.sentence} head, which has the same shape; keep in "
             f"mind that it tells {sentence}"
         )
-    if "sbo" in has:
-        notes.append(f"the sbo head is in {SBO}, which transformers does not read")
+    homeless = {
+        key: one.foreign_file for key, one in objectives.items() if not one.foreign_part and key not in loaded.untrained
+    }
+    for key, file in homeless.items():
+        place = f"in {file}, which transformers does not read" if file else "left out: transformers has no place for it"
+        notes.append(f"the {objectives[key].network_name} is {place}")
     notes += _fit_embeddings(state, layout, config, tokenizer)
     dropout, names, longest = 0.1, tuple[str, ...](), config.max_positions
     if isinstance(model, TaskModel):
@@ -95,14 +89,15 @@ def save_hf(
             if task.get(key, usual) != usual
         ]
         if head in ("sequence", "tokens"):
-            names = tuple(labels) or tuple(f"LABEL_{index}" for index in range(model.classes))
+            names = loaded.labels or tuple(f"LABEL_{index}" for index in range(model.classes))
     settings = settings_of(
         layout, config, head, len(slots(layout, config)), tokenizer, names, dropout, task.get("problem")
     )
     with new_folder(Path(folder)) as partial:
         write_tensors(partial / WEIGHTS, to_theirs(pairs(layout, parts, config, sentence), state))
-        if "sbo" in has:
-            write_tensors(partial / SBO, _without_prefix(state, "objectives.sbo."))
+        for key, file in homeless.items():
+            if file:
+                write_tensors(partial / file, _without_prefix(state, f"objectives.{key}."))
         (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(partial, token_types=config.segment_types >= 2)
@@ -110,15 +105,12 @@ def save_hf(
     return tuple(notes)
 
 
-_PART_OF = {"mlm": "mlm", "sop": "sentence", "nsp": "sentence", "rtd": "discriminator", "sbo": "sbo"}
-"""Objectives and the parts of the tables that hold their heads."""
-
-
 def _parts_of(model: Pretrainer | TaskModel, untrained: Sequence[str]) -> list[str]:
     parts = ["pooler"] if model.encoder.pooler is not None else []
     if isinstance(model, TaskModel):
         return [*parts, "span" if model.kind == "span" else "classifier"]
-    return parts + [_PART_OF[name] for name in model.objectives if name not in untrained]
+    trained = [one.foreign_part for name, one in model.named_objectives.items() if name not in untrained]
+    return parts + [part for part in trained if part]
 
 
 def _head_to_write(
@@ -139,17 +131,11 @@ def _head_to_write(
     return asked or possible[-1]
 
 
-def _left_out(has: Sequence[str], parts: Sequence[str], architecture: str) -> list[str]:
-    words = {"pooler": "pooler", "mlm": "mlm head", "sentence": "sentence head", "discriminator": "rtd head",
-             "classifier": "classifier", "span": "span classifier"}  # fmt: skip
-    written = {*parts, "sbo", *(["classifier"] if "output" in parts else [])}
+def _left_out(has: Sequence[str], parts: Sequence[str], architecture: str, heads: Mapping[str, str]) -> list[str]:
+    words = {**heads, "pooler": "pooler", "sentence": "sentence head", "classifier": "classifier",
+             "span": "span classifier"}  # fmt: skip
+    written = {*parts, *(["classifier"] if "output" in parts else [])}
     return [f"the {words[part]} is left out: {architecture} has none" for part in has if part not in written]
-
-
-def _sentence_of(model: Pretrainer | TaskModel) -> str:
-    """Our sentence objective; empty without one."""
-    names = model.objectives if isinstance(model, Pretrainer) else ()
-    return next((name for name in names if name in ("sop", "nsp")), "")
 
 
 def _own_and_borrowed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.config import Config
 from litebert.errors import ModelError
-from litebert.model.heads import HeadActivation, TaskModel
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import HeadActivation, TaskModel
 from litebert.tokenizer import Tokenizer
 
 
@@ -48,24 +48,18 @@ class LoadedModel:
 
 def untrained_notes(untrained: Sequence[str], config: Config, folder: Path) -> list[str]:
     """Say which heads are freshly initialised."""
-    missing = {"mlm": "mlm head" if config.generator is None else "generator"}
-    return [f"{folder} has no {missing.get(name, f'{name} head')}; that objective is untrained" for name in untrained]
+    objectives = config.named_objectives()
+    return [f"{folder} has no {objectives[name].network_name}; that objective is untrained" for name in untrained]
 
 
 def fresh_dense(config: Config) -> HeadActivation | None:
     """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler.
 
-    The code of each paper: gelu in ELECTRA's, which alone learns replaced tokens; tanh in RoBERTa's, whose positions
-    alone have an offset; a pooler in the others.
+    An objective may say it. Otherwise tanh where positions have an offset, as in RoBERTa's code alone; a pooler in the
+    code of the other papers.
     """
-    if "rtd" in config.objectives:
-        return "gelu"
-    return "tanh" if config.encoder.position_offset > 0 else None
-
-
-def sequences_for(config: EncoderConfig) -> SequenceConfig:
-    """The sequence length of a model whose training is not known."""
-    return SequenceConfig(length=min(SequenceConfig().length, config.max_positions))
+    said = next((one.classifier for one in config.named_objectives().values() if one.classifier), None)
+    return said or ("tanh" if config.encoder.position_offset > 0 else None)
 
 
 def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path) -> None:

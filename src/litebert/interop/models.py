@@ -14,13 +14,12 @@ not in the folder is named in `LoadedModel.untrained` and in the notes, and stay
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
-from litebert.config import Config, Objective
+from litebert.config import Config
+from litebert.config.heads import HeadName
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.files import (
@@ -33,13 +32,12 @@ from litebert.interop.files import (
     write_tensors,
 )
 from litebert.interop.hf_reading import read_hf
-from litebert.interop.hf_writing import save_hf
-from litebert.interop.loaded import LoadedModel, fill, fresh_dense, sequences_for, untrained_notes
-from litebert.interop.names import PROBLEM_TYPES, TASKS, HeadName
-from litebert.model.heads import HEAD_ACTIVATIONS, HeadActivation, TaskModel
+from litebert.interop.loaded import LoadedModel, fill, fresh_dense, untrained_notes
+from litebert.interop.names import PROBLEM_TYPES, TASKS
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import HEAD_ACTIVATIONS, HeadActivation, TaskModel
+from litebert.registry import FORMATS
 from litebert.storage import read_json
-from litebert.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -80,82 +78,48 @@ def load(path: str | Path, *, head: HeadName | None = None) -> LoadedModel:
     )
 
 
-def convert(
-    source: str | Path, destination: str | Path, *, to: Literal["hf", "litebert"], head: HeadName | None = None
-) -> Conversion:
-    """Read any model folder and write it in one of the two layouts.
+def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadName | None = None) -> Conversion:
+    """Read any model folder and write it in another format.
 
     Args:
+        to: a name in `FORMATS`: hf or litebert.
         head: the Hugging Face class to write or, of a source without a class name, to read; by itself the one that
             holds most of the model.
 
     Raises:
-        ModelError: the source cannot be read, the destination is taken, or the layout cannot express the model.
+        ConfigError: there is no such format.
+        ModelError: the source cannot be read, the destination is taken, or the format cannot express the model.
     """
-    if to not in ("hf", "litebert"):
-        raise ModelError(f"to is '{to}'; {nearest(to, ('hf', 'litebert'))}")
+    save = FORMATS[to]
     loaded = load(source, head=head)
-    notes = loaded.notes
-    if to == "litebert":
-        save_litebert(
-            loaded.model,
-            loaded.tokenizer,
-            destination,
-            config=loaded.config,
-            labels=loaded.labels,
-            untrained=loaded.untrained,
-            task=loaded.task,
-        )
-    else:
-        notes += save_hf(
-            loaded.model,
-            loaded.tokenizer,
-            destination,
-            head=head,
-            labels=loaded.labels,
-            untrained=loaded.untrained,
-            task=loaded.task,
-        )
-    return Conversion(Path(destination), notes)
+    return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
 
 
-def save_litebert(
-    model: Pretrainer | TaskModel,
-    tokenizer: Tokenizer | None,
-    folder: str | Path,
-    *,
-    config: Config | None = None,
-    labels: Sequence[str] = (),
-    untrained: Sequence[str] = (),
-    task: Mapping[str, Any] = MappingProxyType({}),
-) -> None:
+def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None = None) -> tuple[str, ...]:
     """Write a litebert model folder, all of it or nothing.
 
     Args:
-        config: what to keep of the training of a fine-tuned model; a Pretrainer has its own.
-        labels: names of a fine-tuned model's classes.
-        untrained: objectives whose head is left out.
-        task: what else to keep of a fine-tuned model's task.
+        head: not read, for such a folder holds all that the model has.
+
+    Returns:
+        No notes, for nothing has to be written differently.
 
     Raises:
         ModelError: the folder exists, or cannot be written.
     """
-    if isinstance(model, Pretrainer):
-        config = model.config
-    elif config is None:
-        config = Config(name=model.kind, encoder=model.encoder.config, sequences=sequences_for(model.encoder.config),
-                        objectives=("mlm",))  # fmt: skip
-    assert config.encoder == model.encoder.config
-    skipped = tuple(f"objectives.{name}." for name in untrained)
+    model = loaded.model
+    assert loaded.config.encoder == model.encoder.config
+    skipped = tuple(f"objectives.{name}." for name in loaded.untrained)
     with new_folder(Path(folder)) as partial:
         state = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(skipped)}
         write_tensors(partial / WEIGHTS, state)
-        (partial / "recipe.json").write_text(to_json(config), encoding="utf-8")
+        (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
         if isinstance(model, TaskModel):
-            head = {"kind": model.kind, "classes": model.classes, "dense": model.dense, "labels": list(labels)}
-            (partial / "task.json").write_text(json.dumps({**task, **head}, indent=2) + "\n", encoding="utf-8")
-        if tokenizer is not None:
-            tokenizer.save(partial / "tokenizer")
+            about = {"kind": model.kind, "classes": model.classes, "dense": model.dense, "labels": list(loaded.labels)}
+            (partial / "task.json").write_text(json.dumps({**loaded.task, **about}, indent=2) + "\n", encoding="utf-8")
+        if loaded.tokenizer is not None:
+            loaded.tokenizer.save(partial / "tokenizer")
+    return ()
 
 
 def _load_own(folder: Path) -> LoadedModel:
@@ -173,7 +137,7 @@ def _load_own(folder: Path) -> LoadedModel:
     labels: tuple[str, ...] = ()
     task: dict[str, Any] = {}
     model: Pretrainer | TaskModel
-    untrained: list[Objective] = []
+    untrained: list[str] = []
     fresh = fresh_dense(config)
     if (folder / "task.json").is_file():
         kind, classes, dense, labels, task = _task(folder / "task.json")
@@ -181,8 +145,8 @@ def _load_own(folder: Path) -> LoadedModel:
         fresh = dense or fresh
     else:
         model = Pretrainer(config)
-        present = {name.split(".")[1] for name in tensors if name.startswith("objectives.")}
-        untrained = [name for name in config.objectives if name not in present]
+        untrained = [name for name in model.objectives if model.objectives[name].state_dict()
+                     and not any(key.startswith(f"objectives.{name}.") for key in tensors)]  # fmt: skip
     fill(model, tensors, untrained, file)
     notes += untrained_notes(untrained, config, folder)
     tokenizer = read_tokenizer(folder / "tokenizer")

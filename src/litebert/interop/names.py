@@ -14,8 +14,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from litebert.config import Activation
-
-HeadName = Literal["backbone", "mlm", "pretraining", "discriminator", "sequence", "tokens", "span", "choice"]
+from litebert.config.heads import HeadName
 
 TASKS: tuple[HeadName, ...] = ("sequence", "tokens", "span", "choice")
 """Heads of a fine-tuned model."""

@@ -6,9 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from litebert.config import Activation, EncoderConfig
+from litebert.config.heads import HeadName
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA
-from litebert.interop.names import ACTIVATIONS, PROBLEM_TYPES, HeadName, Layout
+from litebert.interop.names import ACTIVATIONS, PROBLEM_TYPES, Layout
 from litebert.interop.weights import groups_agree
 from litebert.tokenizer import Tokenizer
 

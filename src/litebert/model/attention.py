@@ -5,16 +5,30 @@ Shapes: B sequences, S tokens, H hidden size, A heads, D = H / A head size.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from litebert.config import EncoderConfig
-from litebert.model.embedding import Rotary
+from litebert.model.block import Block
+from litebert.model.kernels import scaled_dot_product
 
 
-class Attention(nn.Module):
-    """One attention block (BERT section 3). Layers that share attention hold the same instance."""
+class AttentionPositions(nn.Module):
+    """What positions do to attention: rotate queries and keys, or bias the scores. This base does neither."""
+
+    def rotate(self, x_BASD: Tensor) -> Tensor:
+        """Queries or keys as attention shall compare them, (B, A, S, D) in and out."""
+        return x_BASD
+
+    def bias(self, length: int) -> Tensor | None:
+        """What is added to the scores of sequences of S = `length` tokens, in a shape that broadcasts to (B, A, S, S).
+
+        It is asked for once in a forward pass. None adds nothing.
+        """
+        return None
+
+
+class Attention(Block):
+    """One attention block (BERT section 3)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -26,43 +40,24 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.attention_dropout = config.attention_dropout
 
-    def forward(self, x_BSH: Tensor, mask: Tensor | None, rotary: Rotary | None) -> Tensor:
+    def forward(self, x_BSH: Tensor, mask: Tensor | None, positions: AttentionPositions) -> Tensor:
         """Attend, add and normalise.
 
         Shapes:
             x_BSH: (B, S, H)
-            mask: bool (B, 1, 1, S), True where a key may be read; None where nothing is padded
+            mask: as `kernels.scaled_dot_product` takes it: True where a key may be read, or a bias of the scores
             returns: (B, S, H)
         """
         if self.pre_norm:
-            return x_BSH + self._attend(self.norm(x_BSH), mask, rotary)
-        normed: Tensor = self.norm(x_BSH + self._attend(x_BSH, mask, rotary))
+            return x_BSH + self._attend(self.norm(x_BSH), mask, positions)
+        normed: Tensor = self.norm(x_BSH + self._attend(x_BSH, mask, positions))
         return normed
 
-    def _attend(self, x_BSH: Tensor, mask: Tensor | None, rotary: Rotary | None) -> Tensor:
+    def _attend(self, x_BSH: Tensor, mask: Tensor | None, positions: AttentionPositions) -> Tensor:
         batch, length, hidden = x_BSH.shape
         qkv = self.qkv(x_BSH).view(batch, length, 3, self.heads, hidden // self.heads)
         q_BASD, k_BASD, v_BASD = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        if rotary is not None:
-            q_BASD, k_BASD = rotary(q_BASD), rotary(k_BASD)
         dropout = self.attention_dropout if self.training else 0.0
-        y_BASD = scaled_dot_product(q_BASD, k_BASD, v_BASD, mask, dropout)
+        y_BASD = scaled_dot_product(positions.rotate(q_BASD), positions.rotate(k_BASD), v_BASD, mask, dropout)
         out: Tensor = self.dropout(self.output(y_BASD.transpose(1, 2).reshape(batch, length, hidden)))
         return out
-
-
-def scaled_dot_product(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
-    """softmax(q k^T / sqrt(D)) v (BERT section 3), in the dtype of q; `mask` as `Attention.forward` takes it.
-
-    What a CPU learns from in bfloat16 is two matrix products: the backward of PyTorch's fused kernel is
-    slow there (docs/decisions.md).
-    """
-    if not (q_BASD.dtype == torch.bfloat16 and q_BASD.device.type == "cpu" and torch.is_grad_enabled()):
-        return F.scaled_dot_product_attention(q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout)
-    scores_BASS = (q_BASD * q_BASD.shape[-1] ** -0.5) @ k_BASD.transpose(-1, -2)
-    if mask is not None:
-        lowest = torch.finfo(scores_BASS.dtype).min
-        scores_BASS += torch.zeros_like(mask, dtype=scores_BASS.dtype).masked_fill_(~mask, lowest)
-    with torch.autocast("cpu", enabled=False):  # which would take the softmax to float32 and back
-        weights_BASS = scores_BASS.softmax(-1)
-    return F.dropout(weights_BASS, dropout) @ v_BASD

@@ -8,13 +8,39 @@ Shapes: B sequences, S tokens, E embedding size, H hidden size.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
 from litebert.errors import DataError
+from litebert.registry import POSITIONS
+
+
+class AddedPositions(Protocol):
+    """A module whose rows are added to the token embeddings."""
+
+    def rows(self, length: int, attention_mask: Tensor | None) -> Tensor:
+        """What is added to sequences of S = `length` tokens, (S, E) or (B, S, E).
+
+        `attention_mask` is (B, S), nonzero on real tokens; None where nothing is padded.
+        """
+
+
+class PositionTable(nn.Embedding):
+    """One learned row of width E for each position, after the rows of `position_offset`."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(config.position_offset + config.max_positions, config.embedding_size)
+        self.offset = config.position_offset
+
+    def rows(self, length: int, attention_mask: Tensor | None) -> Tensor:
+        """As `AddedPositions.rows`. Behind an offset real tokens are counted; padding has the row before the first."""
+        if self.offset == 0 or attention_mask is None:
+            return self.weight[self.offset : self.offset + length]
+        real = attention_mask.ne(0).long()
+        position_BSE: Tensor = self(self.offset - 1 + real.cumsum(1) * real)
+        return position_BSE
 
 
 class Embedding(nn.Module):
@@ -24,10 +50,8 @@ class Embedding(nn.Module):
         super().__init__()
         width = config.embedding_size
         self.max_positions = config.max_positions
-        self.offset = config.position_offset
-        rows = config.position_offset + config.max_positions
         self.word = nn.Embedding(config.vocab_size, width)
-        self.position = nn.Embedding(rows, width) if config.positions == "learned" else None
+        self.position: AddedPositions | None = POSITIONS[config.positions](config).table()
         self.token_type = nn.Embedding(config.segment_types, width) if config.segment_types else None
         self.norm = nn.LayerNorm(width, eps=config.norm_eps, bias=config.bias)
         self.dropout = nn.Dropout(config.hidden_dropout)
@@ -41,32 +65,24 @@ class Embedding(nn.Module):
         Shapes:
             input_ids: (B, S) int64
             token_type_ids: (B, S) int64; None is all zeros
-            attention_mask: (B, S), nonzero on real tokens; read where positions are counted from an offset
+            attention_mask: (B, S), nonzero on real tokens; read where a position table has an offset
             returns: (B, S, H)
 
         Raises:
             DataError: a sequence is longer than the model's positions.
         """
-        looked_up_BSE = self.look_up(input_ids, attention_mask)
-        projected: Tensor = self.project(
-            finish(looked_up_BSE, token_type_ids, self.token_type, self.norm, self.dropout)
-        )
+        x_BSE = self.look_up(input_ids, attention_mask)
+        projected: Tensor = self.project(finish(x_BSE, token_type_ids, self.token_type, self.norm, self.dropout))
         return projected
 
     def look_up(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Rows of the token and the position table, summed: (B, S) to (B, S, E)."""
+        """Rows of the token table and what positions add to them: (B, S) to (B, S, E)."""
         length = input_ids.shape[1]
         if length > self.max_positions:
             raise DataError(f"a sequence has {length} tokens and the model's encoder.max_positions is "
                             f"{self.max_positions}; shorten or split the text")  # fmt: skip
         x_BSE: Tensor = self.word(input_ids)
-        if self.position is None:
-            return x_BSE
-        if self.offset == 0 or attention_mask is None:
-            return x_BSE + self.position.weight[self.offset : self.offset + length]
-        real = attention_mask.ne(0).long()  # real tokens are counted, and padding has the row before the first of them
-        position_BSE: Tensor = self.position(self.offset - 1 + real.cumsum(1) * real)
-        return x_BSE + position_BSE
+        return x_BSE if self.position is None else x_BSE + self.position.rows(length, attention_mask)
 
 
 def finish(
@@ -107,32 +123,6 @@ class BorrowedEmbedding(nn.Module):
     ) -> Tensor:
         """Embed a batch, as `Embedding.forward` does."""
         x_BSE = lender.look_up(input_ids, attention_mask)
-        if self.norm is None:
-            finished = finish(x_BSE, token_type_ids, lender.token_type, lender.norm, self.dropout)
-        else:
-            finished = finish(x_BSE, token_type_ids, self.token_type, self.norm, self.dropout)
-        projected: Tensor = self.project(finished)
+        token_type, norm = (lender.token_type, lender.norm) if self.norm is None else (self.token_type, self.norm)
+        projected: Tensor = self.project(finish(x_BSE, token_type_ids, token_type, norm, self.dropout))
         return projected
-
-
-class Rotary(nn.Module):
-    """Cosines and sines that rotate queries and keys by their position (Su et al. 2021, section 3.2.2)."""
-
-    cos: Tensor
-    sin: Tensor
-
-    def __init__(self, config: EncoderConfig, base: float = 10000.0) -> None:
-        super().__init__()
-        head_size = config.hidden_size // config.heads
-        rate_D = base ** (-torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
-        angle_SD = torch.outer(torch.arange(config.max_positions, dtype=torch.float32), rate_D)
-        self.register_buffer("cos", torch.cat((angle_SD.cos(), angle_SD.cos()), dim=-1), persistent=False)
-        self.register_buffer("sin", torch.cat((-angle_SD.sin(), angle_SD.sin()), dim=-1), persistent=False)
-
-    def forward(self, x_BASD: Tensor) -> Tensor:
-        """Rotate the first half of the features against the second, (B, A, S, D) in and out."""
-        length = x_BASD.shape[2]
-        cos_SD, sin_SD = self.cos[:length].to(x_BASD.dtype), self.sin[:length].to(x_BASD.dtype)
-        x_BASD = x_BASD.contiguous()  # products of whole rows, which a CPU makes in half the time of strided halves
-        first, second = x_BASD.chunk(2, dim=-1)
-        return torch.addcmul(x_BASD * cos_SD, torch.cat((second, first), dim=-1), sin_SD)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from litebert.config import Activation, EncoderConfig
+from litebert.model.block import Block
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
@@ -25,8 +26,8 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 
 
-class FeedForward(nn.Module):
-    """act(xW)V, or (act(xW) * xU)V when gated (Shazeer 2020). Layers that share it hold the same instance."""
+class FeedForward(Block):
+    """act(xW)V, or (act(xW) * xU)V when gated (Shazeer 2020)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()

@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from torch import nn
 
 from litebert.config import Config
 from litebert.data.batches import Batch
 from litebert.model.encoder import Encoder
-from litebert.model.objectives import OBJECTIVES, Loss, Objective
+from litebert.model.objectives import Context, Loss, Objective
 
 
 class Pretrainer(nn.Module):
-    """The encoder and one module per objective, named as in `config.objectives`."""
+    """The encoder and the network of each objective, under the names in `config.objectives`."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.config = config
         self.encoder = Encoder(config.encoder)
-        self.objectives = nn.ModuleDict({name: OBJECTIVES[name](config) for name in config.objectives})
+        self.named_objectives: dict[str, Objective] = config.named_objectives()
+        self.objectives = nn.ModuleDict({name: one.build() for name, one in self.named_objectives.items()})
 
-    def each_objective(self) -> list[tuple[str, Objective]]:
-        """Names and objectives, typed."""
-        return [(name, cast(Objective, module)) for name, module in self.objectives.items()]
+    def context(self, name: str, layers: int | None = None) -> Context:
+        """What the hooks of an objective may use in a pass of this depth."""
+        return Context(self.objectives[name], self.encoder, layers)
 
     def forward(self, batch: Batch, layers: int | None = None) -> dict[str, Loss]:
         """One `Loss` per objective; `layers` applies a shallower encoder (and generator)."""
-        for _, objective in self.each_objective():
-            batch = objective.corrupt(batch, self.encoder, layers)
+        named = [(name, objective, self.context(name, layers)) for name, objective in self.named_objectives.items()]
+        for _, objective, context in named:
+            batch = objective.corrupt(batch, context)
         output = self.encoder(batch.input_ids, batch.token_type_ids, batch.attention_mask, layers)
-        return {name: objective.loss(output, batch, self.encoder) for name, objective in self.each_objective()}
+        return {name: objective.loss(output, batch, context) for name, objective, context in named}

@@ -100,7 +100,7 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
 """By recipe and task; `any` stands for every other task."""
 
 
-def fitting(encoder: EncoderConfig, dense: str | None = None) -> str:
+def default_recipe_for(encoder: EncoderConfig, dense: str | None = None) -> str:
     """The recipe for an encoder where none is asked for: ours up to `SMALL`, else that of the paper it resembles.
 
     Args:

@@ -18,10 +18,11 @@ from litebert import cost
 from litebert.analysis import report
 from litebert.analysis.fill import Guess, examples
 from litebert.config import Config, EncoderConfig, replace
-from litebert.data.prepare import prepare
+from litebert.data.prepare import Watch, prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
 from litebert.interop import load
+from litebert.model.objectives import score_rows
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.files import recipe
 from litebert.storage import read_json, written_whole
@@ -52,6 +53,7 @@ def quickstart(
     budget: str = "8m",
     show: Show,
     on_step: Callable[[Loop[Any]], None] | None = None,
+    watch: Watch = lambda documents, meter: documents,
 ) -> int:
     """Run it all in the folder `out`; the exit status."""
     folder, began = Path(out), time.monotonic()
@@ -61,7 +63,9 @@ def quickstart(
     _tokenizer(folder, text, vocab_size)
 
     log.info(f"2/6  {', '.join(text)} to token shards")
-    shards = prepare(text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05)
+    shards = prepare(
+        text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05, watch=watch
+    )
     log.info(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
 
     log.info(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
@@ -178,22 +182,12 @@ def inference_seconds(config: Config, machine: devices.Device, repeats: int = 30
 
 
 def _score_table(scores: dict[str, float], shards: Shards) -> report.Table:
-    rows = [
-        ("MLM loss (nats)", f"{scores['mlm_loss']:.3f}", f"{shards.unigram_entropy:.3f} (unigram entropy)"),
-        ("MLM accuracy", f"{scores['mlm_accuracy']:.1%}", f"{scores['mlm_majority']:.1%} (most frequent piece)"),
-    ]
-    for task, meaning in (("sop", "sentence order"), ("nsp", "next sentence")):
-        if f"{task}_accuracy" in scores:
-            accuracy, error = scores[f"{task}_accuracy"], scores[f"{task}_standard_error"]
-            rows.append(
-                (f"{task.upper()} accuracy ({meaning})", f"{accuracy:.1%} ± {error:.1%}",
-                 f"{scores[f'{task}_majority']:.1%} (majority)")
-            )  # fmt: skip
     return report.Table(
         title="Held-out scores",
-        columns=("score", "model", "without learning"),
-        rows=tuple(rows),
-        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one standard error.",
+        columns=("score", "model (without learning)"),
+        rows=tuple(score_rows(scores)),
+        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one standard error. A loss at the "
+        f"unigram entropy, {shards.unigram_entropy:.3f} nats, has learned nothing but how frequent each piece is.",
     )
 
 

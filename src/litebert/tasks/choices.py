@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetune.task import Item, Kind, Problem, row_of
 from litebert.tasks.parts import Data, part_file, part_files, scored_parts, unscored_parts
-from litebert.text.records import Form, Found, records, shown, text_of
+from litebert.text.records import FileFormat, Notes, records, require_text, shown
 from litebert.tokenizer import Tokenizer
 
 Order = Literal["context", "question"]
@@ -82,7 +82,7 @@ class ChoiceTask:
         self.name, self.order = name, order
         self._files = self._find(data)
         self.dev, self.tests = scored_parts(self._files), unscored_parts(self._files)
-        self._found = Found()
+        self._found = Notes()
 
     @property
     def notes(self) -> list[str]:
@@ -96,7 +96,7 @@ class ChoiceTask:
             DataError: a file is missing or malformed; the message names the file and the line.
         """
         path = part_file(self._files, part, self.name)
-        self._found = Found()
+        self._found = Notes()
         examples = list(self._examples(path))
         unknown = sum(example.label is None for example in examples)
         if unknown == len(examples) and part != "test":
@@ -185,28 +185,28 @@ class ChoiceTask:
 _WANTED = ("context", "choices")
 
 
-def stream(source: str | Path, *, form: Form | None = None, found: Found | None = None) -> Iterator[Choice]:
+def stream(source: str | Path, *, form: FileFormat | None = None, found: Notes | None = None) -> Iterator[Choice]:
     """The questions of a file or of standard input (`-`), row by row in constant memory, for prediction.
 
     Raises:
         DataError: a file that is missing or malformed; the message names the line.
     """
-    found = Found() if found is None else found
+    found = Notes() if found is None else found
     for line, (context, choices, question) in records(source, _WANTED, found, optional=("question",), form=form):
         yield _choice(context, choices, question, str(line), f"{source}:{line}")
 
 
 def _choice(context: Any, choices: Any, question: Any, name: str, where: str) -> Choice:
-    question = text_of("" if question is None else question, "question", where)
+    question = require_text("" if question is None else question, "question", where)
     texts = choices_of(choices, "choices", where)
-    return Choice(text_of(context, "context", where), question, texts, None, name)
+    return Choice(require_text(context, "context", where), question, texts, None, name)
 
 
 def choices_of(value: Any, field: str, where: str) -> tuple[str, ...]:
     """A field that must be a list of two or more texts, or a DataError."""
     if not isinstance(value, list) or len(value) < 2:
         raise DataError(f"{where}: {field} is {shown(value)}; write a list of two or more texts")
-    return tuple(text_of(one, f"{field}[{i}]", where) for i, one in enumerate(value))
+    return tuple(require_text(one, f"{field}[{i}]", where) for i, one in enumerate(value))
 
 
 def letter_of(choice: int) -> str:

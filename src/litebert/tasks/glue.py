@@ -15,9 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from litebert.errors import ConfigError, DataError, MissingExtraError, nearest
+from litebert.errors import ConfigError, DataError, nearest
 from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
-from litebert.text.records import Found, clean, lines, shown, text_of
+from litebert.text.hub import is_saved, open_dataset
+from litebert.text.records import Notes, clean, lines, require_text, shown
 
 _BINARY = ("0", "1")
 _ENTAILS = ("entailment", "not_entailment")
@@ -27,8 +28,6 @@ _INDEX = 0
 """Column of the index in every test file."""
 HUB = "nyu-mll/glue"
 """GLUE on the Hugging Face hub."""
-_SAVED = ("dataset_dict.json", "dataset_info.json")
-"""What a folder that `datasets` saved holds; any other folder may just be called as a set on the hub is."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +164,7 @@ class Glue(TextTask):
             raise DataError(f"{self.name} has no part '{part}'; {nearest(part, parts)}")
         if self._source is None:
             raise DataError(f"{self.name} was made without data to read; give the folder of {spec.folder}")
-        self._found = Found()
+        self._found = Notes()
         if part == _AX and self._beside is not None:
             return self._whole(GLUE[_AX], self._beside, test=True)
         if self._source.startswith("hf:"):
@@ -233,7 +232,7 @@ def _diagnostic(folder: Path) -> Path | None:
     return next(iter(_places(spec, above, "test")), None)
 
 
-def _from_file(spec: Spec, path: Path, test: bool, found: Found) -> Iterator[Example]:
+def _from_file(spec: Spec, path: Path, test: bool, found: Notes) -> Iterator[Example]:
     texts = spec.test_texts if test else spec.texts
     width = count = 0
     for number, line in lines(path, found):
@@ -292,7 +291,7 @@ def _label(spec: Spec, said: str, place: str) -> Label:
 # ---- the `datasets` library ----------------------------------------------------------------------------------------
 
 
-def _from_datasets(spec: Spec, hub: Mapping[str, Any], name: str, part: str, found: Found) -> Iterator[Example]:
+def _from_datasets(spec: Spec, hub: Mapping[str, Any], name: str, part: str, found: Notes) -> Iterator[Example]:
     if _split(part) not in hub:
         raise DataError(f"{name} has no split '{_split(part)}' among {', '.join(hub)}; give a copy of {HUB}")
     data = hub[_split(part)]
@@ -309,7 +308,7 @@ def _from_datasets(spec: Spec, hub: Mapping[str, Any], name: str, part: str, fou
         for row in zip(*(batch[column] for column in wanted), strict=True):
             place = f"{name} {part} row {index + 1}"
             said = zip(row[: len(spec.columns)], spec.columns, strict=True)
-            texts = [clean(text_of(text, column, place), found) for text, column in said]
+            texts = [clean(require_text(text, column, place), found) for text, column in said]
             label = None if test else _hub_label(spec, row[-1], names, place)
             yield Example(texts[0], texts[1] if len(texts) > 1 else None, label, str(index))
             index += 1
@@ -332,22 +331,10 @@ def _split(part: str) -> str:
 
 def _opened(name: str, task: str) -> Mapping[str, Any]:
     """The splits of a dataset by name."""
-    try:
-        import datasets
-    except ImportError as error:
-        raise MissingExtraError("datasets", "datasets") from error
-    try:
-        if any((Path(name) / file).is_file() for file in _SAVED):
-            data: Any = datasets.load_from_disk(name)
-        else:
-            repository, _, config = name.partition(":")
-            if repository.partition("/")[0] == "glue":  # as people know it: glue, glue/sst2
-                config = config or repository.partition("/")[2]
-                repository = HUB
-            data = datasets.load_dataset(repository, config or task)
-    except Exception as error:  # the library raises many kinds, its own and those of the network
-        reason = str(error).split("\n")[0]
-        raise DataError(f"hf:{name} cannot be opened ({reason}); a folder works too: hf:FOLDER") from error
+    repository, _, config = name.partition(":")
+    if repository.partition("/")[0] == "glue" and not is_saved(name):  # as people know it: glue, glue/sst2
+        name = f"{HUB}:{config or repository.partition('/')[2] or task}"
+    data = open_dataset(name, task)
     if not isinstance(data, dict):
         raise DataError(f"hf:{name} is one split without a name; give a copy of {HUB}")
     return data

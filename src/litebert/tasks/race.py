@@ -13,7 +13,7 @@ from pathlib import Path
 from litebert.errors import DataError
 from litebert.tasks.choices import Choice, ChoiceTask, Order, choices_of, letter_of
 from litebert.tasks.parts import Data
-from litebert.text.records import records, shown, text_of
+from litebert.text.records import records, require_text, shown
 
 PARTS = ("train", "dev", "test")
 LEVELS = ("middle", "high")
@@ -58,7 +58,7 @@ class RaceTask(ChoiceTask):
         for line, row in records(file, wanted, self._found, optional=("answers", "id"), form="jsonl"):
             where = f"{file}:{line}"
             article, questions, options, answers, name = row
-            article = text_of(article, "article", where)
+            article = require_text(article, "article", where)
             for field, value in (("questions", questions), ("options", options), ("answers", answers)):
                 if value is None and field == "answers":
                     continue
@@ -66,7 +66,7 @@ class RaceTask(ChoiceTask):
                     raise DataError(f"{where}: {field} is not a list with one entry for each question; mend it")
             name = f"{level}{file.name}" if name is None else str(name)
             for i, (question, texts) in enumerate(zip(questions, options, strict=True)):
-                question = text_of(question, f"questions[{i}]", where)
+                question = require_text(question, f"questions[{i}]", where)
                 choices = choices_of(texts, f"options[{i}]", where)
                 right = None if answers is None else _place(answers[i], len(choices), f"{where}: answers[{i}]")
                 yield Choice(article, question, choices, right, f"{name}-{i}", level)

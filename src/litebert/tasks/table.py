@@ -18,7 +18,7 @@ from typing import Any, Literal, TextIO, get_args
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.tasks.parts import held_out
 from litebert.tasks.texts import Answer, Example, Label, TextProblem, TextTask
-from litebert.text.records import Cells, Form, Found, records, shown
+from litebert.text.records import FileFormat, Notes, Record, records, shown
 
 Target = Literal["auto", "class", "labels", "number"]
 
@@ -82,7 +82,7 @@ class Table(TextTask):
         self._texts, self._label, self._separator = _columns(text, pair), label, separator
         self._files = {"train": train, "dev": dev, "test": test}
         self._heldout, self._seed = heldout, seed
-        self._remarks = Found()
+        self._remarks = Notes()
         if train is not None and (target == "auto" or (target != "number" and labels is None)):
             target, names = self._survey(train, target)
             labels = names if labels is None else labels
@@ -113,14 +113,14 @@ class Table(TextTask):
             source = self._files["train"]
         if source is None:
             raise DataError(f"there is no file for the part '{part}'; give one")
-        self._found = Found(self._remarks) if part == "train" else Found()
+        self._found = Notes(self._remarks) if part == "train" else Notes()
         label = [] if part == "test" else [self._label]
         rows = records(source, [*self._texts, *label], self._found)
         examples = [self._example(row, source)._replace(name=str(row.line) if split else "") for row in rows]
         if split:
             examples = self._split(examples, source, part)
             if part == "dev":
-                self._found = Found()  # said of the file when its train part was read
+                self._found = Notes()  # said of the file when its train part was read
         if part == "train":
             for name, count in self.class_counts(examples).items():
                 if count == 0:
@@ -148,7 +148,7 @@ class Table(TextTask):
         names: set[str] = set()
         lists = fractions = False
         words, first_word = 0, ""
-        for row in records(source, [self._label], Found()):
+        for row in records(source, [self._label], Notes()):
             value, place = row.values[0], f"{source}:{row.line}"
             parts = self._parts(value)
             lists |= parts is not None
@@ -188,7 +188,7 @@ class Table(TextTask):
             return [part for part in value.split(self._separator) if not self._blank(part)]
         return None
 
-    def _example(self, row: Cells, source: str | Path) -> Example:
+    def _example(self, row: Record, source: str | Path) -> Example:
         """With its label, where the row has a cell more than there are texts."""
         place, count = f"{source}:{row.line}", len(self._texts)
         example = _example(row.values[:count], self._texts, place, self._found)
@@ -268,8 +268,8 @@ def stream(
     *,
     text: str = "text",
     pair: str | None = None,
-    form: Form | None = None,
-    found: Found | None = None,
+    form: FileFormat | None = None,
+    found: Notes | None = None,
 ) -> Iterator[Example]:
     """The texts of a file or of standard input (`-`), row by row in constant memory, for prediction.
 
@@ -279,7 +279,7 @@ def stream(
         DataError: a file that is missing or malformed; the message names the line.
     """
     names = _columns(text, pair)
-    found = Found() if found is None else found
+    found = Notes() if found is None else found
     for row in records(source, names, found, form=form):
         yield _example(row.values, names, f"{source}:{row.line}", found)
 
@@ -288,7 +288,7 @@ def _columns(text: str, pair: str | None) -> tuple[str, ...]:
     return (text,) if pair is None else (text, pair)
 
 
-def _example(texts: Sequence[Any], names: Sequence[str], place: str, found: Found) -> Example:
+def _example(texts: Sequence[Any], names: Sequence[str], place: str, found: Notes) -> Example:
     checked = []
     for value, name in zip(texts, names, strict=True):
         if value is not None and not isinstance(value, str):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from litebert.errors import ConfigError, DataError
 from litebert.finetune.task import Item, Kind, Problem, row_of
 from litebert.tasks.parts import Data, part_file, part_files, scored_parts, unscored_parts
-from litebert.text.records import MARK, MARKS, Form, Found, form_of, lines, records, shown
+from litebert.text.records import MARK, MARKS, FileFormat, Notes, file_format, lines, records, shown
 from litebert.tokenizer import Tokenizer
 
 OUTSIDE = "O"
@@ -82,9 +82,9 @@ class TaggingTask:
     def __init__(self, data: Data, *, labels: Sequence[str] | None = None) -> None:
         self._files = part_files(data)
         self.dev, self.tests = scored_parts(self._files), unscored_parts(self._files)
-        self._found = Found()
+        self._found = Notes()
         if labels is None:
-            sentences = _sentences(part_file(self._files, "train", self.name), Found(), tagged=True)
+            sentences = _sentences(part_file(self._files, "train", self.name), Notes(), tagged=True)
             types = {tag[2:] for sentence in sentences for tag in sentence.tags or () if tag != OUTSIDE}
             labels = (OUTSIDE, *sorted(f"{first}-{type_}" for first in "BI" for type_ in types))
         for label in labels:
@@ -103,7 +103,7 @@ class TaggingTask:
         Raises:
             DataError: a file is missing or malformed; the message names the file and the line.
         """
-        self._found = Found()
+        self._found = Notes()
         path = part_file(self._files, part, self.name)
         sentences = list(_sentences(path, self._found, tagged=part != "test"))
         known = {label[2:] for label in self.labels}
@@ -258,7 +258,7 @@ def _cells(line: str) -> list[str]:
 
 
 def stream(
-    source: str | Path, *, text: str = "text", form: Form | None = None, found: Found | None = None
+    source: str | Path, *, text: str = "text", form: FileFormat | None = None, found: Notes | None = None
 ) -> Iterator[tuple[str, ...]]:
     """The words of each sentence of a file or of standard input (`-`), in constant memory, for prediction.
 
@@ -268,8 +268,8 @@ def stream(
     Raises:
         DataError: a file that is missing or malformed; the message names the line.
     """
-    found = Found() if found is None else found
-    form = form or form_of(source)
+    found = Notes() if found is None else found
+    form = form or file_format(source)
     if form == "conll":
         yield from (sentence.words for sentence in _sentences(source, found, tagged=False))
         return
@@ -289,7 +289,7 @@ def stream(
         yield tuple(words)
 
 
-def _sentences(path: str | Path, found: Found, tagged: bool) -> Iterator[Sentence]:
+def _sentences(path: str | Path, found: Notes, tagged: bool) -> Iterator[Sentence]:
     """The sentences of a CoNLL file, with IOB2 tags; `tagged` says that they must have tags."""
     words: list[str] = []
     tags: list[str] = []

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from litebert.errors import DataError
 from litebert.finetune.task import Item, Kind, row_of
 from litebert.tasks.scores import scores
-from litebert.text.records import Found
+from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 
 TextProblem = Literal["classes", "labels", "number"]
@@ -59,7 +59,7 @@ class TextTask:
         self.labels = tuple(labels)
         self.metric = metric
         self._score_names = tuple(score_names)
-        self._found = Found()
+        self._found = Notes()
 
     @property
     def notes(self) -> list[str]:

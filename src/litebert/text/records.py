@@ -1,7 +1,8 @@
-"""Rows of a user's file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and plain text.
+"""Rows of a file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and plain text.
 
 Each row comes with its line number, so that whoever reads it can name the place of what is wrong. What is mended or
-passed over is counted in a `Found`, never silent. UTF-8 only: a guessed encoding trains on wrong letters.
+passed over is counted in `Notes`, never silent. The rows of a task (`records`) are UTF-8: a guessed encoding trains on
+wrong letters. Those of a corpus (sources.py) come through the same readers (`read_rows`).
 """
 
 from __future__ import annotations
@@ -11,20 +12,18 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from litebert.errors import DataError, nearest
-from litebert.text import formats
+from litebert.text.lines import STANDARD_INPUT, Meter, blocks, decoded, plain_suffix
+from litebert.text.lines import lines as split_lines
 
-Form = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
+FileFormat = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
 """CSV with real quoting; TSV without; one JSON object a line; Parquet; plain text, each line a row of one column; a
 word a line with a blank line between sentences, which only a task that tags words reads."""
 
-STANDARD_INPUT = "-"
-
-_FORMS: dict[str, Form] = {
+FORMATS: dict[str, FileFormat] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".jsonl": "jsonl",
@@ -33,14 +32,14 @@ _FORMS: dict[str, Form] = {
     ".txt": "text",
     ".conll": "conll",
 }
-
+"""By suffix."""
 
 MARK = "\ufeff"
 MARKS = "byte-order marks inside the text were left out"
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
-class Found(Counter[str]):
+class Notes(Counter[str]):
     """How often something worth saying was met while reading."""
 
     def notes(self) -> list[str]:
@@ -48,7 +47,7 @@ class Found(Counter[str]):
         return [f"{what} ({count:,})" for what, count in self.items()]
 
 
-class Cells(NamedTuple):
+class Record(NamedTuple):
     """The wanted cells of a row."""
 
     line: int
@@ -57,7 +56,7 @@ class Cells(NamedTuple):
     """As many as columns were asked for: text in CSV, TSV and plain text; None where the file has no such column."""
 
 
-def form_of(source: str | Path) -> Form:
+def file_format(source: str | Path) -> FileFormat:
     """What a file's name says it is; standard input is plain text.
 
     Raises:
@@ -65,15 +64,13 @@ def form_of(source: str | Path) -> Form:
     """
     if str(source) == STANDARD_INPUT:
         return "text"
-    path = Path(source)
-    plain = path.with_suffix("") if path.suffix.lower() in formats.COMPRESSIONS else path
-    form = _FORMS.get(plain.suffix.lower())
+    form = FORMATS.get(plain_suffix(Path(source)))
     if form is None:
-        raise DataError(f"{source} has no suffix that says what it holds; use one of {', '.join(_FORMS)}")
+        raise DataError(f"{source} has no suffix that says what it holds; use one of {', '.join(FORMATS)}")
     return form
 
 
-def lines(source: str | Path, found: Found) -> Iterator[tuple[int, str]]:
+def lines(source: str | Path, notes: Notes) -> Iterator[tuple[int, str]]:
     """(number, text) of every line of a UTF-8 file or of standard input, in constant memory.
 
     Lines end in a line feed, with a carriage return before it or not. A byte-order mark before a line is left out (and
@@ -82,52 +79,31 @@ def lines(source: str | Path, found: Found) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: there is no such file, or it is not UTF-8; the message names the line.
     """
-    if str(source) == STANDARD_INPUT:
-        blocks = formats.standard_input(formats.Meter())
-    else:
+    if str(source) != STANDARD_INPUT:
         _check_file(Path(source))
-        blocks = formats.blocks(Path(source), formats.Meter())
-    for number, raw in enumerate(_split(_narrow(blocks, source)), 1):
-        try:
-            text = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{source}:{number} is not UTF-8 (byte 0x{raw[error.start]:02x} after {error.start:,} others); save "
-                "the whole file as UTF-8"
-            ) from error
+    for number, text in enumerate(split_lines(decoded(blocks(source, Meter()), str(source))), 1):
         if text[:1] == MARK:
             text = text[1:]
             if number > 1:
-                found[MARKS] += 1
-        yield number, clean(text.removesuffix("\r"), found)
+                notes[MARKS] += 1
+        yield number, clean(text.removesuffix("\r"), notes)
 
 
-def _narrow(blocks: Iterator[bytes], source: str | Path) -> Iterator[bytes]:
-    """The same blocks; refuses UTF-16 without its mark, which is UTF-8 too, with a NUL beside every letter."""
-    first = next(blocks, b"")
-    head = first[:64]
-    if len(head) > 3 and not (any(head[::2]) and any(head[1::2])):
-        raise DataError(
-            f"{source}:1 is not UTF-8 (every second byte is zero, as in UTF-16); save the whole file as UTF-8"
-        )
-    return chain([first], blocks)
-
-
-def clean(value: Any, found: Found) -> Any:
+def clean(value: Any, notes: Notes) -> Any:
     """A value whose texts hold only what a tokenizer takes and a file holds, each as long as before.
 
     A NUL character becomes a space, half of a character (which JSON can spell) the replacement character.
     """
-    if isinstance(value, list):
-        return [clean(one, found) for one in value]
+    if isinstance(value, (list, tuple)):
+        return type(value)(clean(one, notes) for one in value)
     if not isinstance(value, str):
         return value
     if "\0" in value:
-        found["NUL characters were read as spaces"] += value.count("\0")
+        notes["NUL characters were read as spaces"] += value.count("\0")
         value = value.replace("\0", " ")
     if not value.isascii() and _HALVES.search(value):
         value, count = _HALVES.subn("\ufffd", value)
-        found["halves of characters were read as the replacement character"] += count
+        notes["halves of characters were read as the replacement character"] += count
     return value
 
 
@@ -144,7 +120,7 @@ def json_fault(error: ValueError | RecursionError) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-def text_of(value: Any, field: str, where: str) -> str:
+def require_text(value: Any, field: str, where: str) -> str:
     """A field that must be a text, or a DataError."""
     if not isinstance(value, str):
         raise DataError(f"{where}: {field} is {shown(value)}, not a text; write it in quotes")
@@ -156,18 +132,14 @@ def _check_file(path: Path) -> None:
         raise DataError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}; give the path of a file")
 
 
-def _split(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    rest = b""
-    for block in blocks:
-        *whole, rest = (rest + block).split(b"\n")
-        yield from whole
-    if rest:
-        yield rest
-
-
 def records(
-    source: str | Path, columns: Sequence[str], found: Found, *, optional: Sequence[str] = (), form: Form | None = None
-) -> Iterator[Cells]:
+    source: str | Path,
+    columns: Sequence[str],
+    notes: Notes,
+    *,
+    optional: Sequence[str] = (),
+    form: FileFormat | None = None,
+) -> Iterator[Record]:
     """The cells of `columns`, then of `optional`, of each row of a file, in constant memory.
 
     Blank lines are no rows (but in plain text they are).
@@ -179,98 +151,142 @@ def records(
     Raises:
         DataError: a file that is missing, empty or malformed, or lacks a column; the message names the line.
     """
-    form = form or form_of(source)
-    if form not in get_args(Form):
-        raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(Form))}")
+    form = form or file_format(source)
+    if form not in get_args(FileFormat):
+        raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(FileFormat))}")
     if form == "conll":
         raise DataError(
             f"{source} holds words in columns, which only a model that tags words reads; give rows of texts"
         )
-    if form == "parquet":
-        rows = _parquet(Path(source), columns, optional, found)
-    elif form == "jsonl":
-        rows = _jsonl(source, columns, optional, found)
-    elif form == "text":
-        if len(columns) > 1:
-            raise DataError(f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL or Parquet")
-        blank = (None,) * len(optional)
-        rows = (Cells(number, (text, *blank)) for number, text in lines(source, found))
-    else:
-        rows = _table(source, columns, optional, found, quoted=form == "csv")
+    if form == "text" and len(columns) > 1:
+        raise DataError(f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL or Parquet")
     empty = True
-    for row in rows:
+    for row in read_rows(form, str(source), lines(source, notes), columns, notes, optional=optional):
         empty = False
-        yield row
+        # The lines of the other formats are clean already.
+        yield Record(row.line, clean(row.values, notes)) if form in ("jsonl", "parquet") else row
     if empty:
         raise DataError(f"{source} holds no rows; give a file with some")
 
 
+def read_rows(
+    form: FileFormat,
+    name: str,
+    numbered: Iterable[tuple[int, str]],
+    columns: Sequence[str],
+    notes: Notes,
+    *,
+    optional: Sequence[str] = (),
+    meter: Meter | None = None,
+    remedy: str = "",
+) -> Iterator[Record]:
+    """The cells of `columns`, then of `optional`, of each row; DataError, naming the line, for what is malformed.
+
+    Args:
+        numbered: the lines of the file `name` with their numbers; Parquet has none, and `meter` is told its bytes.
+        remedy: what more to say where a column is missing.
+    """
+    if form == "text":
+        blank = (None,) * len(optional)
+        return (Record(number, (text, *blank)) for number, text in numbered)
+    wanted = _Wanted(columns, optional, remedy)
+    if form == "parquet":
+        return _parquet(Path(name), wanted, meter or Meter())
+    if form == "jsonl":
+        return _jsonl(name, numbered, wanted, notes)
+    return _table(name, numbered, wanted, notes, quoted=form == "csv")
+
+
+class _Wanted(NamedTuple):
+    """The columns that a reader asks for."""
+
+    columns: Sequence[str]
+    optional: Sequence[str]
+    remedy: str
+
+    def places(self, names: Sequence[str], where: str) -> list[int | None]:
+        """Where the columns stand among `names`, None for one that may be absent and is."""
+        every = (*self.columns, *self.optional)
+        for name in self.columns:
+            if name not in names:
+                there = [" ".join(other.split())[:40] for other in names]
+                hint = nearest(name, there) if there else "write it"
+                raise DataError(f"{where} has no column '{name}'; {hint}{self.remedy}")
+        for name in every:
+            if names.count(name) > 1:
+                raise DataError(f"{where} has more than one column '{name}'; give the others another name")
+        return [names.index(name) if name in names else None for name in every]
+
+    def of(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(row.get(name) for name in (*self.columns, *self.optional))
+
+
 def _table(
-    source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Found, quoted: bool
-) -> Iterator[Cells]:
-    rows = _quoted(source, found) if quoted else ((number, line.split("\t")) for number, line in lines(source, found))
+    name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, notes: Notes, quoted: bool
+) -> Iterator[Record]:
+    rows = _quoted(name, numbered) if quoted else ((number, line.split("\t")) for number, line in numbered)
     header: list[str] = []
     for number, row in rows:
         if not row or (row == [""] and not quoted):  # quotes around nothing are a cell
-            found["blank lines were passed over"] += 1
+            notes["blank lines were passed over"] += 1
             continue
         if not header:
-            header = [name.strip() for name in row]
-            places = _places(header, columns, optional, f"the first line of {source}")
+            header = [cell.strip() for cell in row]
+            places = wanted.places(header, f"the first line of {name}")
             continue
         if len(row) != len(header):
             raise DataError(
-                f"{source}:{number} has {len(row)} columns where the first line has {len(header)}; mend the row"
+                f"{name}:{number} has {len(row)} columns where the first line has {len(header)}; mend the row"
                 + (", or its quotes" if quoted else "")
             )
-        yield Cells(number, tuple(None if place is None else row[place] for place in places))
+        yield Record(number, tuple(None if place is None else row[place] for place in places))
 
 
-def _quoted(source: str | Path, found: Found) -> Iterator[tuple[int, list[str]]]:
+def _quoted(name: str, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
     """(number of its first line, cells) of each row of CSV."""
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader((line + "\n" for _, line in lines(source, found)), strict=True)
+    reader = csv.reader((line + "\n" for _, line in numbered), strict=True)
     start = 1
     try:
         for row in reader:
             yield start, row
             start = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{source}:{start} is not a well-formed row ({error}); mend its quotes or line ends") from error
+        raise DataError(f"{name}:{start} is not a well-formed row ({error}); mend its quotes or line ends") from error
 
 
-def _jsonl(source: str | Path, columns: Sequence[str], optional: Sequence[str], found: Found) -> Iterator[Cells]:
-    for number, line in lines(source, found):
+def _jsonl(name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, notes: Notes) -> Iterator[Record]:
+    for number, line in numbered:
         if not line or line.isspace():
-            found["blank lines were passed over"] += 1
+            notes["blank lines were passed over"] += 1
             continue
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise DataError(
-                f"{source}:{number} is not JSON ({json_fault(error)}); write one whole object per line"
+                f"{name}:{number} is not JSON ({json_fault(error)}); write one whole object per line"
             ) from error
         if not isinstance(row, dict):
-            raise DataError(f'{source}:{number} is not a JSON object; write lines like {{"{columns[0]}": ...}}')
-        _places(list(row), columns, optional, f"{source}:{number}")
-        yield Cells(number, tuple(clean(row.get(name), found) for name in (*columns, *optional)))
+            raise DataError(f'{name}:{number} is not a JSON object; write lines like {{"{wanted.columns[0]}": ...}}')
+        wanted.places(list(row), f"{name}:{number}")
+        yield Record(number, wanted.of(row))
 
 
-def _parquet(path: Path, columns: Sequence[str], optional: Sequence[str], found: Found) -> Iterator[Cells]:
+def _parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     _check_file(path)
-    number = 0
+    number, before, size = 0, meter.read, path.stat().st_size
     try:
         with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
             names = file.schema_arrow.names
-            places = _places(names, columns, optional, str(path))
-            wanted = [name for name, place in zip((*columns, *optional), places, strict=True) if place is not None]
-            for batch in file.iter_batches(batch_size=1024, columns=wanted):
+            present = [names[place] for place in wanted.places(names, str(path)) if place is not None]
+            for batch in file.iter_batches(batch_size=1024, columns=present):
                 for row in _dicts(batch):
                     number += 1
-                    yield Cells(number, tuple(clean(row.get(name), found) for name in (*columns, *optional)))
+                    yield Record(number, wanted.of(row))
+                meter.read = before + size * number // file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         reason = str(error).split("\n")[0]
         raise DataError(f"{path} is not a whole Parquet file ({reason}); make or fetch the file again") from error
@@ -288,14 +304,3 @@ def _dicts(batch: Any) -> Iterator[dict[str, Any]]:
     except UnicodeDecodeError:
         for place in range(batch.num_rows):
             yield from batch.slice(place, 1).to_pylist()
-
-
-def _places(names: Sequence[str], columns: Sequence[str], optional: Sequence[str], where: str) -> list[int | None]:
-    for name in columns:
-        if name not in names:
-            there = [" ".join(other.split())[:40] for other in names]
-            raise DataError(f"{where} has no column '{name}'; {nearest(name, there) if there else 'write it'}")
-    for name in (*columns, *optional):
-        if names.count(name) > 1:
-            raise DataError(f"{where} has more than one column '{name}'; give the others another name")
-    return [names.index(name) if name in names else None for name in (*columns, *optional)]

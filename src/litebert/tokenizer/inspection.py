@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from litebert.tokenizer.training import split_lines
+from litebert.text.sentences import split_lines
 
 if TYPE_CHECKING:
-    from litebert.tokenizer import Tokenizer
+    from litebert.tokenizer.tokenizer import Tokenizer
 
 _BATCH_LINES = 512
 _EXAMPLES = 20

@@ -34,11 +34,8 @@ from litebert.tokenizer.engines import (
     wordpiece_engine,
     wordpiece_normalizer,
 )
-from litebert.tokenizer.inspection import Inspection, inspect
 from litebert.tokenizer.offsets import encode_offsets, following
 from litebert.tokenizer.training import train_engine
-
-__all__ = ["Inspection", "Tokenizer", "inspect", "train_tokenizer"]
 
 
 class Tokenizer:

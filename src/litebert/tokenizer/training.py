@@ -30,6 +30,7 @@ from tokenizers import pre_tokenizers, trainers
 from tokenizers.models import BPE, WordPiece
 
 from litebert.errors import DataError, nearest
+from litebert.text.sentences import LINE_CHARACTERS, split_lines
 from litebert.tokenizer.engines import (
     DROPPED_CHARACTERS,
     SPACE_CHARACTERS,
@@ -51,7 +52,6 @@ WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 BYTE_MASK = "<mask>"
 
-LINE_CHARACTERS = 4000
 _WHOLE_ALPHABET = 256
 _TRAINING_THREADS = 16  # fixed: sums of floats split over another number of threads would end elsewhere
 
@@ -102,19 +102,6 @@ class _TooLarge(Exception):
     def __init__(self, most: int) -> None:
         super().__init__(most)
         self.most = most
-
-
-def split_lines(text: str, size: int = LINE_CHARACTERS) -> Iterator[str]:
-    """The lines of a text that are not blank, cut at a space where longer than `size` characters."""
-    for line in text.splitlines():
-        start = 0
-        while len(line) - start > size:
-            end = line.rfind(" ", start + 1, start + size)
-            end = end if end > 0 else start + size
-            yield line[start:end]
-            start = end
-        if rest := line[start:].strip():
-            yield rest
 
 
 def sample_lines(lines: Iterable[str], memory: int, seed: int) -> list[str]:

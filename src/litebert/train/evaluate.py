@@ -3,14 +3,14 @@
 Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length, and for masked words their
 segments are in order, whichever sentence task a run trained on. A sentence head answers both sentence tasks: what a
 model trained on one knows about the other is a finding of the ALBERT paper (table 5). Objectives that are nothing
-without their own mask law or format (`Objective.own_masks`) are asked in that one, and compare among runs that share
-it.
+without their own mask law or format (`Objective.scored_on_training_masks`) are asked in that one, and compare
+among runs that share it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 import torch
@@ -23,6 +23,7 @@ from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import load
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
+from litebert.registry import OBJECTIVES
 from litebert.tokenizer import Tokenizer
 from litebert.train.device import Device, choose, seed_step
 
@@ -30,15 +31,6 @@ SEED = 20191  # any constant: the same masks for every run over the same data
 EVALUATION_BATCH = 32
 """Sequences per forward pass."""
 MASKING = MaskingConfig(rate=0.15, unit="token", span="single", copies=1)
-
-_MEANINGLESS = {
-    "mlm": ("mlm_", "rtd_"),  # the tokens to tell apart come from a generator that learns mlm
-    "sop": ("sop_", "nsp_"),  # one head answers both
-    "nsp": ("sop_", "nsp_"),
-    "rtd": ("rtd_",),
-    "sbo": ("sbo_",),
-}
-"""Scores that say nothing where an objective is untrained."""
 
 
 def evaluate_split(
@@ -50,63 +42,63 @@ def evaluate_split(
     length: int,
     sequences: int = 512,
     batch: int = EVALUATION_BATCH,
-    tasks: Sequence[SentenceTask] | None = None,
+    transfer: bool = False,
+    untrained: Collection[str] = (),
 ) -> dict[str, float]:
     """Score a model on up to `sequences` sequences of a split; a second call gives equal numbers.
 
     Args:
         length: tokens per sequence.
-        tasks: the sentence tasks to put to the model's sentence head; None is the one it was trained on.
+        transfer: whether a head is also asked what the objectives in its `also_answers` ask.
+        untrained: objectives whose weights say nothing; neither they nor what needs them are scored.
 
     Returns:
-        Under `{objective}_{score}` what each objective's `scores` tells: mlm_loss (nats per masked token),
-        mlm_perplexity, mlm_accuracy and mlm_majority (accuracy of always guessing the most frequent masked piece),
-        which are the generator's where there is one; {sop,nsp}_loss, _accuracy, _majority, _standard_error and
-        _pairs; rtd_loss, _accuracy, _base_rate, _precision, _recall, _auc, _piece_auc and _replaced; sbo_loss,
-        _perplexity, _accuracy and _majority. A score that the split cannot give (no labelled pair) is left out.
-        A run on one segment answers with one token type throughout.
+        Under `{objective}_{score}` what each objective's `scores` tells, such as mlm_loss (nats per masked token) and
+        mlm_majority (accuracy of always guessing the most frequent masked piece). A score that the split cannot give
+        (no labelled pair) is left out. A run on one segment answers with one token type throughout.
     """
-    objectives = dict(model.each_objective())
-    common = SequenceConfig(length=length, short_probability=0.0)
-    own = replace(model.config.sequences, length=length, short_probability=0.0)
     scores: dict[str, float] = {}
-
-    def batches(layout: SequenceConfig, masking: MaskingConfig, task: SentenceTask | None) -> Batches:
-        return Batches(split, tokenizer, layout, masking, task, batch, SEED)
-
-    def ask(questions: Batches, names: Mapping[str, str]) -> None:
-        """Add the scores of objectives, by the prefix they go under."""
-        rows = min(sequences, questions.examples)
-        losses = []
-        for i in range(math.ceil(rows / batch)):
-            part = questions(i, slice(0, min(batch, rows - i * batch)))
-            if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
-                part = replace(part, token_type_ids=torch.zeros_like(part.token_type_ids))
-            losses.append(_losses(model, part, i, device))
-        for prefix, name in names.items():
-            found = objectives[name].scores([part[name] for part in losses])
-            scores.update({f"{prefix}_{key}": value for key, value in found.items()})
-
     was_training = model.training
     model.eval()
     try:
-        alone = [name for name, objective in objectives.items() if objective.sentence is None]
-        if fixed := {name: name for name in alone if not objectives[name].own_masks}:
-            ask(batches(common, MASKING, None), fixed)
-        if special := {name: name for name in alone if objectives[name].own_masks}:
-            ask(batches(own, replace(model.config.masking, copies=1), None), special)
-        for name, objective in objectives.items():
-            if objective.sentence is None:
-                continue
-            for task in (objective.sentence,) if tasks is None else tasks:
-                try:
-                    pairs = batches(common, MASKING, task)
-                except DataError:  # one document has no other to draw a random segment from
-                    continue
-                ask(pairs, {task: name})
+        for (layout, masking, task), names in _questions(model, length, transfer, untrained).items():
+            try:
+                batches = Batches(split, tokenizer, layout, masking, task, batch, SEED)
+            except DataError:
+                if task is None:
+                    raise
+                continue  # one document has no other to draw a random segment from
+            rows = min(sequences, batches.examples)
+            losses = []
+            for i in range(math.ceil(rows / batch)):
+                part = batches(i, slice(0, min(batch, rows - i * batch)))
+                if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
+                    part = replace(part, token_type_ids=torch.zeros_like(part.token_type_ids))
+                losses.append(_losses(model, part, i, device))
+            for prefix, name in names.items():
+                found = model.named_objectives[name].scores([loss[name] for loss in losses])
+                scores.update({f"{prefix}_{key}": value for key, value in found.items()})
     finally:
         model.train(was_training)
     return scores
+
+
+def _questions(
+    model: Pretrainer, length: int, transfer: bool, untrained: Collection[str]
+) -> dict[tuple[SequenceConfig, MaskingConfig, SentenceTask | None], dict[str, str]]:
+    """What is asked, by text, masks and second segment: the prefix of the scores, and the objective that answers."""
+    common = SequenceConfig(length=length, short_probability=0.0), MASKING
+    own = (
+        replace(model.config.sequences, length=length, short_probability=0.0),
+        replace(model.config.masking, copies=1),
+    )
+    trained = [one for one in model.named_objectives.values() if not {one.name, *one.needs} & set(untrained)]
+    questions: dict[tuple[SequenceConfig, MaskingConfig, SentenceTask | None], dict[str, str]] = {}
+    for one in sorted(trained, key=lambda one: (one.sentence is not None, one.scored_on_training_masks)):
+        for asked in (name for name in OBJECTIVES if name == one.name or (transfer and name in one.also_answers)):
+            text = own if one.scored_on_training_masks else common
+            questions.setdefault((*text, OBJECTIVES[asked].sentence), {})[asked] = one.name
+    return questions
 
 
 def evaluate(
@@ -129,13 +121,13 @@ def evaluate(
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(f"{model} holds a fine-tuned model; evaluate scores pretraining objectives")
     config = loaded.model.config
-    left_out = tuple(prefix for name in loaded.untrained for prefix in _MEANINGLESS[name])
-    if all(f"{name}_" in left_out for name in loaded.model.objectives):
-        absent = " and ".join(loaded.untrained)
-        mend = "name a pretrained model"
-        if config.generator is not None:
-            absent, mend = "the generator that replaces tokens", "evaluate the run it was written from"
-        raise ModelError(f"{model} has nothing to score: it holds no weights of {absent}; {mend}")
+    objectives = loaded.model.named_objectives
+    if all({name, *one.needs} & set(loaded.untrained) for name, one in objectives.items()):
+        absent = " and ".join(objectives[name].network_name for name in loaded.untrained)
+        raise ModelError(
+            f"{model} has nothing to score: it holds no weights of its {absent}; evaluate the run it was written from, "
+            "or name a pretrained model"
+        )
     if loaded.tokenizer is not None and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint:
         raise DataError(f"{data} was prepared with another tokenizer than {model}'s; prepare it with that one")
     if config.encoder.vocab_size != shards.tokenizer.vocab_size:
@@ -148,16 +140,16 @@ def evaluate(
         raise ConfigError(f"--length {length} is more than the {longest} tokens {model} can read; give at most that")
     machine = choose(config.train.precision, device)
     loaded.model.to(machine.device)
-    scores = evaluate_split(
+    return evaluate_split(
         loaded.model,
         shards.heldout,
         shards.tokenizer,
         machine,
         length=length,
         sequences=sequences,
-        tasks=("sop", "nsp"),
+        transfer=True,
+        untrained=loaded.untrained,
     )
-    return {name: score for name, score in scores.items() if not name.startswith(left_out)}
 
 
 @torch.no_grad()

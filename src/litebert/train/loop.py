@@ -25,7 +25,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from litebert.config import TrainConfig
+from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
 from litebert.errors import NonFiniteError
 from litebert.model.objectives import Loss
@@ -116,11 +116,13 @@ class Loop(Generic[B]):
     """
 
     trainable: Trainable[B]
-    config: TrainConfig
+    config: LoopConfig
     steps: int
     batch_sequences: int
     device: device.Device
     folder: Path
+    depth_schedule: tuple[tuple[float, int], ...] = ()
+    """As `TrainConfig` has it."""
     tensorboard: bool = False
     on_step: Callable[[Loop[B]], None] = lambda loop: None
     ranks: Ranks = field(default_factory=Ranks)
@@ -128,7 +130,7 @@ class Loop(Generic[B]):
     def __post_init__(self) -> None:
         module = self.trainable.module
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.optimizers = Optimizers(module.named_parameters(), self.config.optimizer, self.trainable.lr_scales())
+        self.optimizers = Optimizers(module, self.config.optimizer, self.trainable.lr_scales())
         self.step = self.tokens = 0
         self.seconds = 0.0
         self.window = Window()
@@ -260,7 +262,7 @@ class Loop(Generic[B]):
 
     def _scheduled(self, step: int) -> tuple[int, float]:
         """The depth of a step, and its learning rate as a share of the peak."""
-        layers = schedule.depth_at(self.config.depth_schedule, self.trainable.layers, step, self.steps)
+        layers = schedule.depth_at(self.depth_schedule, self.trainable.layers, step, self.steps)
         return layers, schedule.factor(self.config.schedule, step, self.steps)
 
     def _counts(self, batches: list[B]) -> tuple[dict[str, int], int]:

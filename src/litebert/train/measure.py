@@ -49,7 +49,7 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
     """
     torch.manual_seed(0)
     model = Pretrainer(config).to(device.device)
-    optimizers = Optimizers(model.named_parameters(), config.train.optimizer)
+    optimizers = Optimizers(model, config.train.optimizer)
     sequences = config.micro_sequences
     batch = synthetic_batch(config, sequences).to(device.device)
     scale = config.batch_sequences / sequences

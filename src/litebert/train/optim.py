@@ -1,8 +1,8 @@
 """Parameters -> optimizers: AdamW, LAMB, or Muon on the block matrices with AdamW elsewhere.
 
 Groups follow the role of a parameter, never its name: what has fewer than two dimensions (norms and biases) gets no
-weight decay and no layer-wise adaptation. AdamW is torch's fused kernel; the AdamW of the TensorFlow releases, which
-torch lacks because it has no bias correction, is LAMB without adaptation.
+weight decay and no layer-wise adaptation, and each block of a layer says which matrices are its own. AdamW is torch's
+fused kernel; that of the TensorFlow releases has no bias correction, and torch lacks it.
 
 The state of all of them is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated at
 the start instead of at the first step: a checkpoint of step 0 is whole, and a missing tensor is always an error.
@@ -19,21 +19,19 @@ from torch import Tensor, nn
 
 from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
+from litebert.model.block import Block
 
 NO_RATES: Mapping[str, float] = MappingProxyType({})
 
 
-class Lamb(torch.optim.Optimizer):
-    """LAMB (You et al. 2020) as in the official ALBERT code (`lamb_optimizer.py`).
+class UncorrectedAdamW(torch.optim.Optimizer):
+    """AdamW without bias correction, as in the TensorFlow releases (`optimization.py`, `AdamWeightDecayOptimizer`).
 
     For each parameter w with gradient g:
 
         m = beta1 m + (1 - beta1) g;   v = beta2 v + (1 - beta2) g^2
         u = m / (sqrt(v) + eps) + weight_decay w
-        w = w - lr r u,   r = |w| / |u| when the group adapts and both norms are positive, else 1
-
-    No bias correction, and no upper limit on r. A shared block has one r for each matrix, its gradient summed over
-    its uses. A group with `adapt=False` is exactly the AdamW of the TensorFlow releases.
+        w = w - lr u
     """
 
     def __init__(
@@ -43,9 +41,8 @@ class Lamb(torch.optim.Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-6,
         weight_decay: float = 0.01,
-        adapt: bool = True,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "adapt": adapt})
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -65,24 +62,42 @@ class Lamb(torch.optim.Optimizer):
             torch._foreach_addcmul_(second, grads, grads, 1 - beta2)
             scale = torch._foreach_sqrt(second)
             torch._foreach_add_(scale, group["eps"])
-            update = torch._foreach_div(first, scale)
+            update = list(torch._foreach_div(first, scale))
             if group["weight_decay"]:
                 torch._foreach_add_(update, params, alpha=group["weight_decay"])
-            if group["adapt"]:
-                norms = zip(torch._foreach_norm(params), torch._foreach_norm(update), strict=True)
-                # On the device throughout: asking whether a norm is zero would wait for an accelerator.
-                ratios = [torch.where((w > 0) & (u > 0), w / u, torch.ones_like(w)) for w, u in norms]
-                torch._foreach_mul_(update, ratios)
+            self.adapt(group, params, update)
             torch._foreach_add_(params, update, alpha=-group["lr"])
+
+    def adapt(self, group: Mapping[str, Any], params: list[Tensor], update: list[Tensor]) -> None:
+        """Scale the updates of a group in place; here they stay as they are."""
+
+
+class Lamb(UncorrectedAdamW):
+    """LAMB (You et al. 2020) as in the official ALBERT code (`lamb_optimizer.py`).
+
+        w = w - lr r u,   r = |w| / |u| when the group adapts and both norms are positive, else 1
+
+    No bias correction, and no upper limit on r. A shared block has one r for each matrix, its gradient summed over
+    its uses. A group with `adapt` False takes the step of `UncorrectedAdamW`.
+    """
+
+    def adapt(self, group: Mapping[str, Any], params: list[Tensor], update: list[Tensor]) -> None:
+        """Multiply each update by its r."""
+        if not group.get("adapt", True):
+            return
+        norms = zip(torch._foreach_norm(params), torch._foreach_norm(update), strict=True)
+        # On the device throughout: asking whether a norm is zero would wait for an accelerator.
+        ratios = [torch.where((w > 0) & (u > 0), w / u, torch.ones_like(w)) for w, u in norms]
+        torch._foreach_mul_(update, ratios)
 
 
 def build_optimizers(
-    named_parameters: Iterable[tuple[str, nn.Parameter]], config: OptimizerConfig, rates: Mapping[str, float] = NO_RATES
+    module: nn.Module, config: OptimizerConfig, rates: Mapping[str, float] = NO_RATES
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a run; every trainable parameter is in exactly one group of one of them.
 
-    LAMB never corrects the bias of its moments, whatever `bias_correction` says. Muon gets the two-dimensional
-    parameters of the attention and feed-forward blocks and keeps torch's own scale, sqrt(max(1, rows / columns)).
+    LAMB never corrects the bias of its moments, whatever `bias_correction` says. Muon gets the matrices that the
+    blocks call their own (`Block.matrices`) and keeps torch's own scale, sqrt(max(1, rows / columns)).
     It sees the fused matrices as they are stored: q, k, v (3H, H) and both halves of a gated feed-forward (2I, H)
     are orthogonalised as one tall matrix. Their rows together then have the same root mean square as when
     orthogonalised apart, but the part with the larger gradient takes the larger share of the step.
@@ -90,7 +105,7 @@ def build_optimizers(
     Raises:
         ConfigError: Muon is asked for and this torch has none (it came with 2.9).
     """
-    named = [(name, param) for name, param in named_parameters if param.requires_grad]
+    named = [(name, param) for name, param in module.named_parameters() if param.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []
     if config.name == "muon":
         if not hasattr(torch.optim, "Muon"):
@@ -98,7 +113,8 @@ def build_optimizers(
                 f"train.optimizer.name=muon needs torch 2.9 or later and this is {torch.__version__}; "
                 "upgrade torch or choose adamw or lamb"
             )
-        matrices = [(name, param) for name, param in named if _is_block_matrix(name, param)]
+        owned = {param for block in module.modules() if isinstance(block, Block) for param in block.matrices()}
+        matrices = [(name, param) for name, param in named if param in owned]
         if matrices:
             optimizers.append(
                 torch.optim.Muon(
@@ -108,7 +124,7 @@ def build_optimizers(
                     weight_decay=config.weight_decay,
                 )
             )
-        named = [(name, param) for name, param in named if not _is_block_matrix(name, param)]
+        named = [(name, param) for name, param in named if param not in owned]
     betas, lr, eps = (config.beta1, config.beta2), config.learning_rate, config.eps
     vectors: dict[str, Any] = {"weight_decay": 0.0, **({"adapt": False} if config.name == "lamb" else {})}
     groups = _groups([(name, param) for name, param in named if param.ndim >= 2], rates, lr)
@@ -122,7 +138,7 @@ def build_optimizers(
     elif config.bias_correction:
         optimizers.append(torch.optim.AdamW(groups, lr=lr, betas=betas, eps=eps, fused=True))
     else:
-        optimizers.append(Lamb(groups, lr=lr, betas=betas, eps=eps, adapt=False))
+        optimizers.append(UncorrectedAdamW(groups, lr=lr, betas=betas, eps=eps))
     return optimizers
 
 
@@ -136,13 +152,9 @@ def _groups(
     return [{"params": params, "lr": learning_rate * rate} for rate, params in groups.items()]
 
 
-def _is_block_matrix(name: str, param: nn.Parameter) -> bool:
-    return param.ndim == 2 and (".attention." in name or ".feedforward." in name)
-
-
 def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Tensor]:
     """What the optimizer would allocate for the parameter at its first step."""
-    if isinstance(optimizer, Lamb):
+    if isinstance(optimizer, UncorrectedAdamW):
         return {"exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param)}
     if isinstance(optimizer, torch.optim.AdamW):
         step = torch.zeros((), dtype=torch.float32, device=param.device)  # the fused kernel reads it on the device
@@ -153,16 +165,10 @@ def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Te
 class Optimizers:
     """All optimizers of a run as one, with their state as flat tensors. Move the model to its device first."""
 
-    def __init__(
-        self,
-        named_parameters: Iterable[tuple[str, nn.Parameter]],
-        config: OptimizerConfig,
-        rates: Mapping[str, float] = NO_RATES,
-    ) -> None:
+    def __init__(self, module: nn.Module, config: OptimizerConfig, rates: Mapping[str, float] = NO_RATES) -> None:
         """`rates` has factors of the learning rate by parameter name; 1 where a name is absent."""
-        named = list(named_parameters)
-        names = {param: name for name, param in named}
-        self._optimizers = build_optimizers(named, config, rates)
+        names = {param: name for name, param in module.named_parameters()}
+        self._optimizers = build_optimizers(module, config, rates)
         self._groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         self._peaks = [group["lr"] for group in self._groups]
         self._state: dict[str, Tensor] = {}

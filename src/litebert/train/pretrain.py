@@ -25,8 +25,7 @@ from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.model.attention import Attention
-from litebert.model.feedforward import FeedForward
+from litebert.model.block import Block
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import atomic_write, read_json
@@ -68,7 +67,7 @@ class TrainablePretrainer:
     def __init__(self, config: Config, model: Pretrainer, shards: Shards, device: devices.Device) -> None:
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.layers = config.encoder.layers
-        sentences = [objective.sentence for _, objective in model.each_objective() if objective.sentence]
+        sentences = [objective.sentence for objective in model.named_objectives.values() if objective.sentence]
         self.batches = Batches(
             shards.train,
             shards.tokenizer,
@@ -86,7 +85,7 @@ class TrainablePretrainer:
 
     def counts(self, batch: Batch) -> dict[str, int]:
         """Predictions per objective."""
-        return {name: objective.count(batch) for name, objective in self.module.each_objective()}
+        return {name: objective.count(batch) for name, objective in self.module.named_objectives.items()}
 
     def losses(self, batch: Batch, layers: int) -> dict[str, Loss]:
         """One loss per objective."""
@@ -95,7 +94,7 @@ class TrainablePretrainer:
 
     def weights(self) -> Mapping[str, float]:
         """Objective weights."""
-        return {name: objective.weight for name, objective in self.module.each_objective()}
+        return {name: objective.weight for name, objective in self.module.named_objectives.items()}
 
     def lr_scales(self) -> Mapping[str, float]:
         """One learning rate for all."""
@@ -182,6 +181,7 @@ def pretrain(
             batch_sequences=config.batch_sequences,
             device=machine,
             folder=folder.path,
+            depth_schedule=config.train.depth_schedule,
             tensorboard=tensorboard,
             on_step=on_step or (lambda loop: None),
             ranks=folder.ranks,
@@ -195,7 +195,7 @@ def build(config: Config, machine: devices.Device) -> Pretrainer:
     torch.manual_seed(config.train.seed)
     model = Pretrainer(config).to(machine.device)
     if config.train.compile:
-        for block in [module for module in model.modules() if isinstance(module, (Attention, FeedForward))]:
+        for block in [module for module in model.modules() if isinstance(module, Block)]:
             block.compile()
     return model
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from litebert.errors import DataError
-from litebert.text.records import Form, Found, clean, json_fault, lines, records, shown, text_of
+from litebert.text.records import FileFormat, Notes, clean, json_fault, lines, records, require_text, shown
 
 
 class Gold(NamedTuple):
@@ -52,7 +52,7 @@ def stands(gold: Gold, context: str) -> bool:
     return bool(gold.text) and gold.start >= 0 and context.startswith(gold.text, gold.start)
 
 
-def read_questions(path: Path, found: Found) -> list[Question]:
+def read_questions(path: Path, found: Notes) -> list[Question]:
     """The questions of a file, in order; answers that do not stand where the file says are counted in `found`.
 
     Raises:
@@ -82,23 +82,25 @@ def may_be_unanswerable(path: Path) -> bool:
     Raises:
         DataError: it cannot be read.
     """
-    return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Found())) is not None
+    return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Notes())) is not None
 
 
-def stream(source: str | Path, *, form: Form | None = None, found: Found | None = None) -> Iterator[Question]:
+def stream(source: str | Path, *, form: FileFormat | None = None, found: Notes | None = None) -> Iterator[Question]:
     """The questions of a file with the columns `question` and `context`, or of standard input (`-`), row by row in
     constant memory, for prediction.
 
     Raises:
         DataError: a file that is missing or malformed; the message names the line.
     """
-    found = Found() if found is None else found
+    found = Notes() if found is None else found
     for line, (text, context) in records(source, ("question", "context"), found, form=form):
         where = f"{source}:{line}"
-        yield Question(str(line), text_of(text, "question", where), text_of(context, "context", where), (), False)
+        yield Question(
+            str(line), require_text(text, "question", where), require_text(context, "context", where), (), False
+        )
 
 
-def _question(entry: Any, name: str, context: str, second: bool, where: str, found: Found) -> Question:
+def _question(entry: Any, name: str, context: str, second: bool, where: str, found: Notes) -> Question:
     text = clean(_field(entry, "question", str, where), found)
     answers = []
     if entry.get("answers") is not None:
@@ -138,13 +140,13 @@ def _field(entry: Any, key: str, kind: type, where: str) -> Any:
     return value
 
 
-def _text(path: Path, found: Found) -> str:
+def _text(path: Path, found: Notes) -> str:
     if not path.is_file():
         raise DataError(f"{path} cannot be read; give the path of a SQuAD file")
     return "\n".join(line for _, line in lines(path, found))
 
 
-def _load(path: Path, found: Found) -> Any:
+def _load(path: Path, found: Notes) -> Any:
     text = _text(path, found)
     if not text.strip():
         raise DataError(f"{path} is empty; give a file with questions")

@@ -23,7 +23,7 @@ from litebert.tasks.parts import held_out, part_file, scored_parts, unscored_par
 from litebert.tasks.squad.files import Question, may_be_unanswerable, read_questions, stands
 from litebert.tasks.squad.scores import Judged, best_threshold, halves, judge, scores_1, scores_2, tune
 from litebert.tasks.squad.spans import Answer, Candidate, Window, best_answer, tokens_of, windows
-from litebert.text.records import Found
+from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 
 QUESTION_TOKENS = 64
@@ -85,7 +85,7 @@ class Squad:
         self.tests = unscored_parts(self._files)
         self.threshold, self.stride, self.answer_tokens = threshold, stride, answer_tokens
         self._version = version
-        self._found = Found()
+        self._found = Notes()
         self._deciding: frozenset[Question] = frozenset()
         self._tuned: float | None = None
 
@@ -112,12 +112,12 @@ class Squad:
             DataError: a file is missing or malformed; the message names the line, or the place.
         """
         path = part_file(self._files, "train" if self._split and part == "dev" else part, self.name)
-        self._found = Found()
+        self._found = Notes()
         questions = read_questions(path, self._found)
         if self._split and part != "test":
             questions = self._held_out(questions, path, part)
             if part == "dev":
-                self._found = Found()  # said of the file when its train part was read
+                self._found = Notes()  # said of the file when its train part was read
         wrong = sum(not stands(gold, one.context) for one in questions for gold in one.answers)
         if wrong:
             self._found["answers do not stand at their answer_start"] += wrong

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
 
-from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.interop import load, save_hf
+from litebert.interop import load
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
-from toys.families import VOCABULARY, assert_equal_outputs, inputs, our_outputs, randomise, reopen, their_outputs
+from toys.families import (
+    NO_POOLER,
+    assert_equal_outputs,
+    inputs,
+    our_outputs,
+    ours,
+    reopen,
+    their_outputs,
+)
+from toys.folders import save_hf
 
 POSITIONS = "roberta.embeddings.position_embeddings.weight"
 
 
-def counting(offset: int, **changes: Any) -> Pretrainer:
-    shape: dict[str, Any] = {
-        "vocab_size": VOCABULARY, "embedding_size": 32, "hidden_size": 32, "layers": 2, "heads": 4,
-        "intermediate_size": 48, "max_positions": 14, "sharing": "none", "activation": "gelu", "pooler": False,
-        "segment_types": 1, "position_offset": offset,
-    }  # fmt: skip
-    encoder = EncoderConfig(**{**shape, **changes})
-    model = Pretrainer(
-        Config(name="x", encoder=encoder, sequences=SequenceConfig(length=12), objectives=("mlm",))
-    ).eval()
-    randomise(model)
-    return model
+def counting(offset: int, segment_types: int = 1) -> Pretrainer:
+    return ours(
+        ("mlm",), **NO_POOLER, embedding_size=32, max_positions=14, segment_types=segment_types, position_offset=offset
+    )
 
 
 def tokenizer_with_pad(pad_id: int, folder: Path) -> Tokenizer:

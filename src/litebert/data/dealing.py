@@ -1,0 +1,159 @@
+"""Documents to the chunks of text that shards are made of: duplicates dropped, splits dealt, shards cut.
+
+All that decides the bytes on disk happens here, in one process and in order, so they do not depend on the number of
+processes that encode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from litebert.data.shards import ShardInfo
+from litebert.errors import DataError
+from litebert.text.sources import Document
+
+CHUNK_BYTES = 1 << 20
+"""Text encoded in one call."""
+LOOKAHEAD_BYTES = 8 << 20
+"""Text read before the first document is dealt, so that a small corpus gets a held-out document too."""
+
+Key = tuple[str, str, str]
+"""Split, file of the shard, and at its last chunk the checksum of its text."""
+
+
+class DocumentHashes:
+    """The hashes of all documents so far, 80 bits each, in about 15 bytes of memory.
+
+        hash of a document   3f a2 | 01 9c 44 d0 7b e8 15 6a | ...           16 bytes, of which 10 count
+        buckets[3f a2]       [77 ... 10][01 9c 44 d0 7b e8 15 6a][c3 ...     members of 8 bytes, end to end
+
+    One search for a substring finds a member. A Python set of the same takes 100 bytes a document.
+    """
+
+    def __init__(self) -> None:
+        self._buckets: dict[bytes, bytearray] = {}
+        self.duplicates = 0
+
+    def is_new(self, digest: bytes) -> bool:
+        bucket = self._buckets.setdefault(digest[:2], bytearray())
+        rest = digest[2:10]
+        at = bucket.find(rest)
+        while at > 0 and at % 8:  # the end of one member and the start of the next
+            at = bucket.find(rest, at + 1)
+        if at >= 0:
+            self.duplicates += 1
+            return False
+        bucket += rest
+        return True
+
+
+class _ShardCutter:
+    """Cuts the documents of one split into shards, and a shard into chunks to encode."""
+
+    def __init__(self, split: str, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path) -> None:
+        self._split, self._shard_bytes, self._finished, self._folder = split, shard_bytes, finished, folder
+        self._number = -1
+        self.documents = 0
+        self._next_shard()
+
+    def _next_shard(self) -> None:
+        self._number += 1
+        self._file = f"{self._split}-{self._number:05d}.arrow"
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._texts: list[str] = []
+        self._chunk = self._size = 0
+
+    def add(self, text: str, size: int, digest: bytes) -> Iterator[tuple[Key, list[str]]]:
+        """Take one document of `size` bytes; gives the chunks that it completes."""
+        self.documents += 1
+        self._digest.update(digest)
+        self._size += size
+        self._chunk += size
+        if self._file not in self._finished:
+            self._texts.append(text)
+        if self._size >= self._shard_bytes:
+            yield from self.end()
+        elif self._chunk >= CHUNK_BYTES and self._texts:
+            yield (self._split, self._file, ""), self._texts
+            self._texts, self._chunk = [], 0
+
+    def end(self) -> Iterator[tuple[Key, list[str]]]:
+        """Close the shard; its last chunk carries the checksum of its text."""
+        digest = self._digest.hexdigest()
+        done = self._finished.get(self._file)
+        if done is not None and done.text != digest:
+            raise other_text(self._folder)
+        if done is None and self._size:
+            yield (self._split, self._file, digest), self._texts
+        self._next_shard()
+
+
+class Dealer:
+    """Documents to chunks: drops duplicates, deals the splits, cuts the shards."""
+
+    def __init__(self, heldout: float, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path) -> None:
+        self._heldout = int(heldout * 2**64)
+        self._seen = DocumentHashes()
+        self._cutters = {name: _ShardCutter(name, shard_bytes, finished, folder) for name in ("train", "heldout")}
+
+    def chunks(self, texts: Iterable[Document]) -> Iterator[tuple[Key, list[str]]]:
+        """Chunks to encode, keyed, in an order that only the texts decide."""
+        for split, text, size, digest in self._dealt(texts):
+            yield from self._cutters[split].add(text, size, digest)
+        for cutter in self._cutters.values():
+            yield from cutter.end()
+
+    def counts(self) -> dict[str, int]:
+        """Of documents: kept and duplicates."""
+        kept = sum(cutter.documents for cutter in self._cutters.values())
+        return {"kept": kept, "duplicates": self._seen.duplicates}
+
+    def _dealt(self, texts: Iterable[Document]) -> Iterator[tuple[str, str, int, bytes]]:
+        ahead: list[tuple[str, int, bytes]] | None = []
+        ahead_bytes = 0
+        for text, size, digest in self._unique(texts):
+            if ahead is None:
+                yield self._split_of(digest), text, size, digest
+                continue
+            ahead.append((text, size, digest))
+            ahead_bytes += size
+            if ahead_bytes >= LOOKAHEAD_BYTES:
+                yield from self._deal_first(ahead)
+                ahead = None
+        yield from self._deal_first(ahead or [])
+
+    def _deal_first(self, ahead: list[tuple[str, int, bytes]]) -> Iterator[tuple[str, str, int, bytes]]:
+        splits = [self._split_of(digest) for _, _, digest in ahead]
+        if self._heldout and len(ahead) > 1 and len(set(splits)) == 1:
+            order = sorted(range(len(ahead)), key=lambda i: ahead[i][2])
+            if splits[0] == "train":
+                splits[order[0]] = "heldout"
+            else:
+                splits[order[-1]] = "train"
+        elif len(ahead) == 1:
+            splits = ["train"]
+        for split, (text, size, digest) in zip(splits, ahead, strict=True):
+            yield split, text, size, digest
+
+    def _unique(self, texts: Iterable[Document]) -> Iterator[tuple[str, int, bytes]]:
+        is_new = self._seen.is_new
+        for document in texts:
+            try:
+                data = document.text.encode()
+            except UnicodeEncodeError as error:
+                raise DataError(f"{document.source} holds half a surrogate pair ({error}); mend its escapes") from error
+            digest = hashlib.blake2b(data, digest_size=16).digest()
+            if is_new(digest):
+                yield document.text, len(data), digest
+
+    def _split_of(self, digest: bytes) -> str:
+        return "heldout" if int.from_bytes(digest[8:], "big") < self._heldout else "train"
+
+
+def other_text(folder: Path) -> DataError:
+    """What is wrong with a folder whose shards are of other text."""
+    return DataError(
+        f"{folder} is made of other text than the sources hold now; give --out another folder, or delete this one"
+    )

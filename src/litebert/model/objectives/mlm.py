@@ -1,0 +1,128 @@
+"""Masked language modeling: tell the tokens behind the masks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litebert import cost
+from litebert.config import EncoderConfig, replace
+from litebert.model.objectives.classification import TokenPrediction
+from litebert.model.objectives.objective import Context
+from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from litebert.data.batches import Batch
+    from litebert.model.encoder import EncoderOutput
+
+LOGITS = "generator_logits"
+"""Where `Batch.added` holds the guesses of a generator, (K, V) with a gradient."""
+
+
+class MaskedLanguageModeling(TokenPrediction):
+    """Predict the masked tokens (BERT section 3.1). The vocabulary projection runs on those positions only.
+
+    Where the config has a generator, the prediction is that generator's, which reads the masked text in the encoder's
+    place (ELECTRA section 3.1).
+
+    Shapes: B sequences, S tokens, H hidden, V vocabulary, K predicted positions, which `count` counts.
+    """
+
+    shown = (
+        TokenPrediction.shown[0],
+        Score("perplexity", "{NAME} perplexity", ".1f"),
+        TokenPrediction.shown[1],
+    )
+    curves = (
+        Curves(
+            "Loss on masked pieces",
+            (("training", "train", "loss"), ("held out", "heldout", "loss")),
+            axis="cross entropy, nats",
+            scale=1.0,
+            unigram_entropy=True,
+        ),
+        accuracy_curves("masked pieces"),
+    )
+    foreign_part = "mlm"
+
+    @property
+    def _reader(self) -> EncoderConfig:
+        """The encoder that reads the masked text."""
+        return self.config.generator or self.config.encoder
+
+    @property
+    def network_name(self) -> str:
+        return super().network_name if self.config.generator is None else "generator"
+
+    def parameters(self) -> dict[str, int]:
+        """Of the generator beside the tables it borrows, and of the vocabulary head, whose table is tied."""
+        shape, generator = self._reader, self.config.generator
+        parts = {} if generator is None else cost.encoder_parameters(generator)
+        if generator is not None:
+            own = shape.segment_types * shape.embedding_size + cost.norm(shape.embedding_size, shape.bias)
+            parts["embeddings"] = own if self.config.rtd.generator_embeddings == "tables" else 0
+        head = cost.linear(shape.hidden_size, shape.embedding_size) + cost.norm(shape.embedding_size) + shape.vocab_size
+        return {"generator": sum(parts.values()), "mlm head": head}
+
+    def flops(self, length: int) -> float:
+        """Of the vocabulary head, on the masked share of the tokens."""
+        shape = self._reader
+        head = shape.hidden_size * shape.embedding_size + shape.embedding_size * shape.vocab_size
+        return self.config.masking.rate * 2 * head
+
+    def head(self) -> nn.Module:
+        """Of the vocabulary."""
+        from litebert.model.heads import VocabularyHead
+
+        return VocabularyHead(self._reader)
+
+    def build(self) -> nn.ModuleDict:
+        """The generator, where the config has one, before the head."""
+        from torch import nn
+
+        from litebert.model.encoder import Generator
+
+        if self.config.generator is None:
+            return super().build()
+        generator = Generator(self.config.generator, self.config.rtd.generator_embeddings)
+        return nn.ModuleDict({"generator": generator, **super().build()})
+
+    def read(
+        self,
+        context: Context,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+    ) -> EncoderOutput:
+        """The pass over masked text (B, S): the generator's where there is one, else the encoder's."""
+        inputs = (input_ids, token_type_ids, attention_mask, context.layers)
+        if "generator" in context.network:
+            output: EncoderOutput = context.network.generator(*inputs, context.encoder.embedding)
+        else:
+            output = context.encoder(*inputs)
+        return output
+
+    def guesses(self, last_BSH: Tensor, positions_K: Tensor, context: Context) -> Tensor:
+        """(K, V) logits at flat positions of (B, S)."""
+        table = context.encoder.embedding.word.weight
+        logits: Tensor = context.network.head(last_BSH.flatten(0, 1)[positions_K], table)
+        return logits
+
+    def corrupt(self, batch: Batch, context: Context) -> Batch:
+        """With a generator, the batch and its guesses."""
+        if "generator" not in context.network:
+            return batch
+        read = self.read(context, batch.input_ids, batch.token_type_ids, batch.attention_mask)
+        guesses = self.guesses(read.last, batch.masked_positions, context)
+        return replace(batch, added={**batch.added, LOGITS: guesses})
+
+    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+        """(K, V) and (K,)."""
+        logits = batch.added.get(LOGITS)
+        if logits is None:
+            logits = self.guesses(output.last, batch.masked_positions, context)
+        return logits, batch.masked_labels
+
+    def count(self, batch: Batch) -> int:
+        return batch.masked_labels.numel()

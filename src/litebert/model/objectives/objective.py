@@ -1,0 +1,194 @@
+"""The base of the objectives: all that the rest of the program asks of one.
+
+Shapes: B sequences, S tokens, K predicted positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from litebert.config import PAIR_FORMATS, Config, EncoderConfig
+from litebert.errors import require
+from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from litebert.data.batches import Batch
+    from litebert.data.passages import SentenceTask
+    from litebert.model.encoder import Encoder, EncoderOutput
+
+IGNORED = -100
+"""Label of what is not predicted."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The outcome of one objective on one batch; sums, so that micro-batches and ranks add up exactly.
+
+    `total` is the summed negative log likelihood in nats (a scalar with a gradient), `count` how many predictions it
+    sums, `correct` how many were right. `extras` are other sums over the same predictions, worth a place in a row of
+    metrics. `eval_tensors`, in evaluation mode alone, is what `Objective.scores` needs beyond sums.
+    """
+
+    total: Tensor
+    count: Tensor
+    correct: Tensor
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+    eval_tensors: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a loss may use beside its batch, in pretraining and in fine-tuning."""
+
+    network: Any
+    """The module that `Objective.build` made for this objective."""
+    encoder: Encoder
+    layers: int | None = None
+    """Depth of the pass; None is the configured one."""
+    teacher: Any | None = None
+    """A model to learn from, for distillation. It is no part of the student: no state dict or count holds it. Nothing
+    fills this place yet."""
+
+
+def joined(losses: Sequence[Loss], name: str) -> Tensor:
+    """One of the evaluation tensors of all losses."""
+    import torch
+
+    return torch.cat([loss.eval_tensors[name] for loss in losses])
+
+
+class Objective:
+    """Base of the objectives. An instance knows its name and its config; what is trained is in the network it builds.
+
+    Only `build`, `corrupt`, `loss` and `scores` may load torch, and they import it themselves.
+    """
+
+    sentence: ClassVar[SentenceTask | None] = None
+    """The second segment that the data room must lay out; None where any text will do."""
+    needs: ClassVar[tuple[str, ...]] = ()
+    """Objectives whose weights it relies on: while one of them is untrained, its own scores mean nothing."""
+    also_answers: ClassVar[tuple[str, ...]] = ()
+    """Other objectives whose question its head can be asked: what it knows without having learned it."""
+    scored_on_training_masks: ClassVar[bool] = False
+    """Held-out scores come from the masking law and format of the run, not from fixed ones."""
+
+    shown: ClassVar[tuple[Score, ...]] = (
+        Score("loss", "{NAME} loss (nats)", ".3f"),
+        Score("accuracy", "{NAME} accuracy", baseline="majority", remark="majority"),
+    )
+    """Its held-out scores, for a table."""
+    compared: ClassVar[Mapping[str, str]] = {"{NAME} accuracy (majority)": "accuracy"}
+    """Columns of a comparison of runs, by title, and the key of the score that stands there with its baseline."""
+    curves: ClassVar[tuple[Curves, ...]] = (accuracy_curves("{NAME}"),)
+    """Its charts in a run's report."""
+    owner_of: ClassVar[Mapping[str, str]] = {}
+    """Whose the scores of another objective are where both are learned, as `{"mlm": "generator's "}`."""
+    note: ClassVar[str] = ""
+    """A sentence below a comparison that shows it."""
+    counted_in_print: ClassVar[str] = ""
+    """What its head is called, where the paper counts it with the encoder."""
+
+    foreign_part: ClassVar[str] = ""
+    """The part of a foreign layout that its head becomes (interop/layouts.py); empty where none is like it."""
+    foreign_file: ClassVar[str] = ""
+    """Else the file that holds its head beside a foreign model; empty where it is left out."""
+
+    classifier: ClassVar[Literal["gelu"] | None] = None
+    """The activation of the dense map on [CLS] in the classifiers of its paper's code; None where it has no say."""
+
+    def __init__(self, name: str, config: Config) -> None:
+        self.name, self.config = name, config
+
+    def check(self) -> None:
+        """Refuse a config in which it cannot be learned.
+
+        Raises:
+            ConfigError: two objectives need different second segments, or the format has no second segment.
+        """
+        if self.sentence is None:
+            return
+        for name, other in self.config.named_objectives().items():
+            require(
+                other.sentence in (None, self.sentence),
+                f"objectives has both {self.name} and {name}, which need different second segments; keep one of them",
+            )
+        layout = self.config.sequences.format
+        require(
+            layout in PAIR_FORMATS,
+            f"objective {self.name} compares two segments, and sequences.format={layout} has one; set "
+            "sequences.format=segment-pair",
+        )
+
+    @classmethod
+    def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """Fields of a `Config` for weights whose training is not known.
+
+        Args:
+            fields: those that are known: encoder, sequences, objectives.
+            tensors: of its `foreign_file`; empty where it has none.
+        """
+        return {}
+
+    @property
+    def weight(self) -> float:
+        """Of its mean loss in the sum of all."""
+        return 1.0
+
+    @property
+    def generator(self) -> EncoderConfig | None:
+        """A second encoder that it has propose tokens; None for most."""
+        return None
+
+    def parameters(self) -> dict[str, int]:
+        """Parameters by part, exact; a part's name is its row in `plan`."""
+        return {}
+
+    def flops(self, length: int) -> float:
+        """Operations per token of a forward pass over sequences of `length`, encoders aside."""
+        return 0.0
+
+    def kept_bytes(self, width: int) -> float:
+        """Bytes kept per token for the backward pass, encoders aside; a number has `width` bytes under autocast."""
+        return 0.0
+
+    @property
+    def network_name(self) -> str:
+        """What its network is called in a sentence."""
+        return f"{self.name} head"
+
+    def head(self) -> nn.Module | None:
+        """What it puts on the encoder, freshly initialised; None where it learns through the encoder alone."""
+        return None
+
+    def build(self) -> nn.ModuleDict:
+        """Its network, of the head by default; a checkpoint has it under `objectives.NAME.`."""
+        from torch import nn
+
+        head = self.head()
+        return nn.ModuleDict({} if head is None else {"head": head})
+
+    def corrupt(self, batch: Batch, context: Context) -> Batch:
+        """The batch as the encoder shall read it. What `loss` needs to know of it goes into `Batch.added`."""
+        return batch
+
+    def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
+        """Score the encoder's output."""
+        raise NotImplementedError
+
+    def count(self, batch: Batch) -> int:
+        """How many predictions `loss` will sum, known before the forward pass."""
+        raise NotImplementedError
+
+    def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
+        """Held-out scores of losses computed in evaluation mode; none where nothing was predicted."""
+        count = sum(int(loss.count) for loss in losses)
+        if count == 0:
+            return {}
+        return {
+            "loss": sum(float(loss.total) for loss in losses) / count,
+            "accuracy": sum(int(loss.correct) for loss in losses) / count,
+        }

@@ -1,0 +1,203 @@
+"""Replaced token detection: tell the tokens that a small generator put in the place of others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from litebert import cost
+from litebert.config import EncoderConfig, ReplacedTokenConfig, replace
+from litebert.errors import require
+from litebert.model.objectives.mlm import LOGITS
+from litebert.model.objectives.objective import Context, Loss, Objective, joined
+from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from litebert.data.batches import Batch
+    from litebert.model.encoder import EncoderOutput
+
+REPLACED = "replaced"
+"""Where `Batch.added` says, as bool (B, S), that another token stands here than in the text."""
+
+
+class ReplacedTokenDetection(Objective):
+    """Tell the tokens that a generator replaced, at every real position (ELECTRA section 3.1).
+
+    The generator is objective mlm's. Its guess is sampled and stands at each predicted position, also where the mask
+    law had left the token as it was; a sample that equals the token counts as original.
+
+    Shapes: B sequences, S tokens, V vocabulary, K predicted positions, N real tokens, which are counted.
+    """
+
+    needs = ("mlm",)
+    scored_on_training_masks = True
+    shown = (
+        Score("replaced", "tokens replaced"),
+        Score("accuracy", "{NAME} accuracy", baseline="base_rate", remark="always the commoner answer"),
+        Score("auc", "{NAME} area under the curve", ".3f", baseline="piece_auc", remark="pieces alone"),
+        Score("precision", "{NAME} precision", remark="of the tokens called replaced"),
+        Score("recall", "{NAME} recall", remark="of the replaced tokens"),
+    )
+    compared: ClassVar = {"{NAME} area (pieces alone)": "auc", "{NAME} accuracy (base rate)": "accuracy"}
+    curves = (
+        accuracy_curves("replaced tokens", "base_rate"),
+        Curves(
+            "Finding the replaced tokens",
+            (
+                ("area under the curve", "heldout", "auc"),
+                ("precision", "heldout", "precision"),
+                ("recall", "heldout", "recall"),
+                ("share replaced", "train", "replaced"),
+            ),
+            axis="%",
+            note="On held-out text, the area under the curve is how often a replaced token looks more replaced than an "
+            "original one, where 50 % is guessing; precision is the share of replaced ones among the tokens called "
+            "replaced; recall is the share of the replaced ones that are called so. The share replaced is that of all "
+            "tokens in training; it falls as the generator, whose accuracy on masked pieces is shown here, guesses "
+            "more of them right.",
+        ),
+    )
+    owner_of: ClassVar = {"mlm": "generator's "}
+    note = "MLM beside RTD is the generator's; the area is that under the ROC curve."
+    counted_in_print = "the head that tells replaced tokens"
+    foreign_part = "discriminator"
+    classifier = "gelu"
+
+    def check(self) -> None:
+        """It takes its tokens from the generator of an objective before it.
+
+        Raises:
+            ConfigError: there is none, the generator has no whole heads, or another objective reads masks.
+        """
+        super().check()
+        names = self.config.objectives
+        require(
+            set(self.needs) <= set(names[: names.index(self.name)]),
+            f"objective {self.name} takes its tokens from a generator that learns mlm; name mlm before {self.name}",
+        )
+        require(
+            "sbo" not in names,
+            f"objective sbo predicts masked spans and {self.name} shows the encoder a text without masks; keep one of "
+            "them",
+        )
+        _generator(self.config.encoder, self.config.rtd.generator_width)
+
+    @classmethod
+    def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """A generator near a quarter of the width, in whole heads, so that there is one for every encoder."""
+        heads = fields["encoder"].heads
+        return {"rtd": ReplacedTokenConfig(generator_width=max(1, round(heads / 4)) / heads)}
+
+    @property
+    def weight(self) -> float:
+        return self.config.rtd.weight
+
+    @property
+    def generator(self) -> EncoderConfig | None:
+        return _generator(self.config.encoder, self.config.rtd.generator_width)
+
+    def parameters(self) -> dict[str, int]:
+        """A dense map and one logit."""
+        hidden = self.config.encoder.hidden_size
+        return {"rtd head": cost.linear(hidden, hidden) + cost.linear(hidden, 1)}
+
+    def flops(self, length: int) -> float:
+        """At every token."""
+        hidden = self.config.encoder.hidden_size
+        return 2 * (hidden * hidden + hidden)
+
+    def kept_bytes(self, width: int) -> float:
+        """The dense map of its head, before and after the activation."""
+        return 2 * width * self.config.encoder.hidden_size
+
+    def head(self) -> nn.Module:
+        """One logit a token."""
+        from litebert.model.heads import ReplacedTokenHead
+
+        return ReplacedTokenHead(self.config.encoder)
+
+    def corrupt(self, batch: Batch, context: Context) -> Batch:
+        """The text with samples in place of masks. No gradient passes through sampling."""
+        import torch
+
+        with torch.no_grad():
+            sampled_K = torch.multinomial(batch.added[LOGITS].float().softmax(-1), 1).squeeze(1)
+            input_ids, replaced = batch.input_ids.flatten().clone(), torch.zeros_like(batch.input_ids).flatten().bool()
+            input_ids[batch.masked_positions] = sampled_K
+            replaced[batch.masked_positions] = sampled_K != batch.masked_labels
+        shape = batch.input_ids.shape
+        return replace(batch, input_ids=input_ids.view(shape), added={**batch.added, REPLACED: replaced.view(shape)})
+
+    def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
+        """Summed binary cross-entropy over the N real tokens; `replaced` counts those that were."""
+        import torch
+        from torch.nn import functional as F
+
+        real = slice(None) if batch.attention_mask is None else batch.attention_mask.flatten()
+        logits_N = context.network.head(output.last).float().flatten()[real]
+        labels_N = batch.added[REPLACED].flatten()[real]
+        total = F.binary_cross_entropy_with_logits(logits_N, labels_N.float(), reduction="sum")
+        count, correct = torch.tensor(len(labels_N), device=labels_N.device), ((logits_N > 0) == labels_N).sum()
+        tensors = {"logits": logits_N.detach(), "labels": labels_N, "pieces": batch.input_ids.flatten()[real]}
+        kept = {} if context.network.training else tensors
+        return Loss(total, count, correct, {"replaced": labels_N.sum()}, kept)
+
+    def count(self, batch: Batch) -> int:
+        return batch.tokens
+
+    def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
+        """Accuracy beside that of the commoner answer, precision and recall of `replaced`, area under the ROC curve.
+
+        `piece_auc` is the area that pieces give without their context, each scored by how often it was replaced in
+        the other half of the tokens: a generator's samples have other frequencies than text, so an early one gives
+        itself away. Without both labels there is no area and no recall, with nothing called replaced no precision.
+        """
+        from sklearn.metrics import roc_auc_score  # takes half a second to load
+
+        scores = super().scores(losses)
+        if not scores:
+            return {}
+        logits, labels = joined(losses, "logits").cpu(), joined(losses, "labels").cpu()
+        hits, called, there = int(((logits > 0) & labels).sum()), int((logits > 0).sum()), int(labels.sum())
+        share = there / len(labels)
+        scores["base_rate"] = max(share, 1 - share)
+        scores["replaced"] = share
+        if called:
+            scores["precision"] = hits / called
+        if 0 < there < len(labels):
+            scores["recall"] = hits / there
+            scores["auc"] = float(roc_auc_score(labels.numpy(), logits.numpy()))
+            rates = _replaced_rates(joined(losses, "pieces").cpu(), labels)
+            scores["piece_auc"] = float(roc_auc_score(labels.numpy(), rates.numpy()))
+        return scores
+
+
+def _generator(encoder: EncoderConfig, width: float) -> EncoderConfig:
+    """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its code), or one smaller."""
+    size = encoder.hidden_size // encoder.heads
+    heads = max(1, round(width * encoder.heads))
+    hidden = round(width * encoder.hidden_size)
+    require(
+        hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
+        f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no whole number of heads of the "
+        f"encoder's size {size}; take 1/{encoder.heads}, 2/{encoder.heads}, ... or 1",
+    )
+    inner = max(1, round(width * encoder.intermediate_size))
+    return replace(encoder, hidden_size=hidden, heads=heads, intermediate_size=inner, pooler=False)
+
+
+def _replaced_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
+    """How often the piece of each token was replaced among the tokens of the other half, even or odd places."""
+    import torch
+
+    rates_N = torch.empty(len(pieces_N))
+    share = labels_N.float().mean()
+    for here in (0, 1):
+        other = slice(1 - here, None, 2)
+        size = int(pieces_N.max()) + 1
+        seen = torch.bincount(pieces_N[other], minlength=size)
+        replaced = torch.bincount(pieces_N[other], weights=labels_N[other].float(), minlength=size)
+        rates_N[here::2] = ((replaced + share) / (seen + 1))[pieces_N[here::2]].float()
+    return rates_N

@@ -1,0 +1,86 @@
+"""The span boundary objective: tell the tokens of a masked span from the two tokens around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from litebert import cost
+from litebert.config import SpanBoundaryConfig, replace
+from litebert.model.objectives.classification import TokenPrediction
+from litebert.model.objectives.objective import Context
+from litebert.model.objectives.presentation import accuracy_curves
+from litebert.recipes import SPANS
+from litebert.registry import OBJECTIVES
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from litebert.data.batches import Batch
+    from litebert.model.encoder import EncoderOutput
+
+
+class SpanBoundary(TokenPrediction):
+    """Predict the tokens of a masked span from the two tokens around it and their place (SpanBERT section 3.2).
+
+    A span is a run of masked tokens. It is left out where a special token stands beside it, as at the ends of the
+    text, and its tokens are beyond the place that the table reaches. The paper's loss of a masked token is the sum of
+    its MLM and SBO losses; here, as in its code, each of the two is the mean over the tokens that have it.
+
+    Shapes: K predicted positions, V vocabulary.
+    """
+
+    scored_on_training_masks = True
+    curves = (accuracy_curves("pieces told from around their span"),)
+    foreign_file = "sbo.safetensors"
+
+    @classmethod
+    def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+        """A head of spans is scored on spans, and where no pair is asked for in one document."""
+        known: dict[str, Any] = {"masking": SPANS}
+        table = tensors.get("head.position.weight")
+        if table is not None and table.ndim == 2:
+            positions, size = table.shape
+            known["sbo"] = SpanBoundaryConfig(positions=positions, position_size=size)
+        if all(OBJECTIVES[name].sentence is None for name in fields["objectives"]):
+            known["sequences"] = replace(fields["sequences"], format="doc-sentences", short_probability=0.0)
+        return known
+
+    def parameters(self) -> dict[str, int]:
+        """Two dense maps with their norms, the table of places, and the bias of the tied projection."""
+        shape, settings = self.config.encoder, self.config.sbo
+        hidden, embedding, size = shape.hidden_size, shape.embedding_size, settings.position_size
+        first = cost.linear(2 * hidden + size, hidden) + cost.norm(hidden)
+        second = cost.linear(hidden, embedding) + cost.norm(embedding)
+        return {"sbo head": settings.positions * size + first + second + shape.vocab_size}
+
+    def flops(self, length: int) -> float:
+        """On every masked token, a few more than have both neighbours."""
+        shape = self.config.encoder
+        hidden, embedding = shape.hidden_size, shape.embedding_size
+        boundary = (2 * hidden + self.config.sbo.position_size) * hidden + hidden * embedding
+        return self.config.masking.rate * 2 * (boundary + embedding * shape.vocab_size)
+
+    def head(self) -> nn.Module:
+        """Two layers over the two neighbours and the place, and the tied projection."""
+        from litebert.model.heads import SpanBoundaryHead
+
+        return SpanBoundaryHead(self.config.encoder, self.config.sbo.positions, self.config.sbo.position_size)
+
+    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+        """(N, V) and (N,) of the N predicted tokens that have both neighbours."""
+        chosen_K, place_K = self._places(batch)
+        left_K, right_K = batch.masked_boundaries[chosen_K].unbind(1)
+        states, table = output.last.flatten(0, 1), context.encoder.embedding.word.weight
+        logits = context.network.head(states[left_K], states[right_K], place_K[chosen_K], table)
+        return logits, batch.masked_labels[chosen_K]
+
+    def count(self, batch: Batch) -> int:
+        """Predicted tokens that have both neighbours."""
+        return int(self._places(batch)[0].sum())
+
+    def _places(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Which tokens have an SBO loss (K,), and the place of each in its span (K,)."""
+        left_K, right_K = batch.masked_boundaries.unbind(1)
+        place_K = batch.masked_positions - left_K - 1
+        return (left_K >= 0) & (right_K >= 0) & (place_K < self.config.sbo.positions), place_K

@@ -1,0 +1,89 @@
+"""How the encoder knows the order of its tokens: each kind describes itself here, without torch.
+
+A kind may add vectors to the embeddings (`table`), and may rotate queries and keys or bias the scores (`attention`).
+The table is the encoder's, and a generator borrows it; what acts on attention has the size of its heads, so that every
+stack has its own. A config asks its kind whether it is possible, and `cost` asks how many parameters it has: that is
+why the modules are built, and torch is imported, inside methods only.
+
+To add a kind, subclass `Positions` and write `POSITIONS.add("mine", Mine)`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from litebert.errors import require
+
+if TYPE_CHECKING:
+    from litebert.config import EncoderConfig
+    from litebert.model.attention import AttentionPositions
+    from litebert.model.embedding import AddedPositions
+
+
+class Positions:
+    """One kind of positions, in the encoder of one config; this base knows no order at all."""
+
+    rotates = False
+    """Whether attention keeps rotated copies of queries and keys for the backward pass."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        self.config = config
+
+    def check(self) -> None:
+        """Refuse a config in which the kind is impossible; this base refuses an offset, which only a table reads.
+
+        Raises:
+            ConfigError: it is.
+        """
+        offset = self.config.position_offset
+        require(offset == 0, f"encoder.position_offset is {offset}, which only encoder.positions=learned reads")
+
+    def table_parameters(self) -> int:
+        """Parameters of `table`, which an encoder and its generator share."""
+        return 0
+
+    def attention_parameters(self) -> int:
+        """Parameters of `attention`."""
+        return 0
+
+    def table(self) -> AddedPositions | None:
+        """A module whose rows are added to the token embeddings; None for none."""
+        return None
+
+    def attention(self) -> AttentionPositions:
+        """A module that rotates queries and keys or biases the scores; all layers of a stack use it."""
+        from litebert.model.attention import AttentionPositions
+
+        return AttentionPositions()
+
+
+class LearnedPositions(Positions):
+    """A learned table of width E (BERT section 3.2), with `position_offset` rows before the first token's."""
+
+    def check(self) -> None:
+        """Any encoder can have a table."""
+
+    def table_parameters(self) -> int:
+        return (self.config.position_offset + self.config.max_positions) * self.config.embedding_size
+
+    def table(self) -> AddedPositions:
+        from litebert.model.embedding import PositionTable
+
+        return PositionTable(self.config)
+
+
+class RotaryPositions(Positions):
+    """Rotation of queries and keys by their place (Su et al. 2021); no parameters."""
+
+    rotates = True
+
+    def check(self) -> None:
+        super().check()
+        hidden, heads = self.config.hidden_size, self.config.heads
+        even = (hidden // heads) % 2 == 0
+        require(even, f"encoder.positions=rotary needs an even head size, and {hidden}/{heads} is odd")
+
+    def attention(self) -> AttentionPositions:
+        from litebert.model.rotary import Rotary
+
+        return Rotary(self.config)

@@ -1,0 +1,173 @@
+"""From the bytes of a file, compressed or plain, or of standard input, to lines of text.
+
+Everything streams in blocks of a megabyte. What cannot be read stops with the file and the line: a reader that loses
+a part silently costs its owner a training run.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import itertools
+import lzma
+import sys
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import zstandard
+
+from litebert.errors import DataError
+
+BLOCK = 1 << 20
+COMPRESSIONS = (".gz", ".xz", ".zst")
+STANDARD_INPUT = "-"
+
+
+@dataclass
+class Meter:
+    """Bytes of the source files read so far, for a progress bar; `total` is None where it cannot be known."""
+
+    total: int | None = None
+    read: int = 0
+
+
+def plain_suffix(path: Path) -> str:
+    """The suffix in lower case, without that of a compression."""
+    plain = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
+    return plain.suffix.lower()
+
+
+# ---- bytes ---------------------------------------------------------------------------------------------------------
+
+
+def blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
+    """The decompressed content of a file or of standard input (`-`); `meter` counts the bytes as they lie on disk."""
+    if str(source) == STANDARD_INPUT:
+        while block := sys.stdin.buffer.read(BLOCK):
+            meter.read += len(block)
+            yield block
+        return
+    path, before = Path(source), meter.read
+    try:
+        with open(path, "rb") as raw:
+            for block in _decompressed(raw, path.suffix.lower()):
+                meter.read = before + raw.tell()
+                yield block
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError) as error:
+        raise DataError(f"{path} is cut short or damaged ({error}); make or fetch the file again") from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _decompressed(raw: IO[bytes], suffix: str) -> Iterator[bytes]:
+    if suffix == ".zst":
+        yield from _zstd(raw)
+        return
+    stream: IO[bytes] | gzip.GzipFile | lzma.LZMAFile = raw
+    if suffix == ".gz":
+        stream = gzip.GzipFile(fileobj=raw)
+    elif suffix == ".xz":
+        stream = lzma.LZMAFile(raw)  # noqa: SIM115 - the caller closes raw
+    while block := stream.read(BLOCK):
+        yield block
+
+
+def _zstd(raw: IO[bytes]) -> Iterator[bytes]:
+    # The library's stream reader takes a file that is cut short for a whole one; frame objects know their end.
+    frame = None
+    while data := raw.read(BLOCK // 16):
+        while data:
+            frame = frame or zstandard.ZstdDecompressor().decompressobj()
+            yield frame.decompress(data)
+            data = b""
+            if frame.eof:
+                data, frame = frame.unused_data, None
+    if frame is not None:
+        raise EOFError("the last frame has no end")
+
+
+# ---- text ----------------------------------------------------------------------------------------------------------
+
+
+def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose: bool = False) -> Iterator[str]:
+    """Blocks of text, up to what is not text.
+
+    Args:
+        prose: for a corpus, which is text of any origin: every line end becomes "\\n", byte-order marks vanish, and a
+            zero byte is taken for the sign of a file that is no text. Without it, for the rows of a task, each of which
+            must stay where it is: all characters stay.
+
+    Raises:
+        DataError: the bytes are not of the encoding, or no text; the message names the line.
+    """
+    remedy = "name the encoding, e.g. --encoding latin-1" if prose else "save the whole file as UTF-8"
+    decoder = codecs.getincrementaldecoder(encoding)()
+    ends = io.IncrementalNewlineDecoder(None, translate=True)
+    shown = encoding.upper() if encoding == "utf-8" else encoding
+    narrow = not codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))  # of others, no byte is zero
+    number, before = 1, 0  # where the next block starts: line, and bytes of that line
+    head, mark = b"", len("".encode(encoding))
+    for block in itertools.chain(data, [b""]):
+        if narrow and number == 1 and not head:
+            head = block[:64]
+            if len(head) > 3 and not (any(head[::2]) and any(head[1::2])):
+                raise DataError(f"{name}:1 is not {shown} (every second byte is zero, as in UTF-16); {remedy}")
+        state, bad = decoder.getstate(), None
+        zero = block.find(b"\0") if narrow and prose else -1
+        try:
+            text = decoder.decode(block[:zero] if zero >= 0 else block, final=not block)
+        except UnicodeDecodeError as error:
+            bad = error
+            again = codecs.getincrementaldecoder(encoding)("ignore")
+            again.setstate(state)
+            text = again.decode(block[: max(0, error.start - len(state[0]))])
+        if prose:
+            text = ends.decode(text, final=not block)
+        number += text.count("\n")
+        line = text[text.rfind("\n") + 1 :]
+        before = (before if len(line) == len(text) else 0) + len(line.encode(encoding, "replace")) - mark
+        yield text.replace("\ufeff", "") if prose else text
+        if bad is not None:
+            byte = bad.object[bad.start]
+            raise DataError(
+                f"{name}:{number} is not {shown} (byte 0x{byte:02x} after {before:,} others); {remedy}"
+            ) from bad
+        if zero >= 0:
+            raise DataError(
+                f"{name}:{number} is not text (byte 0x00 after {before:,} others); leave the file out, or {remedy}"
+            )
+
+
+def lines(texts: Iterable[str], longest: int | None = None) -> Iterator[str]:
+    """The lines without their ends; with `longest` (characters), longer ones are cut at a sentence end or a space."""
+    rest = ""
+    for text in texts:
+        *whole, rest = (rest + text).split("\n")
+        if longest is not None and (len(rest) > longest or any(len(line) > longest for line in whole)):
+            whole = [piece for line in whole for piece in cut(line, longest)]
+            *more, rest = cut(rest, longest)
+            whole += more
+        yield from whole
+    if rest:
+        yield rest
+
+
+def cut(text: str, longest: int) -> list[str]:
+    """Pieces of at most `longest` characters, cut at a line end, else a sentence end, a space, or anywhere."""
+    pieces = []
+    start = 0
+    while len(text) - start > longest:
+        for mark in ("\n", ". ", "。", " "):
+            at = text.rfind(mark, start + longest // 2, start + longest)
+            if at >= 0:
+                end = at + len(mark)
+                break
+        else:
+            end = start + longest
+        pieces.append(text[start:end])
+        start = end
+    return [*pieces, text[start:]]

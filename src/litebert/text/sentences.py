@@ -1,0 +1,72 @@
+"""Texts to sentences, and to lines of a bounded length."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+import sentencex
+
+from litebert.errors import DataError
+from litebert.text.lines import cut
+
+MAX_SENTENCE = 10_000
+"""Characters of one sentence: tokenizers slow down on text without an end."""
+
+LINE_CHARACTERS = 4000
+"""Of a line that a tokenizer learns from."""
+
+# ISO 639-1. sentencex takes any code, and English rules for one that it does not know.
+_LANGUAGES = frozenset(
+    """
+    aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee el
+    en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io is it iu
+    ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn mr ms mt my na
+    nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so
+    sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu
+    """.split()  # noqa: SIM905 - one line per code would be ten times as long
+)
+
+
+def split_sentences(text: str, language: str = "en") -> list[str]:
+    """The sentences of a text, stripped; a line end always ends one.
+
+    `language` is an ISO 639 code (en, de, ja, ...), or "line" where the text has one sentence per line already.
+
+    Raises:
+        DataError: a language that is no code.
+    """
+    if language == "line":
+        sentences = text.split("\n")
+    else:
+        check_language(language)
+        sentences = [sentence for line in text.split("\n") for sentence in sentencex.segment(language, line)]
+    if len(text) > MAX_SENTENCE:
+        sentences = [piece for sentence in sentences for piece in cut(sentence, MAX_SENTENCE)]
+    return [stripped for sentence in sentences if (stripped := sentence.strip())]
+
+
+def check_language(language: str) -> None:
+    """Raise DataError unless `language` is "line" or an ISO 639 code (with a region or variant, or without)."""
+    code = re.fullmatch(r"([a-z]{2,3})(-[A-Za-z0-9]+)*", language)
+    if language != "line" and (code is None or (len(code[1]) == 2 and code[1] not in _LANGUAGES)):
+        close = get_close_matches(language, _LANGUAGES, n=1)
+        raise DataError(
+            f"language '{language}' is no ISO 639 code; use one like en, de, ja"
+            + (f" (did you mean '{close[0]}'?)" if close else "")
+            + ", or line where each line is one sentence"
+        )
+
+
+def split_lines(text: str, size: int = LINE_CHARACTERS) -> Iterator[str]:
+    """The lines of a text that are not blank, cut at a space where longer than `size` characters."""
+    for line in text.splitlines():
+        start = 0
+        while len(line) - start > size:
+            end = line.rfind(" ", start + 1, start + size)
+            end = end if end > 0 else start + size
+            yield line[start:end]
+            start = end
+        if rest := line[start:].strip():
+            yield rest

@@ -1,0 +1,52 @@
+"""Texts to sentences, in the languages and without an end; and to lines."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from litebert.errors import DataError
+from litebert.text.sentences import MAX_SENTENCE, split_lines, split_sentences
+from toys.refusals import refused
+
+
+def test_sentences_by_language() -> None:
+    english = "Dr. Smith paid 3.50 to Mr. Jones. Why? He was asked to!\nA new line ends one"
+    assert split_sentences(english) == [
+        "Dr. Smith paid 3.50 to Mr. Jones.",
+        "Why?",
+        "He was asked to!",
+        "A new line ends one",
+    ]
+    assert split_sentences("吾輩は猫である。名前はまだ無い。", "ja") == ["吾輩は猫である。", "名前はまだ無い。"]
+    assert split_sentences("Das kostet z.B. 3 Euro. Gut.", "de") == ["Das kostet z.B. 3 Euro.", "Gut."]
+
+
+def test_sentences_one_per_line() -> None:
+    assert split_sentences("One. Still one.\n\n  Two \n", "line") == ["One. Still one.", "Two"]
+
+
+@pytest.mark.parametrize("language", ["en", "line"])
+def test_a_sentence_without_an_end_is_cut(language: str) -> None:
+    text = "word " * MAX_SENTENCE
+    found = split_sentences(text, language)
+    assert max(map(len, found)) <= MAX_SENTENCE
+    assert " ".join(found) == text.strip()
+
+
+@pytest.mark.parametrize("language", ["english", "xx", "EN", "", "e"])
+def test_a_language_that_is_no_code(language: str) -> None:
+    with refused(DataError, f"'{language}'"):
+        split_sentences("Text.", language)
+
+
+@given(st.text(st.sampled_from("ab \n"), max_size=80))
+def test_split_lines_loses_nothing_but_spaces(text: str) -> None:
+    lines = list(split_lines(text, 8))
+    assert all(0 < len(line) <= 8 for line in lines)
+    assert "".join("".join(lines).split()) == "".join(text.split())
+
+
+def test_split_lines_cuts_at_spaces() -> None:
+    assert list(split_lines("one two three\n\nfour", 8)) == ["one two", "three", "four"]
