@@ -45,7 +45,10 @@ LEVELS = (
 """From the bottom up: a room imports from the levels below it and from itself."""
 
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
-LIGHT = ("errors", "storage", "registry", "config", "recipes", "recipes.files", "recipes.finetuning", "cost", "cli")
+LIGHT = (
+    "errors", "storage", "registry", "config", "recipes", "recipes.files", "recipes.finetuning", "cost", "cli",
+    "model.objectives.mlm", "model.objectives.sentence_order", "model.objectives.rtd", "model.objectives.sbo",
+)  # fmt: skip
 HEAVY = ("torch", "numpy", "pyarrow", "sklearn", "scipy", "transformers", "rich", "tyro")
 MODEL_NAMES = ("spanbert", "roberta", "electra", "albert", "bert")
 MAY_NAME_MODELS = ("recipes", "interop")

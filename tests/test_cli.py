@@ -93,7 +93,15 @@ def test_the_help_of_finetune_lists_no_field_of_pretraining(run: Callable[..., O
 
 
 @pytest.mark.parametrize(
-    "words", [["recipes"], ["plan", "albert-tiny"], ["pretrain", "--help"], ["compare", "nothing"]]
+    "words",
+    [
+        ["recipes"],
+        ["plan", "albert-tiny"],
+        ["plan", "electra-mini"],
+        ["plan", "spanbert-mini", "--json"],
+        ["pretrain", "--help"],
+        ["compare", "nothing"],
+    ],
 )
 def test_what_trains_nothing_imports_no_torch(words: list[str]) -> None:
     code = f"import sys; from litebert.cli import main; main({words!r}); sys.exit('torch' in sys.modules)"
@@ -166,7 +174,7 @@ def test_impossible_fields_on_the_command_line(run: Callable[..., Output]) -> No
     one_sentence(run("plan", "albert-tiny", "--encoder.heads", "7"), "encoder.heads 7")
     one_sentence(run("plan", "albert-tiny", "--train.budget", "10 parsecs"), "train.budget", "10 parsecs")
     one_sentence(run("plan", "albert-tiny", "--encoder.sharing", "none"), "depth_schedule", "encoder.sharing=none")
-    one_sentence(run("plan", "albert-tiny", "--masking.rate", "15"), "masking.rate", 15)
+    one_sentence(run("plan", "albert-tiny", "--masking.rate", "15"), "masking.rate", 15.0)
 
 
 @pytest.mark.parametrize(
@@ -218,12 +226,13 @@ def test_data_that_is_not_text(run: Callable[..., Output], tiny_tokenizer: Path,
     (tmp_path / "photo.txt").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
     (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
     (tmp_path / "empty.txt").write_bytes(b"")
-    for name, places in (("photo.txt", ("byte", 8)), ("latin.txt", ("byte", 3, "--encoding")), ("empty.txt", ())):
-        one_sentence(run("tokenizer", "train", tmp_path / name, "--out", tmp_path / "out"), name, *places)
-        prepare = ("prepare", tmp_path / name, "--tokenizer", tiny_tokenizer, "--out", tmp_path / f"data-{name}")
+    for name, places in (("photo.txt:1", ("0x89",)), ("latin.txt:1", ("0xe9", "--encoding")), ("empty.txt", ())):
+        file = tmp_path / name.removesuffix(":1")
+        one_sentence(run("tokenizer", "train", file, "--out", tmp_path / "out"), name, *places)
+        prepare = ("prepare", file, "--tokenizer", tiny_tokenizer, "--out", tmp_path / "data")
         one_sentence(run(*prepare), name, *places)
         assert not (tmp_path / "out").exists()
-        assert not (tmp_path / f"data-{name}" / "index.json").exists()
+        assert not (tmp_path / "data" / "index.json").exists()
 
 
 def test_folders_that_cannot_be_written(
@@ -250,7 +259,7 @@ def test_values_out_of_range(
 ) -> None:
     out = tmp_path / "out"
     prepare = ("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out", out)
-    one_sentence(run(*prepare, "--heldout", "2"), "heldout", 2)
+    one_sentence(run(*prepare, "--heldout", "2"), "heldout", 2.0)
     one_sentence(run(*prepare, "--language", "english"), "'english'")
     one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", "5", "--out", out), 5)
     one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", "90000", "--out", out), 90000)

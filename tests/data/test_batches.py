@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, get_args
 
 import numpy as np
@@ -13,7 +13,7 @@ from litebert.config import PAIR_FORMATS, Format, MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch, Batches
 from toys.shards import CLS, PAD, SEP, SPECIAL, ToySplit, prose, toy_tokenizer
 
-FIELDS = tuple(field.name for field in fields(Batch))
+FIELDS = tuple(field.name for field in fields(Batch) if field.name != "added")
 
 
 def batches(
@@ -223,7 +223,8 @@ def test_held_out_batches_are_fixed_whatever_the_epoch(documents: list[list[int]
 def test_a_batch_moves_whole() -> None:
     for short in (0.0, 1.0):
         batch = batches(ToySplit([[5] * 100]), short=short)(0)
-        moved = batch.to("meta")
+        moved = replace(batch, added={"mine": batch.input_ids}).to("meta")
+        assert moved.added["mine"].device.type == "meta"
         for name in FIELDS:
             value = getattr(moved, name)
             assert (value is None) == (getattr(batch, name) is None)

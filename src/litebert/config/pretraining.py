@@ -242,7 +242,7 @@ class Config:
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     objectives: tuple[str, ...] = ("mlm", "sop")
-    """What is learned, by the names in `registry.OBJECTIVES`: mlm, sop, nsp, rtd, sbo."""
+    """What is learned: mlm, sop, nsp, rtd, sbo, or objectives of your own."""
     rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
     sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
     train: TrainConfig = field(default_factory=TrainConfig)

@@ -63,7 +63,7 @@ class Batch:
         moved: dict[str, Any] = {
             name: on_device(item, device) for name, item in vars(self).items() if isinstance(item, Tensor)
         }
-        return replace(self, **moved)
+        return replace(self, **moved, added={name: on_device(item, device) for name, item in self.added.items()})
 
 
 def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:

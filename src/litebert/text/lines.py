@@ -108,7 +108,7 @@ def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose:
     decoder = codecs.getincrementaldecoder(encoding)()
     ends = io.IncrementalNewlineDecoder(None, translate=True)
     shown = encoding.upper() if encoding == "utf-8" else encoding
-    narrow = not codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))  # of others, no byte is zero
+    narrow = not codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))  # those have zero bytes
     number, before = 1, 0  # where the next block starts: line, and bytes of that line
     head, mark = b"", len("".encode(encoding))
     for block in itertools.chain(data, [b""]):

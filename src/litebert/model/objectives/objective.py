@@ -70,7 +70,7 @@ class Objective:
     sentence: ClassVar[SentenceTask | None] = None
     """The second segment that the data room must lay out; None where any text will do."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Objectives whose weights it relies on: while one of them is untrained, its own scores mean nothing."""
+    """Objectives that it builds on, which come before it; while one is untrained, its own scores mean nothing."""
     also_answers: ClassVar[tuple[str, ...]] = ()
     """Other objectives whose question its head can be asked: what it knows without having learned it."""
     scored_on_training_masks: ClassVar[bool] = False
@@ -107,8 +107,13 @@ class Objective:
         """Refuse a config in which it cannot be learned.
 
         Raises:
-            ConfigError: two objectives need different second segments, or the format has no second segment.
+            ConfigError: what it needs does not come before it; two objectives need different second segments, or the
+                format has none.
         """
+        names = self.config.objectives
+        for need in self.needs:
+            before = names[: names.index(self.name)]
+            require(need in before, f"objective {self.name} builds on {need}; name {need} before {self.name}")
         if self.sentence is None:
             return
         for name, other in self.config.named_objectives().items():

@@ -66,19 +66,14 @@ class ReplacedTokenDetection(Objective):
     classifier = "gelu"
 
     def check(self) -> None:
-        """It takes its tokens from the generator of an objective before it.
+        """The generator has whole heads, and no other objective reads masks.
 
         Raises:
-            ConfigError: there is none, the generator has no whole heads, or another objective reads masks.
+            ConfigError: it is not so.
         """
         super().check()
-        names = self.config.objectives
         require(
-            set(self.needs) <= set(names[: names.index(self.name)]),
-            f"objective {self.name} takes its tokens from a generator that learns mlm; name mlm before {self.name}",
-        )
-        require(
-            "sbo" not in names,
+            "sbo" not in self.config.objectives,
             f"objective sbo predicts masked spans and {self.name} shows the encoder a text without masks; keep one of "
             "them",
         )
