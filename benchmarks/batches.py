@@ -19,7 +19,7 @@ import torch
 from litebert import Shards, prepare, recipe, replace, train_tokenizer
 from litebert.text.sources import documents
 from litebert.train import device as devices
-from litebert.train.pretrain import PretrainingWork, build, resolve
+from litebert.train.pretrain import TrainablePretrainer, build, resolve
 
 
 def main() -> int:
@@ -44,16 +44,16 @@ def _measure(data: Path, repeats: int) -> int:
     machine = devices.choose("auto")
     status = 0
     for depth in (1, 6):  # the shallowest step of the depth schedule, and the full one
-        config = resolve(replace(recipe("albert-tiny")), shards, lambda message: None)
-        work = PretrainingWork(config, build(config, machine), shards, machine)
-        optimizer = torch.optim.AdamW(work.module.parameters(), fused=True)
+        config = resolve(replace(recipe("albert-tiny")), shards)
+        trainable = TrainablePretrainer(config, build(config, machine), shards, machine)
+        optimizer = torch.optim.AdamW(trainable.module.parameters(), fused=True)
         making, training = [], []
         for step in range(repeats):
             start = time.perf_counter()
-            batch = work.batch(step, slice(None))
+            batch = trainable.batch(step, slice(None))
             middle = time.perf_counter()
             with machine.autocast_context():
-                losses = work.losses(batch, depth)
+                losses = trainable.losses(batch, depth)
             torch.stack([loss.total / max(1, int(loss.count)) for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             optimizer.zero_grad()

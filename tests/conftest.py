@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import os
 import random
 import socket
@@ -62,6 +64,32 @@ def warm_litebert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with start(folder) as process:
         yield folder / "litebert"
         process.kill()
+
+
+@pytest.fixture(scope="session")
+def processes() -> Any:
+    """Processes that start fast because torch is loaded once, in a server that they are forked from."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["litebert.train.checkpoint", "pytest"])
+    return context
+
+
+@pytest.fixture
+def logged() -> Iterator[list[str]]:
+    """What the library tells a person meanwhile, message by message."""
+    messages: list[str] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            messages.append(record.getMessage())
+
+    logger, ear = logging.getLogger("litebert"), Ear()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(ear)
+    yield messages
+    logger.removeHandler(ear)
+    logger.setLevel(level)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import sys
@@ -44,22 +43,6 @@ def help_text() -> str:
     return f"litebert: small text encoders, trained on your own text\n\n{verbs}\n\nlitebert VERB --help says more.\n"
 
 
-_TRAINING = ("quickstart", "plan", "pretrain", "finetune")
-_MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # malloc.h
-
-
-def keep_freed_memory() -> bool:
-    """Have glibc keep what is freed for the next step of training, instead of giving it back; whether it does.
-
-    Otherwise the kernel maps and clears the large tensors of every step anew (docs/decisions.md). Settings of
-    malloc's own in the environment are left as they are.
-    """
-    if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
-    return mallopt is not None and all([mallopt(_MMAP_MAX, 0), mallopt(_TRIM_THRESHOLD, 2**31 - 1)])
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
@@ -77,10 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Worker threads that wait must sleep, not spin: beside any other busy program, spinning makes a step five times
     # as long (docs/decisions.md). Read by OpenMP when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if words[0] in _TRAINING:
-        keep_freed_memory()
     module, function = VERBS[words[0]][0].split(":")
     verb: Callable[[list[str]], int] = getattr(importlib.import_module(module), function)
+    from litebert.commands.console import show_log
+
+    show_log()
     try:
         return verb(words[1:])
     except LitebertError as error:

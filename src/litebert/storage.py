@@ -1,36 +1,89 @@
-"""Files that are whole or absent, their checksums, and nothing else: what every room writes to the disk with."""
+"""What every room reads and writes the disk with: whole files and folders, checksums, strict JSON, locks."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import json
 import os
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from litebert.errors import LitebertError
+
+UNFINISHED = ".tmp-"
+"""Names of files and folders that are being written begin like this."""
+LOCK = ".lock"
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name complete and on the disk, or not at all."""
-    aside = path.with_name(path.name + ".tmp")
+def written_whole(path: Path) -> Iterator[Path]:
+    """A path to write a file or a folder at, which then takes the name `path`, complete and on the disk, or never does.
+
+    A file of that name is replaced; so is an empty folder, but no other.
+    """
+    aside = path.with_name(f"{UNFINISHED}{path.name}")
+    remove(aside)
     try:
-        with open(aside, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
+        yield aside
+        inside = sorted(aside.rglob("*"), reverse=True) if aside.is_dir() else []
+        for written in (*inside, aside):
+            sync(written)
         os.replace(aside, path)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        remove(aside)
         raise
     sync(path.parent)
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[IO[bytes]]:
+    """A file that appears under its name complete and on the disk, or not at all."""
+    with written_whole(path) as aside, open(aside, "wb") as file:
+        yield file
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write a JSON file as a person reads it, whole or not at all."""
+    with atomic_write(path) as file:
+        file.write((json.dumps(data, indent=2) + "\n").encode())
+
+
+def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -> dict[str, Any]:
+    """A file that holds one JSON object.
+
+    Raises:
+        error: the file is missing, cannot be read, or holds something else; `fix` says what to do then.
+    """
+    try:
+        data = json.loads(path.read_bytes().decode())
+    except FileNotFoundError:
+        raise error(f"{path} is missing; {fix}") from None
+    except OSError as problem:
+        raise error(f"{path} cannot be read ({problem.strerror}); {fix}") from None
+    except (ValueError, RecursionError) as problem:  # UnicodeDecodeError is a ValueError
+        raise error(f"{path} is not valid JSON ({problem}); {fix}") from None
+    if not isinstance(data, dict):
+        raise error(f"{path} must hold a JSON object; {fix}")
+    return data
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder, where there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:
     """Bring a file, or the names in a folder, to the disk itself; systems without folder handles do so on their own."""
     if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
         return
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:
@@ -44,3 +97,45 @@ def sha256_of(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+@contextmanager
+def locked(folder: Path, error: type[LitebertError]) -> Iterator[None]:
+    """The right to write into a folder, which is made if need be. The system drops it when the process dies.
+
+    `folder`/.lock holds the owner's process id. Forked children do not keep the lock.
+
+    Raises:
+        error: another process holds it, the folder cannot be made, or its file system has no locks.
+    """
+    from filelock import FileLock, Timeout  # late, for its import takes longer than `litebert --help` should
+
+    file = folder / LOCK
+    # A kept lock file also means: no silent fall-back where the file system has no locks.
+    lock = FileLock(file, timeout=0, preserve_lock_file=True, on_acquired=_write_owner)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        owner = "unknown"
+        with suppress(OSError):  # Windows lets nobody read a locked file
+            owner = file.read_text("ascii", "replace").strip() or owner
+        raise error(
+            f"the folder {folder} is in use by process {owner}; wait until it ends, or choose another folder"
+        ) from None
+    except OSError as problem:
+        if problem.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            reason = f"is on a file system without locks ({problem.strerror}); choose a folder on another one"
+        else:
+            reason = f"cannot be opened ({problem.strerror}); choose another one"
+        raise error(f"the folder {folder} {reason}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _write_owner(descriptor: int) -> None:
+    os.ftruncate(descriptor, 0)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    os.write(descriptor, f"{os.getpid()}\n".encode())

@@ -18,9 +18,9 @@ import pytest
 from litebert.data import dealing
 from litebert.data import prepare as preparing
 from litebert.data import shards as disk
-from litebert.data.journal import Journal
 from litebert.data.shards import Shards
 from litebert.errors import DataError
+from litebert.storage import locked
 from litebert.text.sentences import split_sentences
 from litebert.text.sources import Document, documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
@@ -267,13 +267,8 @@ def test_folders_that_are_not_for_it(tmp_path: Path, tiny_corpus: Path, tiny_tok
 
 
 def test_two_commands_in_one_folder(tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path) -> None:
-    pytest.importorskip("fcntl")
-    import fcntl
-
-    with open(unfinished / Journal.NAME, "ab") as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        with refused(DataError, unfinished, "another"):
-            run(tiny_corpus, unfinished, tiny_tokenizer)
+    with locked(unfinished, DataError), refused(DataError, unfinished, f"process {os.getpid()}"):
+        run(tiny_corpus, unfinished, tiny_tokenizer)
     run(tiny_corpus, unfinished, tiny_tokenizer)
 
 

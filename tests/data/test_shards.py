@@ -19,7 +19,6 @@ from litebert.data import shards as disk
 from litebert.data.encoding import Encoded, id_type
 from litebert.data.shards import INDEX, Shards, Split, read_blocks, write_shard
 from litebert.errors import DataError
-from litebert.storage import written_whole
 from toys.refusals import refused
 
 Documents = list[list[list[int]]]
@@ -120,28 +119,6 @@ def test_documents_are_numbered_through_all_shards(tmp_path: Path) -> None:
             split.sentences_of(outside)
     nothing = Split([])
     assert (nothing.documents, nothing.sentences, nothing.tokens, len(nothing.document_tokens)) == (0, 0, 0, 0)
-
-
-def interrupt(path: Path) -> None:
-    def write() -> None:
-        with written_whole(path) as file:
-            file.write(b"half")
-            raise RuntimeError
-
-    with pytest.raises(RuntimeError):
-        write()
-
-
-def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    interrupt(path)
-    assert list(tmp_path.iterdir()) == []
-    with written_whole(path) as file:
-        file.write(b"all of it")
-        assert not path.exists()
-    assert path.read_bytes() == b"all of it"
-    interrupt(path)
-    assert path.read_bytes() == b"all of it", "what was there stays"
 
 
 # ---- a set ---------------------------------------------------------------------------------------------------------

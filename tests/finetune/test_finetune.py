@@ -41,13 +41,14 @@ def run(table: Any, folder: Path, tokenizer: Path, settings: FinetuneConfig | No
     return finetune(recipe_file(folder.parent), table, folder, settings or config(), tokenizer=tokenizer, **more)
 
 
-def test_it_learns_and_leaves_a_folder_that_says_so(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    said: list[str] = []
-    done = run(table, tmp_path / "run", tiny_tokenizer, say=said.append)
+def test_it_learns_and_leaves_a_folder_that_says_so(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    done = run(table, tmp_path / "run", tiny_tokenizer)
     assert done.outcome.finished
     assert done.scores["accuracy"] > 0.9
     assert json.loads((tmp_path / "run" / "scores.json").read_text()) == done.scores
-    names(next(line for line in said if "%" in line), 300, "no", "yes")
+    names(next(line for line in logged if "%" in line), 300, "no", "yes")
     assert (tmp_path / "run" / "predictions" / "dev.csv").read_text().count("\n") == 81
 
     loaded = load(tmp_path / "run" / "model")
@@ -114,13 +115,14 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
 
 
-def test_a_run_that_collapses_starts_once_more(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    said: list[str] = []
+def test_a_run_that_collapses_starts_once_more(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
     settings = config(rate=1e-12, epochs=0.5)
-    done = run(table, tmp_path / "run", tiny_tokenizer, settings, say=said.append)
+    done = run(table, tmp_path / "run", tiny_tokenizer, settings)
     assert done.collapsed
-    assert sum("3.3e-13" in line for line in said) == 1
-    *_, restart, warning = said
+    assert sum("3.3e-13" in line for line in logged) == 1
+    *_, restart, warning = logged
     names(restart, "3.3e-13", "collapsed/")
     assert warning, "of the second collapse, once"
     assert (tmp_path / "run" / "collapsed" / "scores.json").exists()

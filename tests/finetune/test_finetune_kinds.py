@@ -32,7 +32,7 @@ def words(draw: random.Random, low: int, high: int) -> list[str]:
 def run(name: str, data: Path, folder: Path, tokenizer: Path, epochs: float, **options: Any) -> Finetuned:
     settings = replace(config(epochs=epochs), length=48)
     task = task_of(name, data, **options)
-    done = finetune(recipe_file(folder.parent), task, folder, settings, tokenizer=tokenizer, say=lambda line: None)
+    done = finetune(recipe_file(folder.parent), task, folder, settings, tokenizer=tokenizer)
     assert done.outcome.finished
     assert json.loads((folder / "scores.json").read_text()) == done.scores
     return done

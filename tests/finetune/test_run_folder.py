@@ -47,9 +47,9 @@ def run(files: dict[str, Path], out: Path, tokenizer: Path, settings: FinetuneCo
 
 def test_what_a_kill_leaves_at_the_very_start_is_no_foreign_file(tiny_tokenizer: Path, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "finetune.json.tmp").write_text('{"form')
+    (tmp_path / "run" / ".tmp-finetune.json").write_text('{"form')
     assert run(files(tmp_path), tmp_path / "run", tiny_tokenizer).outcome.finished
-    assert not (tmp_path / "run" / "finetune.json.tmp").exists()
+    assert not (tmp_path / "run" / ".tmp-finetune.json").exists()
 
 
 def test_a_folder_of_other_things_is_refused_before_anything_is_read(tiny_tokenizer: Path, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_pat
     assert again.scores[0] == first.scores[0]
 
 
-def test_seeds_share_what_was_read(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_seeds_share_what_was_read(tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:
     class Counted(Table):
         encoded = 0
 
@@ -166,11 +166,11 @@ def test_seeds_share_what_was_read(tiny_tokenizer: Path, tmp_path: Path) -> None
             self.encoded += 1
             return super().encode(*arguments)
 
-    table, said = Counted(**files(tmp_path)), list[str]()
+    table = Counted(**files(tmp_path))
     finetune_seeds(recipe_file(tmp_path), table, tmp_path / "out", config(epochs=0.5), seeds=3,
-                   tokenizer=tiny_tokenizer, say=said.append)  # fmt: skip
+                   tokenizer=tiny_tokenizer)  # fmt: skip
     assert table.encoded == 2
-    assert sum(line.startswith("60 ") for line in said) == 1
+    assert sum(line.startswith("60 ") for line in logged) == 1
 
 
 def test_seeds_do_not_go_into_the_folder_of_one_run(tiny_tokenizer: Path, tmp_path: Path) -> None:

@@ -80,8 +80,7 @@ def test_the_same_network_pretrained_and_not(
     config = recipe("albert-tiny")
     config = replace(config, train=replace(config.train, budget="2 steps", batch="4 sequences", precision="float32"))
     pretrain(config, tiny_data, tmp_path / "run")
-    said: list[str] = []
-    found = packages.compare(tmp_path / "run", "albert-tiny", tiny_tokenizer, tmp_path, say=said.append)
+    found = packages.compare(tmp_path / "run", "albert-tiny", tiny_tokenizer, tmp_path)
     assert found.classes == 3
     assert found.signal is None
     assert 0 <= found.untrained["accuracy"] <= 1

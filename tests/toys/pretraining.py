@@ -1,4 +1,4 @@
-"""Small runs for the tests of the loop: a config that trains in a second, and what its folder holds at the end."""
+"""Small runs for the tests of the loop: a config that trains in a second, a loop, what its folder holds at the end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from litebert.config import Config, EncoderConfig, OptimizerConfig, ScheduleConfig, SequenceConfig, TrainConfig, replace
+from litebert.data.batches import Batch
+from litebert.data.shards import Shards
+from litebert.train.device import choose
+from litebert.train.loop import Loop
+from litebert.train.pretrain import TrainablePretrainer, build
 
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors")
 
@@ -41,3 +46,12 @@ def result(run: Path) -> dict[str, bytes]:
         "step": last.name.encode(),
         "metrics": (run / "metrics.jsonl").read_bytes(),
     }
+
+
+def loop_of(point: Config, data: Path, folder: Path, steps: int = 12, **changes: Any) -> Loop[Batch]:
+    """A loop ready to run, outside a run folder's checks."""
+    machine = choose("float32", "cpu")
+    trainable = TrainablePretrainer(point, build(point, machine), Shards.open(data), machine)
+    folder.mkdir(parents=True, exist_ok=True)
+    changes = {"depth_schedule": point.train.depth_schedule, **changes}
+    return Loop(trainable, point.train, steps, point.batch_sequences, machine, folder, **changes)

@@ -10,6 +10,7 @@ import torch
 from litebert.errors import ConfigError
 from litebert.train import device as module
 from litebert.train.device import Device, choose, seed_step
+from toys.refusals import refused
 
 
 def test_precision_is_what_was_asked_or_what_the_machine_computes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +44,7 @@ def test_the_accelerator_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (chosen.device.type, chosen.autocast, chosen.name) == ("cuda", None, "Some GPU")
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation)
     assert choose("auto", "cuda:0").autocast is torch.bfloat16
-    with pytest.raises(ConfigError, match="no device 'cuda:1'; choose one of: auto, cuda"):
+    with refused(ConfigError, "cuda:1", "auto", "cuda", "cpu"):
         choose("auto", "cuda:1")
 
 
@@ -57,7 +58,7 @@ def test_apples_accelerator_computes_in_float32_unless_asked(monkeypatch: pytest
 def test_a_device_that_is_not_there_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    with pytest.raises(ConfigError, match=f"no device '{name}'; choose one of: auto, cpu"):
+    with refused(ConfigError, name, "auto", "cpu"):
         choose("float32", name)
 
 
@@ -85,14 +86,14 @@ def test_processor_facts_are_read_where_linux_keeps_them() -> None:
     assert module._cpuinfo("no such key") == ""
 
 
-def test_random_numbers_depend_on_seed_and_step_alone() -> None:
-    def draw(seed: int, step: int) -> torch.Tensor:
-        seed_step(seed, step)
+def test_random_numbers_depend_on_seed_step_and_rank_alone() -> None:
+    def draw(seed: int, step: int, rank: int = 0) -> torch.Tensor:
+        seed_step(seed, step, rank)
         return torch.rand(16)
 
     torch.rand(5)
     first = draw(1, 23)
     torch.rand(7)
     assert torch.equal(first, draw(1, 23))
-    others = [draw(seed, step) for seed, step in ((12, 3), (1, 24), (2, 23), (-1, 23), (0, 0))]
+    others = [draw(*key) for key in ((12, 3), (1, 24), (2, 23), (-1, 23), (0, 0), (1, 23, 1), (1, 2, 3))]
     assert not any(torch.equal(first, other) for other in others)

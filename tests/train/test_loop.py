@@ -16,24 +16,14 @@ from torch import Tensor
 from litebert.config import Config, MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
-from litebert.errors import NonFiniteError
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import checkpoint, metrics, schedule
 from litebert.train.device import choose
 from litebert.train.loop import Loop, Outcome
-from litebert.train.pretrain import PretrainingWork, build, pretrain
-from toys.pretraining import config, result
-
-
-def loop_of(point: Config, data: Path, folder: Path, steps: int = 12, **changes: Any) -> Loop[Batch]:
-    """A loop ready to run, outside a run folder's checks."""
-    machine = choose("float32", "cpu")
-    work = PretrainingWork(point, build(point, machine), Shards.open(data), machine)
-    folder.mkdir(parents=True, exist_ok=True)
-    changes = {"depth_schedule": point.train.depth_schedule, **changes}
-    loop = Loop(work, point.train, steps, point.batch_sequences, machine, folder, lambda line: None, **changes)
-    loop.resume()
-    return loop
+from litebert.train.pretrain import TrainablePretrainer, build, pretrain
+from litebert.train.ranks import Ranks
+from toys.pretraining import config, loop_of, result
+from toys.refusals import names
 
 
 def gradient_at_optimizer(point: Config, data: Path, folder: Path) -> dict[str, Tensor]:
@@ -41,11 +31,12 @@ def gradient_at_optimizer(point: Config, data: Path, folder: Path) -> dict[str, 
     loop, seen = loop_of(point, data, folder), {}
 
     def step(factor: float) -> None:
-        seen.update({name: p.grad.clone() for name, p in loop.work.module.named_parameters() if p.grad is not None})
+        seen.update(
+            {name: p.grad.clone() for name, p in loop.trainable.module.named_parameters() if p.grad is not None}
+        )
 
     loop.optimizers.step = step  # type: ignore[method-assign]
-    loop._train_step(loop._micro_batches(0))
-    loop.log.close()
+    loop.train_step()
     return seen
 
 
@@ -85,17 +76,19 @@ def test_what_happens_between_steps_changes_nothing(tiny_data: Path, tmp_path: P
 def test_accumulation_gives_the_gradient_of_the_whole_batch(tiny_data: Path, tmp_path: Path) -> None:
     fields: dict[str, Any] = {"sequences": SequenceConfig(length=64, short_probability=0.7)}
     point = config(train={"batch": "13 sequences", "clip": 0.0}, **fields)
-    work = PretrainingWork(point, build(point, choose("float32", "cpu")), Shards.open(tiny_data), choose("float32"))
-    parts = [work.batch(0, slice(i, min(i + 3, 13))) for i in range(0, 13, 3)]
-    assert len({work.counts(part)["mlm"] for part in parts}) > 2, "the micro-batches must differ in their masks"
-    assert len({work.counts(part)["sop"] for part in parts}) > 1
+    trainable = TrainablePretrainer(
+        point, build(point, choose("float32", "cpu")), Shards.open(tiny_data), choose("float32")
+    )
+    parts = [trainable.batch(0, slice(i, min(i + 3, 13))) for i in range(0, 13, 3)]
+    assert len({trainable.counts(part)["mlm"] for part in parts}) > 2, "the micro-batches must differ in their masks"
+    assert len({trainable.counts(part)["sop"] for part in parts}) > 1
 
     def mean_of(batch: Batch) -> Tensor:
-        losses = work.module(batch)
+        losses = trainable.module(batch)
         return sum(loss.total / loss.count for loss in losses.values())  # type: ignore[return-value]
 
-    named = dict(work.module.named_parameters())
-    whole = dict(zip(named, torch.autograd.grad(mean_of(work.batch(0, slice(None))), named.values()), strict=True))
+    named = dict(trainable.module.named_parameters())
+    whole = dict(zip(named, torch.autograd.grad(mean_of(trainable.batch(0, slice(None))), named.values()), strict=True))
     naive = torch.autograd.grad(sum(map(mean_of, parts), torch.zeros(())) / len(parts), named.values())
     assert max((a - b).abs().max() for a, b in zip(naive, whole.values(), strict=True)) > 1e-4
 
@@ -119,19 +112,20 @@ def test_clipping_bounds_the_norm_and_keeps_the_direction(tiny_data: Path, tmp_p
 def test_a_batch_in_tokens_is_as_many_full_sequences(tiny_data: Path, tmp_path: Path) -> None:
     shapes: list[tuple[int, ...]] = []
     loop = loop_of(config(train={"batch": "330 tokens"}), tiny_data, tmp_path)
-    loop.work.module.encoder.register_forward_pre_hook(lambda module, inputs: shapes.append(tuple(inputs[0].shape)))
-    loop._train_step(loop._micro_batches(0))
-    loop.log.close()
+    loop.trainable.module.encoder.register_forward_pre_hook(
+        lambda module, inputs: shapes.append(tuple(inputs[0].shape))
+    )
+    loop.train_step()
     assert shapes == [(10, 32)]
 
 
-def test_the_two_ranks_of_a_step_see_what_one_would(tiny_data: Path) -> None:
+def test_the_ranks_of_a_step_see_what_one_would(tiny_data: Path) -> None:
     point = config(sequences=SequenceConfig(length=64, short_probability=0.5))
     machine = choose("float32", "cpu")
-    work = PretrainingWork(point, Pretrainer(point), Shards.open(tiny_data), machine)
+    trainable = TrainablePretrainer(point, Pretrainer(point), Shards.open(tiny_data), machine)
 
     def sequences(rows: slice, step: int) -> list[tuple[Any, ...]]:
-        batch = work.batch(step, rows)
+        batch = trainable.batch(step, rows)
         size = batch.input_ids.shape[1]
         masks: list[list[tuple[int, int]]] = [[] for _ in batch.input_ids]
         for position, label in zip(batch.masked_positions.tolist(), batch.masked_labels.tolist(), strict=True):
@@ -147,18 +141,19 @@ def test_the_two_ranks_of_a_step_see_what_one_would(tiny_data: Path) -> None:
     for step in (0, 7, 10_000):
         whole = sequences(slice(None), step)
         assert len(whole) == 8
-        assert sequences(slice(0, 4), step) + sequences(slice(4, 8), step) == whole
+        for size in (1, 2, 3):
+            shares = [Ranks(rank, size).share(8) for rank in range(size)]
+            assert [item for share in shares for item in sequences(slice(share.start, share.stop), step)] == whole
 
 
 def test_depth_grows_as_scheduled(tiny_data: Path, tmp_path: Path) -> None:
     applied: list[int] = []
     point = config(encoder={"layers": 4}, train={"depth_schedule": ((0.25, 1), (0.75, 2))})
     loop = loop_of(point, tiny_data, tmp_path)
-    loop.work.module.encoder.register_forward_hook(
+    loop.trainable.module.encoder.register_forward_hook(
         lambda module, inputs, output: applied.append(inputs[3]) if module.training else None
     )
     loop.run()
-    loop.log.close()
     assert applied == [1] * 3 + [2] * 6 + [4] * 3
     rows = [row for row in metrics.read(tmp_path / "metrics.jsonl") if row["kind"] == "train"]
     assert [row["layers"] for row in rows] == applied
@@ -170,9 +165,9 @@ def test_depth_grows_as_scheduled(tiny_data: Path, tmp_path: Path) -> None:
 def test_the_first_row_says_what_the_first_step_was(tiny_data: Path, tmp_path: Path) -> None:
     point = config(train={"clip": 0.0, "micro_batch": 3, "schedule": config().train.schedule})
     machine = choose("float32", "cpu")
-    work = PretrainingWork(point, build(point, machine), Shards.open(tiny_data), machine)
-    batch = work.batch(0, slice(None))
-    losses = work.module(batch)
+    trainable = TrainablePretrainer(point, build(point, machine), Shards.open(tiny_data), machine)
+    batch = trainable.batch(0, slice(None))
+    losses = trainable.module(batch)
     gradient = gradient_at_optimizer(point, tiny_data, tmp_path / "gradient")
     pretrain(point, tiny_data, tmp_path / "run")
     rows = metrics.read(tmp_path / "run" / "metrics.jsonl")
@@ -194,7 +189,6 @@ def test_the_first_row_says_what_the_first_step_was(tiny_data: Path, tmp_path: P
 
 def test_a_long_run_writes_two_hundred_rows(tiny_data: Path, tmp_path: Path) -> None:
     loop = loop_of(config(train={"evaluate_every": "10%", "save_every": "1h"}), tiny_data, tmp_path, steps=100_000)
-    loop.log.close()
     assert loop.log_every == 500
     assert loop.evaluate_every == 10_000
 
@@ -227,80 +221,6 @@ def test_checkpoints_come_by_time(tiny_data: Path, tmp_path: Path, monkeypatch: 
     assert steps == sorted(set(steps))
 
 
-# ---- numbers that are not finite ------------------------------------------------------------------------------------
-
-
-def poison(kind: str, at: int) -> Callable[[Loop[Batch]], None]:
-    """After step `at`, break the next one."""
-
-    def on_step(loop: Loop[Batch]) -> None:
-        if loop.step != at:
-            return
-        if kind == "weights":
-            next(iter(loop.parameters)).data.view(-1)[0] = math.inf
-        elif kind == "gradient":
-            loop.parameters[0].register_hook(lambda gradient: gradient * math.nan)
-        else:
-            forward = loop.work.losses
-
-            def losses(batch: Batch, layers: int) -> Any:
-                found = forward(batch, layers)
-                object.__setattr__(found["mlm"], "total", found["mlm"].total * math.nan)
-                return found
-
-            loop.work.losses = losses  # type: ignore[method-assign]
-
-    return on_step
-
-
-@pytest.mark.parametrize("kind", ["loss", "gradient"])
-@pytest.mark.parametrize("clip", [0.0, 1.0])
-def test_what_is_not_finite_never_reaches_the_optimizer(
-    kind: str, clip: float, tiny_data: Path, tmp_path: Path
-) -> None:
-    loop = loop_of(config(train={"clip": clip}), tiny_data, tmp_path, on_step=poison(kind, at=5))
-    before: list[dict[str, Tensor]] = []
-
-    def step(factor: float, take: Callable[[float], None] = loop.optimizers.step) -> None:
-        take(factor)
-        state = {**loop.work.module.state_dict(), **loop.optimizers.state()}
-        before.append({name: tensor.clone() for name, tensor in state.items()})
-
-    loop.optimizers.step = step  # type: ignore[method-assign]
-    with pytest.raises(NonFiniteError, match=f"the {kind} of step 6 is not finite.*learning_rate"):
-        loop.run()
-    loop.log.close()
-    assert len(before) == 5
-    after = {**loop.work.module.state_dict(), **loop.optimizers.state()}
-    for name, tensor in before[-1].items():
-        assert torch.equal(after[name], tensor), name
-        assert tensor.isfinite().all(), name
-
-
-def test_weights_that_are_not_finite_are_never_saved(tiny_data: Path, tmp_path: Path) -> None:
-    point = config(train={"save_every": "5 steps"})
-    with pytest.raises(NonFiniteError, match="the weights after step 10 are not finite"):
-        pretrain(point, tiny_data, tmp_path, on_step=poison("weights", at=10))
-    found = checkpoint.newest(tmp_path / "checkpoints")
-    assert found is not None
-    assert found.step == 5
-    assert found.damaged == ()
-
-
-@pytest.mark.parametrize("rate", [1e12, 1e30, 1e39])
-def test_an_absurd_learning_rate_stops_with_a_finite_checkpoint(rate: float, tiny_data: Path, tmp_path: Path) -> None:
-    optimizer = config().train.optimizer.__class__(name="adamw", learning_rate=rate, weight_decay=0.1)
-    point = config(
-        encoder={"norm": "pre"},
-        train={"save_every": "1 steps", "budget": "30 steps", "optimizer": optimizer, "clip": 0.0},
-    )
-    with pytest.raises(NonFiniteError, match=r"(loss|gradient|weights) (of|after) step \d+ (is|are) not finite"):
-        pretrain(point, tiny_data, tmp_path)
-    found = checkpoint.newest(tmp_path / "checkpoints")
-    tensors = {} if found is None else found.model()
-    assert all(tensor.isfinite().all() for tensor in tensors.values())
-
-
 # ---- leaving and coming back ----------------------------------------------------------------------------------------
 
 
@@ -310,7 +230,7 @@ def ask_to_leave(number: int, at: int) -> Callable[[Loop[Batch]], None]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_leaves_and_the_same_call_continues(
-    number: signal.Signals, tiny_data: Path, tmp_path: Path
+    number: signal.Signals, tiny_data: Path, tmp_path: Path, logged: list[str]
 ) -> None:
     point = config(encoder={"hidden_dropout": 0.1}, train={"evaluate_every": "4 steps"})
     pretrain(point, tiny_data, tmp_path / "whole")
@@ -318,11 +238,12 @@ def test_a_signal_saves_and_leaves_and_the_same_call_continues(
     left = pretrain(point, tiny_data, tmp_path / "cut", on_step=ask_to_leave(number, at=5)).outcome
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
     assert (left.step, left.finished, left.signal) == (5, False, number)
-    said: list[str] = []
-    done = pretrain(point, tiny_data, tmp_path / "cut", say=said.append).outcome
+    logged.clear()
+    done = pretrain(point, tiny_data, tmp_path / "cut").outcome
     assert (done.step, done.finished, done.signal) == (12, True, None)
     assert done.seconds > left.seconds > 0
-    assert said == ["continuing from step 5 of 12"]
+    [message] = logged
+    names(message, "step 5", "12")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
 
@@ -334,7 +255,6 @@ def test_a_row_of_several_steps_is_the_same_when_cut_in_between(
         loop = loop_of(config(objectives=objectives), tiny_data, tmp_path / folder, **changes)
         loop.log_every = 4  # as in runs of 800 steps
         outcome = loop.run()
-        loop.log.close()
         return outcome
 
     train("whole")
@@ -350,12 +270,10 @@ def test_a_row_of_several_steps_is_the_same_when_cut_in_between(
 
 def test_what_remarks_keep_in_mind_survives_an_interruption(tiny_data: Path, tmp_path: Path) -> None:
     loop = loop_of(config(), tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=5))
-    loop.work.memory["plateau_rows"] = 7
+    loop.trainable.diagnostic_state["plateau_rows"] = 7
     loop.run()
-    loop.log.close()
     again = loop_of(config(), tiny_data, tmp_path)
-    again.log.close()
-    assert again.work.memory["plateau_rows"] >= 7
+    assert again.trainable.diagnostic_state["plateau_rows"] >= 7
     assert again.step == 5
 
 
@@ -400,18 +318,16 @@ def damage(path: Path, how: str) -> None:
 @pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json", "index.json"])
 @pytest.mark.parametrize("how", ["flip", "truncate", "remove"])
 def test_a_damaged_checkpoint_is_passed_over_and_it_is_said(
-    file: str, how: str, tiny_data: Path, tmp_path: Path, whole_run: dict[str, bytes]
+    file: str, how: str, tiny_data: Path, tmp_path: Path, whole_run: dict[str, bytes], logged: list[str]
 ) -> None:
     point = config(train={"save_every": "4 steps"})
     pretrain(point, tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=7))
     damage(tmp_path / "checkpoints" / "step-00000007" / file, how)
-    said: list[str] = []
-    pretrain(point, tiny_data, tmp_path, say=said.append)
-    assert len(said) == 2
-    assert "step-00000007 is damaged" in said[0]
-    assert file in said[0]
-    assert "taking the older step-00000004" in said[0]
-    assert said[1] == "continuing from step 4 of 12"
+    logged.clear()
+    pretrain(point, tiny_data, tmp_path)
+    damaged, resumed = logged
+    names(damaged, "step-00000007", file, "step-00000004")
+    names(resumed, "step 4", "12")
     assert result(tmp_path) == whole_run
 
 
@@ -424,6 +340,6 @@ def whole_run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 def test_masks_and_text_change_from_step_to_step(tiny_data: Path) -> None:
     point = config(masking=MaskingConfig())
-    work = PretrainingWork(point, Pretrainer(point), Shards.open(tiny_data), choose("float32", "cpu"))
-    first, second = work.batch(0, slice(None)), work.batch(1, slice(None))
+    trainable = TrainablePretrainer(point, Pretrainer(point), Shards.open(tiny_data), choose("float32", "cpu"))
+    first, second = trainable.batch(0, slice(None)), trainable.batch(1, slice(None))
     assert not torch.equal(first.input_ids, second.input_ids)

@@ -10,8 +10,8 @@ import torch
 
 from litebert.model.objectives import Loss
 from litebert.train import metrics
-from litebert.train.loop import Window
-from litebert.train.pretrain import PretrainingWork, pretrain
+from litebert.train.pretrain import TrainablePretrainer, pretrain
+from litebert.train.window import Window
 from toys.pretraining import config
 
 
@@ -20,19 +20,40 @@ def sums(total: float, count: int, correct: int, **extras: float) -> Loss:
     return Loss(torch.tensor(total), torch.tensor(count), torch.tensor(correct), numbers)
 
 
+def reloaded(window: Window) -> Window:
+    """The window after a checkpoint."""
+    return Window.restored(json.loads(json.dumps(window.state())), torch.device("cpu"))
+
+
 def test_a_window_holds_means_over_its_steps() -> None:
-    window = Window(steps=2, gradient_norm=3.0)
+    window = Window()
+    window.end_step(torch.tensor(1.0))
     window.add("a", sums(6.0, 3, 1, found=2))
+    window = reloaded(window)
     window.add("a", sums(2.0, 1, 1, found=1))
     window.add("b", sums(0.0, 0, 0, found=0.0))
+    window.end_step(torch.tensor(2.0))
     expected = {"loss": 4.0, "a_loss": 2.0, "a_accuracy": 0.5, "a_found": 0.75, "b_loss": 0.0, "b_accuracy": 0.0,
                 "b_found": 0.0, "gradient_norm": 1.5}  # fmt: skip
     assert window.row({"a": 2.0, "b": 1.0}) == expected
-    assert Window(**json.loads(json.dumps(vars(window)))).row({"a": 2.0, "b": 1.0}) == expected
+    assert reloaded(window).row({"a": 2.0, "b": 1.0}) == expected
+
+
+def test_sums_are_those_of_python_to_the_last_digit() -> None:
+    values = torch.rand(1000, generator=torch.Generator().manual_seed(0)) * 1e3
+    window, exact, norms = Window(), 0.0, 0.0
+    for value in values:
+        window.add("a", Loss(value, torch.tensor(1), torch.tensor(0)))
+        window.end_step(value / 3)
+        exact, norms = exact + value.item(), norms + (value / 3).item()
+    state = window.state()
+    assert (state["total"], state["count"], state["gradient_norm"]) == ({"a": exact}, {"a": 1000}, norms)
+    assert isinstance(state["count"]["a"], int)
 
 
 def test_a_window_of_an_older_checkpoint_has_no_further_sums() -> None:
-    window = Window(steps=1, gradient_norm=1.0, total={"a": 6.0}, count={"a": 3}, correct={"a": 1})
+    old = {"steps": 1, "gradient_norm": 1.0, "total": {"a": 6.0}, "count": {"a": 3}, "correct": {"a": 1}}
+    window = Window.restored(old, torch.device("cpu"))
     assert window.row({"a": 1.0}).keys() == {"loss", "a_loss", "a_accuracy", "gradient_norm"}
     window.add("a", sums(2.0, 1, 1))
     assert window.row({"a": 1.0})["a_loss"] == 2.0
@@ -47,7 +68,7 @@ def test_the_last_scores_are_not_taken_twice(
     every: str, steps: list[int], tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An evaluation less than half an interval before the end waits for the end."""
-    monkeypatch.setattr(PretrainingWork, "evaluate", lambda work: {"x": 1.0})
+    monkeypatch.setattr(TrainablePretrainer, "evaluate", lambda trainable: {"x": 1.0})
     pretrain(config(train={"evaluate_every": every}), tiny_data, tmp_path)
     rows = metrics.read(tmp_path / "metrics.jsonl")
     assert [row["step"] for row in rows if row["kind"] == "heldout"] == steps

@@ -13,14 +13,13 @@ from litebert.config import Config, MaskingConfig, SequenceConfig, replace
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.files import recipe
 from litebert.train import measure as module
+from litebert.train.budget import Rate, steps_for
 from litebert.train.device import choose
 from litebert.train.measure import (
-    Rate,
     free_memory,
     kept_bytes,
     largest_micro_batch,
     measure,
-    steps_for,
     synthetic_batch,
 )
 from toys.pretraining import config

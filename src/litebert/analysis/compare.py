@@ -18,6 +18,7 @@ from litebert.config.serialization import from_dict
 from litebert.errors import ConfigError, RunError
 from litebert.model.objectives import Score
 from litebert.registry import OBJECTIVES
+from litebert.storage import read_json
 from litebert.train import metrics
 
 ALIKE = 1.5
@@ -133,9 +134,9 @@ def _cell(row: Row, kinds: Mapping[str, Score]) -> str:
 
 
 def _row(folder: Path) -> Row:
-    run, recipe = metrics.read_json(folder / "run.json"), folder / "recipe.json"
+    run, recipe = read_json(folder / "run.json", RunError, "name a whole run folder"), folder / "recipe.json"
     try:
-        config = from_dict(Config, metrics.read_json(recipe))
+        config = from_dict(Config, read_json(recipe, RunError))
         steps, fingerprint = int(run["steps"]), str(run["data_fingerprint"])
     except ConfigError as error:
         raise RunError(f"{recipe} was changed ({error}); restore it") from None
@@ -168,6 +169,6 @@ def _row(folder: Path) -> Row:
 def _clock(folder: Path) -> tuple[float | None, float | None]:
     """Seconds of training and tokens per second up to the newest checkpoint."""
     states = sorted((folder / "checkpoints").glob("step-*/state.json"))
-    state = metrics.read_json(states[-1]) if states else {}
+    state = read_json(states[-1], RunError) if states else {}
     seconds, tokens = state.get("seconds"), state.get("tokens")
     return (seconds, tokens / seconds) if seconds and tokens else (None, None)

@@ -16,7 +16,7 @@ from litebert.errors import RunError
 from litebert.finetune.spread import confidence_halfwidth
 from litebert.recipes.files import names_recipe
 from litebert.registry import TASKS
-from litebert.train.metrics import read_json
+from litebert.storage import read_json
 
 
 @dataclass(frozen=True)
@@ -134,13 +134,14 @@ def _row(folder: Path) -> TaskRow:
     if files[0].parent != folder:
         if not summary.is_file():
             raise RunError(f"{folder} is not finished; give its command again")
-        files = files[: len(read_json(summary).get("scores", []))]  # a later command may have asked for fewer
-    settings = [read_json(file) for file in files]
+        asked = read_json(summary, RunError).get("scores", [])  # a later command may have asked for fewer
+        files = files[: len(asked)]
+    settings = [read_json(file, RunError) for file in files]
     scores = []
     for file in files:
         if not (kept := file.with_name("scores.json")).is_file():
             raise RunError(f"{file.parent} is not finished; give its command again")
-        scores.append(read_json(kept))
+        scores.append(read_json(kept, RunError))
     try:
         (task, model, metric), *others = {(str(one["task"]), str(one["model"]), str(one["metric"])) for one in settings}
         if others:

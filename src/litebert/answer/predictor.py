@@ -6,7 +6,8 @@ given back in the order they came in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -26,6 +27,8 @@ from litebert.tasks.predictions import write_records
 from litebert.tasks.registry import saved_task
 from litebert.text.records import FileFormat, shown
 from litebert.tokenizer import Tokenizer
+
+log = logging.getLogger("litebert")
 
 CHUNK = 1024
 """Examples in memory at a time."""
@@ -142,14 +145,13 @@ def predict_file(
     source_form: FileFormat | None = None,
     text: str = "text",
     pair: str | None = None,
-    say: Callable[[str], None] | None = None,
 ) -> int:
     """Answer every row of a file or of standard input (`-`), in order; how many there were.
 
     Columns: `text` and `pair` of texts to classify; `text`, or CoNLL columns, of sentences to tag; question and
     context; context, question and choices (JSONL). In CSV, probabilities of labels have a column each; tags are joined
-    by spaces, several labels and the probabilities of choices by semicolons. `say` is told at the end what was mended,
-    passed over or cut. What stands before a malformed row is answered.
+    by spaces, several labels and the probabilities of choices by semicolons. What was mended, passed over or cut is
+    logged at the end. What stands before a malformed row is answered.
 
     Raises:
         DataError: the file is missing or malformed; the message names the line.
@@ -163,7 +165,6 @@ def predict_file(
         raise ConfigError(f"{model.path} takes no pairs of texts; leave --pair {pair} out")
     examples = task.stream(source, text=text, pair=pair, form=source_form)
     count = write_records(predictor.answers(examples), out, form, task.output.separator)
-    if say is not None:
-        for note in task.notes:
-            say(note)
+    for note in task.notes:
+        log.info(note)
     return count

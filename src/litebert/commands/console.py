@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -102,6 +103,21 @@ def say(message: str) -> None:
     errors().print(message, markup=False, soft_wrap=True)
 
 
+class _Remarks(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(record.getMessage())
+
+
+_REMARKS = _Remarks()
+
+
+def show_log() -> None:
+    """From now on what the library logs is a remark to the person."""
+    log = logging.getLogger("litebert")
+    log.setLevel(logging.INFO)
+    log.addHandler(_REMARKS)  # a second time does nothing
+
+
 def show(text: str) -> None:
     """A line of the result, on standard output."""
     from rich.console import Console
@@ -161,9 +177,9 @@ def training_progress() -> Iterator[Callable[[Loop[Any]], None]]:
             nonlocal task, text, mark
             if task is None:
                 task, mark = bar.add_task("", total=loop.steps), (time.monotonic(), loop.tokens)
-            row = loop.window.row(loop.work.weights())
             seconds = time.monotonic() - mark[0]
             if seconds > 0.5:
+                row = loop.window.row(loop.trainable.weights())
                 rate = (loop.tokens - mark[1]) / seconds
                 scores = "  ".join(f"{name[:-9]} {row[name]:.0%}" for name in row if name.endswith("_accuracy"))
                 text = f"{rate:,.0f} tokens/s  loss {row['loss']:.2f}  {scores}"

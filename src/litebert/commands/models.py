@@ -56,8 +56,10 @@ class PretrainArguments:
 def pretrain(words: list[str]) -> int:
     """litebert pretrain RECIPE --data D --out R"""
     arguments, config = parse_with_recipe(PretrainArguments, words, "pretrain")
+    from litebert.train.device import keep_freed_memory
     from litebert.train.pretrain import pretrain as run
 
+    keep_freed_memory()
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
     with training_progress() as on_step:
@@ -67,7 +69,6 @@ def pretrain(words: list[str]) -> int:
             arguments.out,
             device=arguments.device,
             tensorboard=arguments.tensorboard,
-            say=say,
             on_step=on_step,
         )
     outcome = done.outcome
@@ -210,7 +211,9 @@ def quickstart(words: list[str]) -> int:
     """litebert quickstart"""
     arguments = parse(QuickstartArguments, words, "quickstart")
     from litebert.studies.quickstart import quickstart as run
+    from litebert.train.device import keep_freed_memory
 
+    keep_freed_memory()
     with training_progress() as on_step:
         return run(
             arguments.out,
@@ -218,7 +221,6 @@ def quickstart(words: list[str]) -> int:
             language=arguments.language,
             vocab_size=arguments.vocab_size,
             budget=arguments.budget,
-            say=say,
             show=table,
             on_step=on_step,
             watch=reading_progress,

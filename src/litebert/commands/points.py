@@ -135,8 +135,10 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
     }
     if measured:
         from litebert.train import device as devices
-        from litebert.train.measure import largest_micro_batch, measure, steps_for
+        from litebert.train.budget import steps_for
+        from litebert.train.measure import largest_micro_batch, measure
 
+        devices.keep_freed_memory()
         machine = devices.choose(config.train.precision, device)
         largest = largest_micro_batch(config, machine)
         if largest == 0:

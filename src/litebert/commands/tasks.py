@@ -91,7 +91,9 @@ def finetune(words: list[str]) -> int:
     from litebert.finetune.start import load_initial
     from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
     from litebert.tasks.registry import task_of
+    from litebert.train.device import keep_freed_memory
 
+    keep_freed_memory()
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
     task = task_of(
@@ -107,7 +109,7 @@ def finetune(words: list[str]) -> int:
     with training_progress() as on_step:
         result = finetune_seeds(
             arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start, device=arguments.device,
-            say=say, on_step=on_step,
+            on_step=on_step,
         )  # fmt: skip
     if result.interrupted is not None:
         say("saved; run the same command to continue")
@@ -181,7 +183,7 @@ def predict(words: list[str]) -> int:
     with _output(arguments.output) as out:
         count = predict_file(
             model, arguments.input, out, form=form, source_form=arguments.input_format, text=arguments.text,
-            pair=arguments.pair, say=say,
+            pair=arguments.pair,
         )  # fmt: skip
     say(f"{count:,} answers")
     return 0
@@ -190,7 +192,7 @@ def predict(words: list[str]) -> int:
 @contextmanager
 def _output(name: str) -> Iterator[TextIO]:
     """Standard output, or a file that is there when it is whole."""
-    from litebert.storage import written_whole
+    from litebert.storage import atomic_write
 
     path = Path(name)
     if name == "-":
@@ -201,7 +203,7 @@ def _output(name: str) -> Iterator[TextIO]:
         with open(path, "w", encoding="utf-8", newline="") as file:
             yield file
     else:
-        with written_whole(path) as raw:
+        with atomic_write(path) as raw:
             text = io.TextIOWrapper(cast(BinaryIO, raw), encoding="utf-8", newline="")
             try:
                 yield text

@@ -60,8 +60,17 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
-        moved: dict[str, Any] = {name: item.to(device) for name, item in vars(self).items() if isinstance(item, Tensor)}
-        return replace(self, **moved, added={name: item.to(device) for name, item in self.added.items()})
+        moved: dict[str, Any] = {
+            name: on_device(item, device) for name, item in vars(self).items() if isinstance(item, Tensor)
+        }
+        return replace(self, **moved, added={name: on_device(item, device) for name, item in self.added.items()})
+
+
+def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on a device. CUDA fetches it from pinned memory when it gets there; nothing waits for that."""
+    if torch.device(device).type != "cuda" or tensor.is_cuda:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class Batches:

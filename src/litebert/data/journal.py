@@ -16,19 +16,14 @@ from typing import Any
 
 from litebert.data.shards import ShardInfo
 from litebert.errors import DataError
-from litebert.storage import sha256_of
-
-try:
-    import fcntl
-except ImportError:  # Windows: nothing keeps two commands out of one folder there
-    fcntl = None  # type: ignore[assignment]
+from litebert.storage import LOCK, sha256_of
 
 
 class Journal:
-    """Opens or continues the journal of `folder`, alone.
+    """Opens or continues the journal of `folder`, whose lock the caller holds.
 
     Raises:
-        DataError: the folder is busy, holds other files, or was begun with other settings.
+        DataError: the folder was begun with other settings.
     """
 
     NAME = "unfinished.jsonl"
@@ -36,11 +31,8 @@ class Journal:
     def __init__(self, folder: Path, header: dict[str, Any]) -> None:
         self._folder = folder
         path = folder / self.NAME
-        if not path.exists() and any(folder.iterdir()):
-            raise DataError(f"{folder} holds other files; give an empty folder or a new name")
         self._file = open(path, "a+b")  # noqa: SIM115 (closed by __exit__)
         try:
-            self._lock()
             lines = list(self._whole_lines())
             if len(lines) > 1:
                 check_same(folder, lines[0], header)
@@ -53,13 +45,6 @@ class Journal:
         infos = [ShardInfo(**line) for line in lines[1:]]
         self.finished = {info.file: info for info in infos if self._is_whole(info)}
         """Shards that are on the disk as they were written, by file name."""
-
-    def _lock(self) -> None:
-        if fcntl is not None:
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise DataError(f"{self._folder} is being written by another litebert prepare; wait for it") from error
 
     def _whole_lines(self) -> Iterator[dict[str, Any]]:
         self._file.seek(0)
@@ -100,6 +85,14 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+
+def check_folder(folder: Path) -> None:
+    """Raise DataError where a folder holds files and no journal says that they are ours."""
+    if folder.exists() and not (folder / Journal.NAME).exists():
+        foreign = [path.name for path in folder.iterdir() if path.name != LOCK]
+        if foreign:
+            raise DataError(f"{folder} holds other files ({foreign[0]}); give an empty folder or a new name")
 
 
 def check_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:

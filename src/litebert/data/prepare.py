@@ -14,7 +14,6 @@ import errno
 import hashlib
 import os
 import secrets
-import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from litebert import storage
 from litebert.data import shards as disk
 from litebert.data.dealing import Dealer, other_text
 from litebert.data.encoding import Encoded
-from litebert.data.journal import Journal, check_same
+from litebert.data.journal import Journal, check_folder, check_same
 from litebert.data.shards import ShardInfo, Shards
 from litebert.data.workers import encode_all
 from litebert.errors import DataError
@@ -91,12 +90,13 @@ def prepare(
     texts = watch(documents(sources, reading), reading.meter)  # read once, if at all
     try:
         if not (folder / disk.INDEX).exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            with Journal(folder, header) as journal:
+            check_folder(folder)
+            with storage.locked(folder, DataError), Journal(folder, header) as journal:
                 _save_tokenizer(pieces, folder)
                 _build(folder, journal, header, texts, processes or _cores())
                 journal.remove()
-        (folder / Journal.NAME).unlink(missing_ok=True)  # of a run killed between its index and here
+        for leftover in (storage.LOCK, Journal.NAME):  # the second of a run killed between its index and here
+            (folder / leftover).unlink(missing_ok=True)
     except OSError as error:
         reason = f"cannot be written ({error.strerror or error})"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -127,15 +127,10 @@ def _files_digest(names: Sequence[str]) -> str:
 def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     place = folder / disk.TOKENIZER
     if place.exists() and Tokenizer.load(place).fingerprint != tokenizer.fingerprint:
-        shutil.rmtree(place)  # of a command that was corrected before it finished a shard
+        storage.remove(place)  # of a command that was corrected before it finished a shard
     if not place.exists():
-        aside = folder / (disk.TOKENIZER + ".tmp")
-        shutil.rmtree(aside, ignore_errors=True)
-        tokenizer.save(aside)
-        for file in aside.iterdir():
-            storage.sync(file)
-        os.replace(aside, place)
-        storage.sync(folder)
+        with storage.written_whole(place) as aside:
+            tokenizer.save(aside)
     saved = Tokenizer.load(place)
     assert saved.fingerprint == tokenizer.fingerprint, "a saved tokenizer gives the same ids"
 

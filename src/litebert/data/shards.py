@@ -13,7 +13,6 @@ second per gigabyte or more and is left to `verify=True`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -27,7 +26,7 @@ import pyarrow as pa
 
 from litebert.data.encoding import Encoded, id_type
 from litebert.errors import DataError
-from litebert.storage import sha256_of, written_whole
+from litebert.storage import atomic_write, read_json, sha256_of
 from litebert.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
@@ -62,7 +61,7 @@ def write_shard(path: Path, chunks: Sequence[Encoded], vocab_size: int) -> None:
     """Write chunks of documents as one shard."""
     dtype = id_type(vocab_size)
     schema = pa.schema([("sentences", pa.list_(pa.list_(pa.from_numpy_dtype(dtype))))])
-    with written_whole(path) as file, pa.ipc.new_file(file, schema) as writer:
+    with atomic_write(path) as file, pa.ipc.new_file(file, schema) as writer:
         held: list[Encoded] = []
         for number, chunk in enumerate(chunks):
             held.append(chunk)
@@ -87,7 +86,7 @@ def _offsets(counts: Sequence[npt.NDArray[np.int32]]) -> Any:
 def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInfo]) -> None:
     """Write `index.json`; from then on the set is whole."""
     content = {"format": FORMAT_VERSION, **content, "shards": [asdict(shard) for shard in shards]}
-    with written_whole(folder / INDEX) as file:
+    with atomic_write(folder / INDEX) as file:
         file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
 
 
@@ -221,25 +220,21 @@ class Shards:
 def read_index(folder: Path) -> tuple[dict[str, Any], str]:
     """The index of a whole set and the sha256 of its bytes."""
     path = folder / INDEX
+    if not folder.is_dir():
+        raise DataError(f"{folder} does not exist; make it with litebert prepare")
+    if not path.exists():
+        raise DataError(f"{folder} holds no {INDEX}, so it is no whole set; run litebert prepare to its end")
+    index = read_json(path, DataError, "prepare the data again")
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        if folder.is_dir():
-            raise DataError(
-                f"{folder} holds no {INDEX}, so it is no whole set; run litebert prepare to its end"
-            ) from error
-        raise DataError(f"{folder} does not exist; make it with litebert prepare") from error
-    try:
-        index = json.loads(data)
         version = index["format"]
         if version == FORMAT_VERSION:
             index["tokenizer"]["fingerprint"], index["unigram_entropy"], index["top_piece_share"]
             for shard in index["shards"]:
                 ShardInfo(**shard)
-    except (ValueError, KeyError, TypeError) as error:
+    except (KeyError, TypeError) as error:
         raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); prepare the data again") from error
     if version != FORMAT_VERSION:
         raise DataError(
             f"{path} has format {version}, and this litebert reads {FORMAT_VERSION}; prepare the data again"
         )
-    return index, hashlib.sha256(data).hexdigest()
+    return index, sha256_of(path)

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from litebert.data.batches import on_device
 from litebert.data.random_keys import derive, permute
 from litebert.finetune.items import EncodedRow, Item
 from litebert.finetune.outputs import Output
@@ -47,11 +48,11 @@ class TaskBatch:
 
     def to(self, device: torch.device) -> TaskBatch:
         """The same batch on a device."""
-        targets = None if self.targets is None else self.targets.to(device)
+        targets = None if self.targets is None else on_device(self.targets, device)
         return TaskBatch(
-            self.input_ids.to(device),
-            self.token_type_ids.to(device),
-            self.attention_mask.to(device),
+            on_device(self.input_ids, device),
+            on_device(self.token_type_ids, device),
+            on_device(self.attention_mask, device),
             self.choices,
             targets,
         )

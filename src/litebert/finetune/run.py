@@ -13,13 +13,10 @@ A run folder holds
 
 from __future__ import annotations
 
-import json
 import logging
 import math
-import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,18 +26,11 @@ from safetensors import SafetensorError
 
 from litebert.config import Config, OptimizerConfig, SequenceConfig, replace
 from litebert.config.amounts import parse_amount
-from litebert.config.finetuning import FinetuneConfig
+from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetune.batches import TaskBatch, TaskBatches
+from litebert.finetune.identity import FREE, IDENTITY, identity
 from litebert.finetune.outputs import Output
-from litebert.finetune.run_folder import (
-    COLLAPSED,
-    check_folder,
-    finish_setting_aside,
-    identity,
-    open_folder,
-    set_aside,
-)
 from litebert.finetune.scoring import (
     EncodedPart,
     Logits,
@@ -58,12 +48,13 @@ from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
 from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
-from litebert.storage import written_whole
+from litebert.storage import read_json, write_json, written_whole
 from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
-from litebert.train.checkpoint import RunLock
-from litebert.train.loop import Loop, Outcome, Say
-from litebert.train.metrics import read_json
+from litebert.train.loop import Loop, Outcome
+from litebert.train.run_folder import ASIDE, RunFolder
+
+log = logging.getLogger("litebert")
 
 _HEAD = "task"
 """Name of the one loss."""
@@ -84,7 +75,7 @@ class Finetuned:
     """Whether one that collapsed went before, at three times the rate."""
 
 
-class FinetuningWork:
+class TrainableTaskModel:
     """A `TaskModel` with its task, as the loop sees it."""
 
     def __init__(
@@ -94,7 +85,7 @@ class FinetuningWork:
         self.module, self.task, self.output, self.batches, self.dev = model, task, output, batches, dev
         self.pad_id, self.device, self.best, self.layer_decay = pad_id, device, best, layer_decay
         self.layers = model.encoder.config.layers
-        self.memory: dict[str, Any] = {}
+        self.diagnostic_state: dict[str, Any] = {}
         self.kept: dict[str, Logits] = {}
         """What the best weights say of each development part, where this very process saw them."""
 
@@ -115,7 +106,7 @@ class FinetuningWork:
         """One loss."""
         return {_HEAD: 1.0}
 
-    def rates(self) -> Mapping[str, float]:
+    def lr_scales(self) -> Mapping[str, float]:
         """Layer-wise learning rates."""
         return layer_rates(self.module, self.layer_decay)
 
@@ -134,28 +125,23 @@ class FinetuningWork:
         decisive = scores[metric_name(self.task)]
         if math.isnan(decisive):  # a correlation with answers that are all alike, say
             decisive = -math.inf
-        if "best" not in self.memory or decisive > self.memory["best"]:
-            self.memory["best"], self.kept = decisive, logits
-            self.memory["one_answer"] = one_answer(self.output, self.dev[0], logits[self.dev[0].name])
+        if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
+            self.diagnostic_state["best"], self.kept = decisive, logits
+            self.diagnostic_state["one_answer"] = one_answer(self.output, self.dev[0], logits[self.dev[0].name])
             self._keep()
         return scores
 
     def _keep(self) -> None:
-        """Write the weights aside, whole or not at all."""
-        aside = self.best.with_name(f".{self.best.name}.tmp")
         try:
-            write_tensors(aside, self.module.state_dict())
-            with open(aside, "rb") as file:
-                os.fsync(file.fileno())
-            os.replace(aside, self.best)
+            with written_whole(self.best) as aside:
+                write_tensors(aside, self.module.state_dict())
         except (OSError, SafetensorError) as error:
-            aside.unlink(missing_ok=True)
             raise RunError(
                 f"cannot write the best weights to {self.best} ({error}); free the disk, and run the same command again"
             ) from error
 
-    def remarks(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        """Nothing to say before the end."""
+    def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
+        """Nothing to warn of before the end."""
         return []
 
 
@@ -186,7 +172,6 @@ def prepare_task(
     *,
     tokenizer: str | Path | None = None,
     start: InitialModel | None = None,
-    say: Say,
 ) -> PreparedTask:
     """Read and encode, once for all seeds; arguments and errors are those of `finetune`.
 
@@ -195,15 +180,13 @@ def prepare_task(
     start = start or load_initial(model, tokenizer, task)
     config = config or finetune_recipe(default_recipe_for(start.encoder, start.dense), task.full_name)
     if config.length > start.encoder.max_positions:
-        say(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
+        log.info(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
         config = replace(config, length=start.encoder.max_positions)
     if not task.dev:
         raise DataError(f"{task.name} has no part to choose the best weights by; give a dev file")
-    train, *others = (
-        _part(task, name, start.tokenizer, config.length, say) for name in ("train", *task.dev, *task.tests)
-    )
+    train, *others = (_part(task, name, start.tokenizer, config.length) for name in ("train", *task.dev, *task.tests))
     for note in (*start.notes, *filter(None, [task.output.balance([item.target for item in train.items])])):
-        say(note)
+        log.info(note)
     dev, tests = others[: len(task.dev)], others[len(task.dev) :]
     return PreparedTask(str(model), start, config, train, tuple(dev), tuple(tests))
 
@@ -216,7 +199,6 @@ def finetune(
     *,
     tokenizer: str | Path | None = None,
     device: str = "auto",
-    say: Say | None = None,
     on_step: Callable[[Loop[TaskBatch]], None] | None = None,
 ) -> Finetuned:
     """Fine-tune a model on a task; the same call on the same folder continues, or returns what is finished.
@@ -230,10 +212,9 @@ def finetune(
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    say = say or logging.getLogger("litebert").info
-    check_folder(Path(out))
-    prepared = prepare_task(model, task, config, tokenizer=tokenizer, say=say)
-    return finetune_prepared(prepared, task, out, prepared.config.train.seed, device=device, say=say, on_step=on_step)
+    RunFolder(Path(out), IDENTITY).check()
+    prepared = prepare_task(model, task, config, tokenizer=tokenizer)
+    return finetune_prepared(prepared, task, out, prepared.config.train.seed, device=device, on_step=on_step)
 
 
 def finetune_prepared(
@@ -243,36 +224,35 @@ def finetune_prepared(
     seed: int,
     *,
     device: str = "auto",
-    say: Say,
     on_step: Callable[[Loop[TaskBatch]], None] | None = None,
 ) -> Finetuned:
     """`finetune` with one of several seeds."""
-    folder = Path(out)
-    check_folder(folder)
+    folder = RunFolder(Path(out), IDENTITY)
     prepared = replace(prepared, config=replace(prepared.config, train=replace(prepared.config.train, seed=seed)))
     machine = devices.choose(prepared.config.train.precision, device)
-    with RunLock(folder):
-        finish_setting_aside(folder)
-        again = (folder / COLLAPSED).is_dir()
-        done = _run(prepared, task, folder, again, machine, say, on_step)
+    with folder.owned():
+        again = folder.was_set_aside
+        done = _run(prepared, task, folder, again, machine, on_step)
         if done.collapsed and prepared.config.restart and not again:
             if done.outcome.signal is not None:  # the same command goes on from here
                 return replace(done, outcome=replace(done.outcome, finished=False), scores={})
             rate = prepared.config.train.optimizer.learning_rate / 3
-            say(f"the model gives one answer to everything; starting once more with a learning rate of {rate:.1e} "
-                f"(what there was lies in {COLLAPSED}/)")  # fmt: skip
-            set_aside(folder)
-            done = _run(prepared, task, folder, True, machine, say, on_step)
+            log.warning(
+                f"the model gives one answer to everything; starting once more with a learning rate of {rate:.1e} "
+                f"(what there was lies in {ASIDE}/)"
+            )
+            folder.set_aside()
+            done = _run(prepared, task, folder, True, machine, on_step)
         if done.collapsed:
-            say("the model gives one answer to everything: its scores are those of guessing")
+            log.warning("the model gives one answer to everything: its scores are those of guessing")
     return done
 
 
-def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, say: Say) -> EncodedPart:
+def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int) -> EncodedPart:
     examples = task.read(name)
     items = task.encode(examples, tokenizer, length)
     for note in task.notes:
-        say(note)
+        log.info(note)
     if name == "train":
         items = [item for item in items if item.target is not None]
     if not items:
@@ -281,11 +261,11 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, say: Sa
 
 
 def _run(
-    prepared: PreparedTask, task: Task[Any], folder: Path, again: bool, machine: devices.Device, say: Say,
+    prepared: PreparedTask, task: Task[Any], place: RunFolder, again: bool, machine: devices.Device,
     on_step: Callable[[Loop[TaskBatch]], None] | None,
 ) -> Finetuned:  # fmt: skip
     """One run to its end; `again` after one that collapsed, at a third of the rate."""
-    config, start = prepared.config, prepared.start
+    config, start, folder = prepared.config, prepared.start, place.path
     batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
     steps = config.steps or max(1, math.ceil(config.epochs * len(prepared.train.items) / batch))
     warmup = config.train.schedule.warmup
@@ -295,34 +275,43 @@ def _run(
     items = [replace(item, target=output.to_learn(item.target)) for item in prepared.train.items]
     pad = start.tokenizer.pad_id
     model = task_model(start, task, config).to(machine.device)
-    open_folder(folder, identity(prepared.source, start, task, config, steps, items, prepared.dev, prepared.tests))
+    _claim(place, identity(prepared.source, start, task, config, steps, items, prepared.dev, prepared.tests))
     settings = replace(config.train, optimizer=_slower(config.train.optimizer, again))
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
-        return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file), False, again)
+        return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file, RunError), False, again)
     best = folder / "best.safetensors"
     batches = TaskBatches(items, output, pad, batch, steps, config.train.seed)
-    work = FinetuningWork(model, task, output, batches, prepared.dev, pad, machine, best, config.layer_decay)
+    trainable = TrainableTaskModel(model, task, output, batches, prepared.dev, pad, machine, best, config.layer_decay)
     loop = Loop(
-        work=work, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder, say=say,
+        trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
         on_step=on_step or (lambda loop: None),
     )  # fmt: skip
-    loop.resume()
-    with closing(loop.log):
-        outcome = loop.run()
+    outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
     if not file.exists():
         model.load_state_dict(read_tensors(best))
-        kept = work.kept if machine.autocast is None else {}
-        work.device = replace(machine, autocast=None)  # as `predict` computes, and other programs
-        logits = kept | {part.name: work.logits(part) for part in prepared.parts if part.name not in kept}
+        kept = trainable.kept if machine.autocast is None else {}
+        trainable.device = replace(machine, autocast=None)  # as `predict` computes, and other programs
+        logits = kept | {part.name: trainable.logits(part) for part in prepared.parts if part.name not in kept}
         scores = score_parts(task, prepared.dev, logits) | score_tests(task, prepared.tests, logits)
         _write_predictions(folder / "predictions", task, prepared.parts, logits)
         _write_model(folder / "model", model, task, output, prepared)
-        with written_whole(file) as handle:
-            handle.write((json.dumps(scores, indent=2) + "\n").encode())
-    return Finetuned(folder, steps, outcome, read_json(file), work.memory["one_answer"], again)
+        write_json(file, scores)
+    one = trainable.diagnostic_state["one_answer"]
+    return Finetuned(folder, steps, outcome, read_json(file, RunError), one, again)
+
+
+def _claim(folder: RunFolder, run: dict[str, Any]) -> None:
+    """InitialModel a run in a folder, or check that the folder holds this very run."""
+    for there in folder.identities():
+        folder.refuse_other({**there, "config": current_fields(there.get("config", {}))}, run, FREE)
+        if there.get("test_fingerprint") != run["test_fingerprint"]:
+            raise RunError(f"{folder.path} holds a run with another test part; give its own, or answer this one with "
+                           "litebert predict")  # fmt: skip
+    if not folder.identity_file.exists():
+        folder.claim(run)
 
 
 def _slower(optimizer: OptimizerConfig, again: bool) -> OptimizerConfig:

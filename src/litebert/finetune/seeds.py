@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,14 +11,17 @@ from typing import Any
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import RunError
 from litebert.finetune.batches import TaskBatch
+from litebert.finetune.identity import IDENTITY
 from litebert.finetune.run import Finetuned, finetune_prepared, prepare_task
-from litebert.finetune.run_folder import IDENTITY, check_folder
 from litebert.finetune.scoring import metric_name
 from litebert.finetune.spread import noise_of, summarise
 from litebert.finetune.start import InitialModel
 from litebert.finetune.task import Task
-from litebert.storage import written_whole
-from litebert.train.loop import Loop, Say
+from litebert.storage import write_json
+from litebert.train.loop import Loop
+from litebert.train.run_folder import RunFolder
+
+log = logging.getLogger("litebert")
 
 
 @dataclass(frozen=True)
@@ -50,26 +52,24 @@ def finetune_seeds(
     tokenizer: str | Path | None = None,
     start: InitialModel | None = None,
     device: str = "auto",
-    say: Say | None = None,
     on_step: Callable[[Loop[TaskBatch]], None] | None = None,
 ) -> Seeds:
     """`finetune` in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the config's.
 
     A summary goes to out/seeds.json. Arguments and errors are those of `finetune` and `prepare_task`.
     """
-    say = say or logging.getLogger("litebert").info
     folders = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
     if seeds > 1 and (Path(out) / IDENTITY).exists():
         raise RunError(f"{out} holds a run of one seed; give another --out for {seeds}")
     for folder in folders:
-        check_folder(folder)
-    prepared = prepare_task(model, task, config, tokenizer=tokenizer, start=start, say=say)
+        RunFolder(folder, IDENTITY).check()
+    prepared = prepare_task(model, task, config, tokenizer=tokenizer, start=start)
     runs: list[Finetuned] = []
     for number, folder in enumerate(folders):
         if seeds > 1:
-            say(f"seed {number + 1} of {seeds}")
+            log.info(f"seed {number + 1} of {seeds}")
         seed = config.train.seed + number
-        done = finetune_prepared(prepared, task, folder, seed, device=device, say=say, on_step=on_step)
+        done = finetune_prepared(prepared, task, folder, seed, device=device, on_step=on_step)
         if done.outcome.finished:
             runs.append(done)
         if not done.outcome.finished or (done.outcome.signal is not None and len(runs) < seeds):
@@ -77,8 +77,7 @@ def finetune_seeds(
     scores = [run.scores for run in runs]
     summary = summarise(scores)
     if seeds > 1:
-        with written_whole(Path(out) / "seeds.json") as file:
-            file.write((json.dumps({"scores": scores, "summary": summary}, indent=2) + "\n").encode())
+        write_json(Path(out) / "seeds.json", {"scores": scores, "summary": summary})
     return Seeds(
         scores, summary, noise_of(metric_name(task), [run.scores[metric_name(task)] for run in runs]),
         restarted=[i for i, run in enumerate(runs) if run.restarted],

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import pickle
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -18,28 +14,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from litebert.errors import ModelError
+from litebert.storage import read_json, sha256_of, written_whole
 from litebert.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
 _PICKLED = "pytorch_model.bin"
 _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object.
-
-    Raises:
-        ModelError: the file cannot be read or is not one.
-    """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:  # UnicodeDecodeError is one too
-        raise ModelError(f"{path} is not valid JSON ({error}); copy it again") from None
-    if not isinstance(data, dict):
-        raise ModelError(f"{path} must hold a JSON object; copy it again")
-    return data
 
 
 def weights_file(folder: Path) -> Path:
@@ -94,19 +74,13 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ModelError(f"{folder} exists already; delete it or choose another destination")
-    folder = folder.resolve()
-    partial = folder.with_name(f".{folder.name}.partial")
     try:
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        yield partial
-        if folder.exists():
-            folder.rmdir()
-        partial.rename(folder)
+        folder.resolve().parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(folder.resolve()) as aside:
+            aside.mkdir()
+            yield aside
     except (OSError, SafetensorError) as error:
         raise ModelError(f"cannot write {folder}: {error}; free the disk or choose another destination") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def newest_weights(run: Path) -> tuple[Path, list[str]]:
@@ -129,12 +103,7 @@ def newest_weights(run: Path) -> tuple[Path, list[str]]:
 
 def _whole(checkpoint: Path) -> bool:
     try:
-        index = json.loads((checkpoint / "index.json").read_text(encoding="utf-8"))
-        written = index["files"][WEIGHTS]["sha256"]
-        digest = hashlib.sha256()
-        with open(checkpoint / WEIGHTS, "rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except (OSError, ValueError, KeyError, TypeError):
+        index = read_json(checkpoint / "index.json", ModelError)
+        return bool(index["files"][WEIGHTS]["sha256"] == sha256_of(checkpoint / WEIGHTS))
+    except (ModelError, OSError, KeyError, TypeError):
         return False
-    return bool(digest.hexdigest() == written)

@@ -15,7 +15,7 @@ from torch import Tensor
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.config.heads import HeadName
 from litebert.errors import ConfigError, ModelError
-from litebert.interop.files import read_json, read_tensors, read_tokenizer, weights_file
+from litebert.interop.files import read_tensors, read_tokenizer, weights_file
 from litebert.interop.loaded import LoadedModel, check, fill, untrained_notes
 from litebert.interop.names import READS_CLS, TASK_PARTS, TASKS, Layout, Row
 from litebert.interop.settings import encoder_config, layout_of, problem_of
@@ -23,6 +23,7 @@ from litebert.interop.weights import modernise, pairs, to_ours
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import OBJECTIVES
+from litebert.storage import read_json
 
 
 def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
@@ -35,7 +36,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
         ModelError: a file is damaged or missing, or the model is one that cannot be computed.
     """
     source = str(folder / "config.json")
-    settings = read_json(folder / "config.json")
+    settings = read_json(folder / "config.json", ModelError)
     layout = layout_of(settings, source)
     file = weights_file(folder)
     tensors = modernise(layout, read_tensors(file), str(file))
@@ -83,7 +84,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
 def _longest(folder: Path, positions: int) -> int:
     """To how many tokens `truncation=True` cuts; where the folder does not say, all there is room for."""
     file = folder / "tokenizer_config.json"
-    longest = read_json(file).get("model_max_length") if file.is_file() else None
+    longest = read_json(file, ModelError).get("model_max_length") if file.is_file() else None
     if not isinstance(longest, (int, float)) or longest < 1:
         return positions
     return int(min(longest, positions))  # theirs say 1e30 where they do not know

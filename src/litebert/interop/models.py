@@ -27,7 +27,6 @@ from litebert.interop.files import (
     WEIGHTS,
     new_folder,
     newest_weights,
-    read_json,
     read_tensors,
     read_tokenizer,
     weights_file,
@@ -39,6 +38,7 @@ from litebert.interop.names import PROBLEM_TYPES, READS_CLS, TASKS
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import HEAD_ACTIVATIONS, HeadActivation, TaskModel
 from litebert.registry import FORMATS
+from litebert.storage import read_json
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def _load_own(folder: Path) -> LoadedModel:
         file = weights_file(folder)
     recipe = folder / "recipe.json"
     try:
-        config = from_dict(Config, read_json(recipe))
+        config = from_dict(Config, read_json(recipe, ModelError))
     except ConfigError as error:
         raise ModelError(f"{recipe}: {error}") from None
     tensors = read_tensors(file)
@@ -155,7 +155,7 @@ def _load_own(folder: Path) -> LoadedModel:
 
 
 def _task(path: Path) -> tuple[HeadName, int, HeadActivation | None, tuple[str, ...], dict[str, Any]]:
-    task = read_json(path)
+    task = read_json(path, ModelError)
     kind, classes, dense, labels = task.get("kind"), task.get("classes"), task.get("dense"), task.get("labels", [])
     if kind not in TASKS:
         raise ModelError(f"{path} has kind {kind!r}; {nearest(str(kind), TASKS)}")

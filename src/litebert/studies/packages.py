@@ -19,11 +19,11 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import DataError
 from litebert.finetune.run import finetune
 from litebert.recipes.finetuning import finetune_recipe
-from litebert.storage import written_whole
+from litebert.storage import atomic_write
 from litebert.tasks.parts import held_out
 from litebert.tasks.table import Table
 from litebert.text.python_docs import package_of, python_docs
-from litebert.train.loop import Loop, Say
+from litebert.train.loop import Loop
 
 CLASSES, TRAIN, DEV = 8, 100, 50
 """Packages, and docstrings of each to learn from and to score on."""
@@ -56,7 +56,6 @@ def compare(
     tokenizer: Path,
     folder: Path,
     *,
-    say: Say,
     on_step: Callable[[Loop[Any]], None] | None = None,
 ) -> Comparison:
     """Fine-tune a run, and its recipe untrained, in `folder`/classifier and `folder`/untrained-classifier.
@@ -69,7 +68,7 @@ def compare(
     for model, out in ((str(pretrained), "classifier"), (recipe, "untrained-classifier")):
         task = Table(train, dev, text=TEXT, label=LABEL)
         classes = len(task.output.labels)
-        done = finetune(model, task, folder / out, settings(), tokenizer=tokenizer, say=say, on_step=on_step)
+        done = finetune(model, task, folder / out, settings(), tokenizer=tokenizer, on_step=on_step)
         if not done.outcome.finished:
             return Comparison({}, {}, classes, done.outcome.signal or 0)
         scores.append(done.scores)
@@ -96,7 +95,7 @@ def write_table(folder: Path) -> tuple[Path, Path]:
         rows.writerow([TEXT, LABEL])
         for name in sorted(chosen):
             rows.writerows([text, name] for text in parts[name][which][:count])
-        with written_whole(file) as handle:
+        with atomic_write(file) as handle:
             handle.write(table.getvalue().encode())
     return files
 

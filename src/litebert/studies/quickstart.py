@@ -5,9 +5,10 @@ Every step is the same function the command line calls, and every step continues
 
 from __future__ import annotations
 
-import os
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,23 @@ from litebert.analysis.fill import Guess, examples
 from litebert.config import Config, EncoderConfig, replace
 from litebert.data.prepare import Watch, prepare
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError
+from litebert.errors import ConfigError, RunError
 from litebert.interop import load
 from litebert.model.objectives import score_rows
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.files import recipe
+from litebert.storage import read_json, written_whole
 from litebert.studies import packages
 from litebert.text.sources import documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate
-from litebert.train.loop import Loop, Say
+from litebert.train.loop import Loop
 from litebert.train.measure import measure, synthetic_batch
 from litebert.train.pretrain import Run, pretrain
+
+log = logging.getLogger("litebert")
 
 RECIPE, TWIN = "albert-tiny", "bert-tiny"
 MEASURE_SECONDS = 6.0
@@ -47,7 +51,6 @@ def quickstart(
     language: str = "en",
     vocab_size: int = 8192,
     budget: str = "8m",
-    say: Say,
     show: Show,
     on_step: Callable[[Loop[Any]], None] | None = None,
     watch: Watch = lambda documents, meter: documents,
@@ -56,23 +59,24 @@ def quickstart(
     folder, began = Path(out), time.monotonic()
     config = recipe(RECIPE)
 
-    say(f"1/6  tokenizer: {vocab_size} unigram pieces")
+    log.info(f"1/6  tokenizer: {vocab_size} unigram pieces")
     _tokenizer(folder, text, vocab_size)
 
-    say(f"2/6  {', '.join(text)} to token shards")
+    log.info(f"2/6  {', '.join(text)} to token shards")
     shards = prepare(
         text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05, watch=watch
     )
-    say(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
+    log.info(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
 
-    say(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
+    log.info(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
     config = replace(config, train=replace(config.train, budget=budget))
-    run = pretrain(config, folder / "data", folder / RECIPE, say=lambda line: say(f"     {line}"), on_step=on_step)
+    with _indented():
+        run = pretrain(config, folder / "data", folder / RECIPE, on_step=on_step)
     if not run.outcome.finished:
-        say(f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue")
+        log.info(f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue")
         return 128 + (run.outcome.signal or 0)
 
-    say("4/6  held-out scores, and the same shape without sharing")
+    log.info("4/6  held-out scores, and the same shape without sharing")
     scores = evaluate(run.folder, folder / "data", sequences=4096)
     model = load(run.folder).model
     assert isinstance(model, Pretrainer)
@@ -81,30 +85,44 @@ def quickstart(
 
     tables = [_score_table(scores, shards), comparison, _guess_table(guesses)]
     if tuple(text) == ("python-docs",):
-        say("5/6  a classifier: which package does a docstring come from, with this pretraining and without")
-        bought = packages.compare(
-            run.folder, RECIPE, folder / "tokenizer", folder, say=lambda line: say(f"     {line}"), on_step=on_step
-        )
+        log.info("5/6  a classifier: which package does a docstring come from, with this pretraining and without")
+        with _indented():
+            bought = packages.compare(run.folder, RECIPE, folder / "tokenizer", folder, on_step=on_step)
         if bought.signal is not None:
-            say("saved; run the same command to continue")
+            log.info("saved; run the same command to continue")
             return 128 + bought.signal
         tables.append(_classifier_table(bought))
     else:
-        say("5/6  no classifier, for it is about the docstrings of python-docs; see litebert finetune --help")
+        log.info("5/6  no classifier, for it is about the docstrings of python-docs; see litebert finetune --help")
 
-    say("6/6  report")
+    log.info("6/6  report")
     path = folder / "report.html"
     _write_report(path, run, shards, tables)
     for table in tables:
         show(table.columns, table.rows, title=table.title)
-    say(f"{path} holds the curves. Done in {(time.monotonic() - began) / 60:.1f} minutes. Next:\n")
-    say(f"  litebert plan {RECIPE} --measure")
+    log.info(f"{path} holds the curves. Done in {(time.monotonic() - began) / 60:.1f} minutes. Next:\n")
+    log.info(f"  litebert plan {RECIPE} --measure")
     if tuple(text) == ("python-docs",):
         asked = f"--input {folder / 'packages' / 'dev.csv'} --text {packages.TEXT}"
-        say(f"  litebert predict {folder / 'classifier'} {asked}")
-    say(f"  litebert prepare YOUR_FOLDER --tokenizer {folder / 'tokenizer'} --out your-data")
-    say(f"  litebert pretrain {RECIPE} --data {folder / 'data'} --out longer --budget 1h")
+        log.info(f"  litebert predict {folder / 'classifier'} {asked}")
+    log.info(f"  litebert prepare YOUR_FOLDER --tokenizer {folder / 'tokenizer'} --out your-data")
+    log.info(f"  litebert pretrain {RECIPE} --data {folder / 'data'} --out longer --budget 1h")
     return 0
+
+
+@contextmanager
+def _indented() -> Iterator[None]:
+    """What is logged meanwhile stands under the line of its step."""
+
+    def indent(record: logging.LogRecord) -> bool:
+        record.msg, record.args = f"     {record.getMessage()}", ()
+        return True
+
+    log.addFilter(indent)
+    try:
+        yield
+    finally:
+        log.removeFilter(indent)
 
 
 def _sized(config: Config, tokenizer: Tokenizer) -> EncoderConfig:
@@ -116,9 +134,9 @@ def _tokenizer(folder: Path, text: Sequence[str], vocab_size: int) -> None:
     place = folder / "tokenizer"
     if not place.exists():
         texts = (document.text for document in documents(text))
-        aside = folder / "tokenizer.tmp"
-        train_tokenizer(texts, kind="unigram", vocab_size=vocab_size).save(aside)
-        os.replace(aside, place)
+        trained = train_tokenizer(texts, kind="unigram", vocab_size=vocab_size)
+        with written_whole(place) as aside:
+            trained.save(aside)
     elif (size := Tokenizer.load(place).vocab_size) != vocab_size:
         raise ConfigError(f"{place} has {size} pieces and --vocab-size asks for {vocab_size}; give another --out")
 
@@ -195,7 +213,7 @@ def _classifier_table(bought: packages.Comparison) -> report.Table:
 
 
 def _write_report(path: Path, run: Run, shards: Shards, tables: Sequence[report.Table]) -> None:
-    facts = metrics.read_json(run.folder / "run.json")
+    facts = read_json(run.folder / "run.json", RunError)
     shape = run.config.encoder
     lead = (
         f"{run.config.name}: {shape.layers} layers, hidden size {shape.hidden_size}, embedding size "

@@ -6,9 +6,11 @@ float32. Weights, gradients and optimizer state stay float32 in either case.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
+import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +30,11 @@ class Device:
     """What matrix products are computed in, where it is not float32."""
     name: str
     """Of the processor or accelerator, as its maker calls it."""
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether a number is there to be read without waiting for queued work."""
+        return self.device.type == "cpu"
 
     def autocast_context(self) -> AbstractContextManager[Any]:
         """The context for forward passes; it does nothing in float32."""
@@ -54,10 +61,29 @@ def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "aut
     return Device(chosen, torch.bfloat16 if native or precision == "bfloat16" else None, name)
 
 
-def seed_step(seed: int, step: int) -> None:
-    """Seed all of torch's generators with a function of (seed, step) alone, so that a resumed run needs no state."""
-    digest = hashlib.blake2b(f"{seed}:{step}".encode(), digest_size=8).digest()
+def seed_step(seed: int, step: int, rank: int = 0) -> None:
+    """Seed all of torch's generators with a function of (seed, step, rank) alone, so that a resumed run needs no state.
+
+    Processes that train together differ in their dropout by their rank.
+    """
+    key = f"{seed}:{step}" if rank == 0 else f"{seed}:{step}:{rank}"
+    digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))
+
+
+_MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # malloc.h
+
+
+def keep_freed_memory() -> bool:
+    """Have glibc keep what is freed for the next step of training, instead of giving it back; whether it does.
+
+    Otherwise the kernel maps and clears the large tensors of every step anew (docs/decisions.md). Settings of
+    malloc's own in the environment are left as they are.
+    """
+    if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
+    return mallopt is not None and all([mallopt(_MMAP_MAX, 0), mallopt(_TRIM_THRESHOLD, 2**31 - 1)])
 
 
 def _available() -> list[str]:

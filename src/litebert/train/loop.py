@@ -3,23 +3,27 @@
 It knows nothing of what it trains: a `Trainable` gives losses for a batch, a batch is a pure function of the step,
 and everything random inside a step is a pure function of (seed, step). So a run that was killed and started again
 is the same run, bit for bit, and resuming costs nothing at any step.
+
+Between two rows of metrics nothing waits for an accelerator: sums stay on the device, and so does the judgement
+whether a step is finite.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
@@ -28,8 +32,10 @@ from litebert.model.objectives import Loss
 from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog
 from litebert.train.optim import Optimizers
+from litebert.train.ranks import Ranks
+from litebert.train.window import Window
 
-Say = Callable[[str], None]
+log = logging.getLogger("litebert")
 
 
 class TrainBatch(Protocol):
@@ -49,11 +55,11 @@ B = TypeVar("B", bound=TrainBatch)
 
 
 class Trainable(Protocol[B]):
-    """What the loop trains; `Pretrainer` is one."""
+    """What the loop trains: a model with its batches, losses and held-out scores."""
 
     layers: int
-    memory: dict[str, Any]
-    """Plain values that `remarks` keeps between rows; saved with checkpoints."""
+    diagnostic_state: dict[str, Any]
+    """Plain values that `diagnostics` keeps between rows; saved with checkpoints."""
 
     @property
     def module(self) -> nn.Module:
@@ -76,7 +82,7 @@ class Trainable(Protocol[B]):
         """The weight of each loss in the sum."""
         ...
 
-    def rates(self) -> Mapping[str, float]:
+    def lr_scales(self) -> Mapping[str, float]:
         """Factors of the learning rate by parameter name; 1 where a name is absent."""
         ...
 
@@ -84,42 +90,9 @@ class Trainable(Protocol[B]):
         """Held-out scores now."""
         ...
 
-    def remarks(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        """What should be said in words about a row of metrics."""
+    def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
+        """Warnings about a row of metrics, in words."""
         ...
-
-
-@dataclass
-class Window:
-    """Sums since the last row of metrics; saved with checkpoints, so that a resumed run writes the same rows."""
-
-    steps: int = 0
-    gradient_norm: float = 0.0
-    total: dict[str, float] = field(default_factory=dict)
-    count: dict[str, int] = field(default_factory=dict)
-    correct: dict[str, int] = field(default_factory=dict)
-    extras: dict[str, dict[str, float]] = field(default_factory=dict)
-
-    def add(self, name: str, loss: Loss) -> None:
-        """Add one loss of one micro-batch."""
-        self.total[name] = self.total.get(name, 0.0) + loss.total.item()
-        self.count[name] = self.count.get(name, 0) + int(loss.count)
-        self.correct[name] = self.correct.get(name, 0) + int(loss.correct)
-        extras = self.extras.setdefault(name, {})
-        for extra, value in loss.extras.items():
-            extras[extra] = extras.get(extra, 0.0) + value.item()
-
-    def row(self, weights: Mapping[str, float]) -> dict[str, float]:
-        """Means over the window."""
-        means = {name: self.total[name] / max(1, self.count[name]) for name in self.total}
-        row = {"loss": sum(weights[name] * mean for name, mean in means.items())}
-        for name, mean in means.items():
-            row[f"{name}_loss"] = mean
-            row[f"{name}_accuracy"] = self.correct[name] / max(1, self.count[name])
-            for extra, value in self.extras.get(name, {}).items():  # a checkpoint of an older version has none
-                row[f"{name}_{extra}"] = value / max(1, self.count[name])
-        row["gradient_norm"] = self.gradient_norm / max(1, self.steps)
-        return row
 
 
 @dataclass(frozen=True)
@@ -136,33 +109,40 @@ class Outcome:
 
 @dataclass
 class Loop(Generic[B]):
-    """Train for `steps` optimizer steps in a run folder whose lock the caller holds."""
+    """Train for `steps` optimizer steps in a run folder whose lock the caller holds.
 
-    work: Trainable[B]
+    A new loop stands where the newest whole checkpoint of the folder left off. `train_step` takes one step, `run` all
+    that are left, with metrics, evaluations and checkpoints.
+    """
+
+    trainable: Trainable[B]
     config: LoopConfig
     steps: int
     batch_sequences: int
     device: device.Device
     folder: Path
-    say: Say
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """As `TrainConfig` has it."""
     tensorboard: bool = False
     on_step: Callable[[Loop[B]], None] = lambda loop: None
+    ranks: Ranks = field(default_factory=Ranks)
 
     def __post_init__(self) -> None:
-        module = self.work.module
+        module = self.trainable.module
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.optimizers = Optimizers(module, self.config.optimizer, self.work.rates())
+        self.optimizers = Optimizers(module, self.config.optimizer, self.trainable.lr_scales())
         self.step = self.tokens = 0
         self.seconds = 0.0
         self.window = Window()
         self.scores: dict[str, float] = {}
-        micro = self.config.micro_batch or self.batch_sequences
-        self.rows = [slice(i, min(i + micro, self.batch_sequences)) for i in range(0, self.batch_sequences, micro)]
+        share = self.ranks.share(self.batch_sequences)
+        micro = self.config.micro_batch or len(share)
+        self.rows = [slice(i, min(i + micro, share.stop)) for i in share[::micro]]
         self.log_every = max(1, self.steps // 200)
         every = parse_amount(self.config.evaluate_every, "train.evaluate_every", ("share", "steps"))
         self.evaluate_every = max(1, round(every.value * self.steps) if every.unit == "share" else int(every.value))
+        self._failures = torch.zeros(len(_JUDGED), dtype=torch.int64, device=self.device.device)
+        self._resume()
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------
 
@@ -171,123 +151,183 @@ class Loop(Generic[B]):
         """Where they are."""
         return self.folder / "checkpoints"
 
-    def resume(self) -> None:
+    def _resume(self) -> None:
         """Continue from the newest whole checkpoint, saying which damaged ones were passed over."""
         found = checkpoint.newest(self.checkpoints)
-        if found is not None:
-            for path, reason in found.damaged:
-                self.say(f"checkpoint {path.name} is damaged ({reason}); taking the older {found.path.name}")
-            state = found.state
-            self.work.module.load_state_dict(found.model(), strict=True)
-            self.optimizers.load(found.optimizer())
-            self.step, self.tokens, self.seconds = found.step, state["tokens"], state["seconds"]
-            self.window, self.scores = Window(**state["window"]), state["scores"]
-            self.work.memory.update(state["memory"])
-            self.say(f"continuing from step {self.step} of {self.steps}")
-        self.log = MetricsLog(self.folder, None if found is None else self.step, self.tensorboard)
+        self.resumed = found is not None
+        if found is None:
+            return
+        for path, reason in found.damaged:
+            log.warning(f"checkpoint {path.name} is damaged ({reason}); taking the older {found.path.name}")
+        state = found.state
+        self.trainable.module.load_state_dict(found.model(), strict=True)
+        self.optimizers.load(found.optimizer())
+        self.step, self.tokens, self.seconds = found.step, state["tokens"], state["seconds"]
+        if self.ranks.main:  # whose window holds the sums of all
+            self.window = Window.restored(state["window"], self.device.device)
+        self.scores = state["scores"]
+        self.trainable.diagnostic_state.update(state["memory"])
+        log.info(f"continuing from step {self.step} of {self.steps}")
 
-    def save(self) -> None:
-        """Write a checkpoint of this instant, which a run may continue from: its weights must be finite."""
+    def _save(self, metrics: MetricsLog | None) -> None:
+        """Write a checkpoint of this instant, which a run may continue from: all in it must be finite."""
+        self._require_finite()
         if not all(p.isfinite().all() for p in self.parameters):
-            raise self._nonfinite(f"weights after step {self.step} are")
+            raise _nonfinite(f"weights after step {self.step} are")
         state = {
             "tokens": self.tokens,
             "seconds": self.seconds,
-            "window": vars(self.window),
+            "window": self.window.state(self.ranks),
             "scores": self.scores,
-            "memory": self.work.memory,
+            "memory": self.trainable.diagnostic_state,
         }
-        self.log.sync()
-        checkpoint.save(self.checkpoints, self.step, self.work.module.state_dict(), self.optimizers.state(), state)
-        checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
+        if metrics is not None:
+            metrics.sync()
+            tensors = self.trainable.module.state_dict(), self.optimizers.state()
+            checkpoint.save(self.checkpoints, self.step, *tensors, state)
+            checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
 
     # ---- the loop --------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
         """Train to the end, or until a signal asks to leave."""
         every = parse_amount(self.config.save_every, "train.save_every", ("time", "steps"))
-        if self.step == self.steps:
-            return Outcome(self.step, True, None, self.scores, self.tokens, self.seconds)
         began = last_save = time.monotonic()
         before = self.seconds
-        self.work.module.train()
-        with _signals() as received, ThreadPoolExecutor(1) as worker:
-            ahead = worker.submit(self._micro_batches, self.step)
-            while self.step < self.steps and received.number is None:
-                batches = ahead.result()
-                if self.step + 1 < self.steps:
-                    ahead = worker.submit(self._micro_batches, self.step + 1)
-                self._train_step(batches)
-                self.step += 1
+        self.trainable.module.train()
+        with self._metrics() as metrics, _signals() as received, ThreadPoolExecutor(1) as worker:
+            if self.step < self.steps:
+                ahead = worker.submit(self.batches, self.step)
+                while self.step < self.steps and self.ranks.agree(received.number) is None:
+                    batches = ahead.result()
+                    if self.step + 1 < self.steps:
+                        ahead = worker.submit(self.batches, self.step + 1)
+                    self.train_step(batches)
+                    self.seconds = before + time.monotonic() - began
+                    self.on_step(self)
+                    self._report(metrics)
+                    now = time.monotonic()
+                    due = now - last_save >= every.value if every.unit == "time" else self.step % int(every.value) == 0
+                    if self.ranks.agree(due) and self.step < self.steps:
+                        self._save(metrics)
+                        last_save = time.monotonic()
+                ahead.cancel()
                 self.seconds = before + time.monotonic() - began
-                self.on_step(self)
-                self._report()
-                now = time.monotonic()
-                due = now - last_save >= every.value if every.unit == "time" else self.step % int(every.value) == 0
-                if due and self.step < self.steps:
-                    self.save()
-                    last_save = time.monotonic()
-            ahead.cancel()
-            self.seconds = before + time.monotonic() - began
-            self.save()
-        return Outcome(self.step, self.step == self.steps, received.number, self.scores, self.tokens, self.seconds)
+                self._save(metrics)
+            leave = self.ranks.agree(received.number)
+        return Outcome(self.step, self.step == self.steps, leave, self.scores, self.tokens, self.seconds)
 
-    def _micro_batches(self, step: int) -> list[B]:
-        return [self.work.batch(step, rows) for rows in self.rows]
+    def _metrics(self) -> AbstractContextManager[MetricsLog | None]:
+        """The log of the run, which the main process keeps."""
+        if not self.ranks.main:
+            return nullcontext()
+        return closing(MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard))
 
-    def _train_step(self, batches: list[B]) -> None:
-        """One optimizer step; the gradient is that of the weighted sum of mean losses over the whole batch."""
-        device.seed_step(self.config.seed, self.step)
-        layers = schedule.depth_at(self.depth_schedule, self.work.layers, self.step, self.steps)
-        weights = self.work.weights()
-        counts: dict[str, int] = {}
-        for batch in batches:
-            for name, count in self.work.counts(batch).items():
-                counts[name] = counts.get(name, 0) + count
+    def batches(self, step: int) -> list[B]:
+        """The micro-batches of a step."""
+        return [self.trainable.batch(step, rows) for rows in self.rows]
+
+    def train_step(self, batches: list[B] | None = None) -> None:
+        """One optimizer step; the gradient is that of the weighted sum of mean losses over the whole batch.
+
+        Args:
+            batches: what `self.batches(self.step)` gives, where it was made ahead.
+
+        Raises:
+            NonFiniteError: the loss or the gradient is not finite. An accelerator takes an empty step instead, and the
+                next row of metrics or checkpoint raises.
+        """
+        batches = self.batches(self.step) if batches is None else batches
+        device.seed_step(self.config.seed, self.step, self.ranks.rank)
+        layers, factor = self._scheduled(self.step)
+        weights, (counts, tokens) = self.trainable.weights(), self._counts(batches)
+        total = torch.zeros((), device=self.device.device)
         for batch in batches:
             with self.device.autocast_context():
-                losses = self.work.losses(batch.to(self.device.device), layers)
+                losses = self.trainable.losses(batch.to(self.device.device), layers)
             parts = [weights[name] * loss.total / max(1, counts[name]) for name, loss in losses.items()]
             value = torch.stack(parts).sum()
-            if not math.isfinite(value.item()):
-                raise self._nonfinite(f"loss of step {self.step + 1} is")
             value.backward()  # type: ignore[no-untyped-call]
+            total += value.detach()
             for name, loss in losses.items():
                 self.window.add(name, loss)
-            self.tokens += batch.tokens
-        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf).item()
-        if not math.isfinite(norm):
-            raise self._nonfinite(f"gradient of step {self.step + 1} is")
-        self.window.gradient_norm += norm
-        self.window.steps += 1
-        self.optimizers.step(schedule.factor(self.config.schedule, self.step, self.steps))
+        self.ranks.sum([total, *(p.grad for p in self.parameters if p.grad is not None)])
+        norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf)
+        self._judge(total, norm)
+        self.window.end_step(norm)
+        self.optimizers.step(factor)
         self.optimizers.zero_grad()
+        self.tokens += tokens
+        self.step += 1
 
-    def _nonfinite(self, what: str) -> NonFiniteError:
-        return NonFiniteError(
-            f"the {what} not finite, so the run stopped and saved nothing of it; start another --out with a lower "
-            "train.optimizer.learning_rate or a longer train.schedule.warmup"
-        )
+    def _scheduled(self, step: int) -> tuple[int, float]:
+        """The depth of a step, and its learning rate as a share of the peak."""
+        layers = schedule.depth_at(self.depth_schedule, self.trainable.layers, step, self.steps)
+        return layers, schedule.factor(self.config.schedule, step, self.steps)
 
-    def _report(self) -> None:
+    def _counts(self, batches: list[B]) -> tuple[dict[str, int], int]:
+        """Predictions by loss, and tokens, of the whole batch."""
+        counts: dict[str, int] = {}
+        for batch in batches:
+            for name, count in self.trainable.counts(batch).items():
+                counts[name] = counts.get(name, 0) + count
+        numbers = torch.tensor([*counts.values(), sum(batch.tokens for batch in batches)])
+        self.ranks.sum([numbers])
+        *found, tokens = numbers.tolist()
+        return dict(zip(counts, found, strict=True)), tokens
+
+    def _judge(self, loss: Tensor, norm: Tensor) -> None:
+        """See to it that nothing of a step whose loss or gradient is not finite reaches the optimizer."""
+        broken = ~torch.stack((loss.float(), norm.float())).isfinite()
+        self._failures = torch.where(broken & (self._failures == 0), self.step + 1, self._failures)
+        if self.device.answers_at_once:
+            self._require_finite()
+            return
+        failed = self._failures.any()  # in this step or one before; the run will end at the next row
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad.masked_fill_(failed, 0.0)
+
+    def _require_finite(self) -> None:
+        """Raise NonFiniteError if a step was not finite."""
+        steps = self._failures.tolist()
+        if any(steps):
+            first = min(filter(None, steps))
+            raise _nonfinite(f"{_JUDGED[steps.index(first)]} of step {first} is")
+
+    def _report(self, metrics: MetricsLog | None) -> None:
         last = self.step == self.steps
-        if self.step % self.log_every == 0 or last:
-            row = self.window.row(self.work.weights())
-            row["layers"] = schedule.depth_at(self.depth_schedule, self.work.layers, self.step - 1, self.steps)
-            row["learning_rate"] = self.config.optimizer.learning_rate * schedule.factor(
-                self.config.schedule, self.step - 1, self.steps
-            )
-            row["tokens"] = self.tokens
-            self.log.write("train", self.step, **row)
-            self.window = Window()
-            for remark in self.work.remarks(self.step, row):
-                self.log.write("event", self.step, message=remark)
-                self.say(remark)
         # One that falls just before the end would only say twice what the last one says.
         soon = 2 * (self.steps - self.step) < self.evaluate_every
+        if last or self.step % self.log_every == 0:
+            self._require_finite()
+            row = self.window.row(self.trainable.weights(), self.ranks)
+            row["layers"], factor = self._scheduled(self.step - 1)
+            row["learning_rate"] = self.config.optimizer.learning_rate * factor
+            row["tokens"] = self.tokens
+            self.window = Window()
+            warnings = self.trainable.diagnostics(self.step, row)
+            if metrics is not None:
+                metrics.write("train", self.step, **row)
+                for warning in warnings:
+                    metrics.write("event", self.step, message=warning)
+                    log.warning(warning)
         if last or (self.step % self.evaluate_every == 0 and not soon):
-            self.scores = self.work.evaluate()
-            self.log.write("heldout", self.step, **self.scores)
+            self._require_finite()
+            self.scores = self.ranks.agree(self.trainable.evaluate())
+            if metrics is not None:
+                metrics.write("heldout", self.step, **self.scores)
+
+
+_JUDGED = ("loss", "gradient")
+"""What of a step must be finite."""
+
+
+def _nonfinite(what: str) -> NonFiniteError:
+    return NonFiniteError(
+        f"the {what} not finite, so the run stopped and saved nothing of it; start another --out with a lower "
+        "train.optimizer.learning_rate or a longer train.schedule.warmup"
+    )
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """What a config costs on this machine: seconds per step at each depth, bytes kept per sequence, the batch that fits.
 
-Measured on made-up batches of full length, so nothing but the config is needed; a time budget becomes steps from
-these seconds.
+Measured on made-up batches of full length, so nothing but the config is needed.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -17,10 +15,10 @@ from torch import Tensor
 
 from litebert import cost
 from litebert.config import Config
-from litebert.config.amounts import parse_amount
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 from litebert.model.pretrainer import Pretrainer
+from litebert.train.budget import Rate
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
 from litebert.train.optim import Optimizers
@@ -42,20 +40,6 @@ def synthetic_batch(config: Config, sequences: int) -> Batch:
         sentence_labels=torch.randint(0, 2, (sequences,), generator=generator),
         masked_boundaries=torch.from_numpy(span_boundaries(np.ones((sequences, length), bool), positions.numpy())),
     )
-
-
-@dataclass(frozen=True)
-class Rate:
-    """Seconds of one optimizer step at each depth of the schedule, and of one held-out batch."""
-
-    step_seconds: tuple[tuple[float, float], ...]
-    """(share of the run, seconds per step at its depth); the shares sum to 1."""
-    evaluation_seconds: float
-
-    @property
-    def mean_step_seconds(self) -> float:
-        """Over the whole run."""
-        return sum(share * seconds for share, seconds in self.step_seconds)
 
 
 def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
@@ -106,21 +90,6 @@ def _enough(passes: int, spent: float, seconds: float) -> bool:
     if passes < 4:
         return passes >= 2 and spent >= 4 * seconds
     return spent >= seconds or passes >= 40
-
-
-def steps_for(config: Config, rate: Rate | None) -> int:
-    """Optimizer steps a budget buys; a time budget needs a measured `rate`, held-out evaluations counted in."""
-    budget = parse_amount(config.train.budget, "train.budget", ("time", "steps", "tokens"))
-    if budget.unit == "steps":
-        return int(budget.value)
-    if budget.unit == "tokens":
-        return max(1, round(budget.value / (config.batch_sequences * config.sequences.length)))
-    assert rate is not None
-    every = parse_amount(config.train.evaluate_every, "train.evaluate_every", ("share", "steps"))
-    if every.unit == "share":
-        evaluations = rate.evaluation_seconds / every.value
-        return max(1, int((budget.value - evaluations) / rate.mean_step_seconds))
-    return max(1, int(budget.value / (rate.mean_step_seconds + rate.evaluation_seconds / every.value)))
 
 
 def kept_bytes(config: Config) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from litebert.errors import MissingExtraError, RunError
+from litebert.storage import atomic_write
 
 Kind = Literal["train", "heldout", "event"]
 
@@ -37,12 +38,8 @@ class MetricsLog:
         if resume is not None and path.exists():
             kept = b"".join(line + b"\n" for line, row in _rows(path) if row["step"] <= resume)
         if not path.exists() or path.read_bytes() != kept:
-            temporary = path.with_name(f".{path.name}.tmp")
-            with open(temporary, "wb") as file:
+            with atomic_write(path) as file:
                 file.write(kept)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
         self._path = path
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - open for the length of the run
 
@@ -87,23 +84,6 @@ def read(path: str | Path) -> list[dict[str, Any]]:
     return [row for _, row in _rows(Path(path))]
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """What stands beside it in a run folder: a file that holds one JSON object.
-
-    Raises:
-        RunError: the file is missing or damaged.
-    """
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{path} is missing; {path.parent} is not a whole run folder") from None
-    except (OSError, ValueError) as error:
-        raise RunError(f"{path} cannot be read ({error}); restore it or start another --out") from None
-    if not isinstance(data, dict):
-        raise RunError(f"{path} must hold a JSON object; restore it or start another --out")
-    return data
-
-
 def _rows(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     """Every whole line with what it says."""
     lines = path.read_bytes().split(b"\n")
@@ -112,7 +92,7 @@ def _rows(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
         try:
             row = json.loads(line)
             whole = isinstance(row, dict) and isinstance(row.get("step"), int) and "kind" in row
-        except ValueError:
+        except (ValueError, RecursionError):
             whole = False
         if whole:
             rows.append((line, row))

@@ -11,10 +11,8 @@ A run folder is readable by a person:
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,13 +28,15 @@ from litebert.errors import ConfigError, DataError, RunError
 from litebert.model.block import Block
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
-from litebert.storage import written_whole
+from litebert.storage import atomic_write, read_json
 from litebert.train import device as devices
-from litebert.train.checkpoint import RunLock
+from litebert.train.budget import steps_for
 from litebert.train.evaluate import evaluate_split
-from litebert.train.loop import Loop, Outcome, Say
-from litebert.train.measure import measure, steps_for
-from litebert.train.metrics import read_json
+from litebert.train.loop import Loop, Outcome
+from litebert.train.measure import measure
+from litebert.train.run_folder import RunFolder
+
+log = logging.getLogger("litebert")
 
 PLATEAU_NATS = 0.15
 """A loss less than this below the unigram entropy has learned little but how frequent pieces are."""
@@ -45,7 +45,7 @@ PLATEAU_ROWS = 40
 PLATEAU_STEPS = 300
 
 
-_START = ("tokenizer", "recipe.json", "checkpoints")
+_LEFTOVERS = ("tokenizer", "recipe.json")
 """What a run that was killed before its run.json leaves, beside hidden files."""
 _FREE = ("name", "train.save_every", "train.keep_checkpoints")
 """Fields that may change between calls, for they change no weight."""
@@ -61,7 +61,7 @@ class Run:
     outcome: Outcome
 
 
-class PretrainingWork:
+class TrainablePretrainer:
     """A `Pretrainer` with its batches, as the loop sees it."""
 
     def __init__(self, config: Config, model: Pretrainer, shards: Shards, device: devices.Device) -> None:
@@ -77,7 +77,7 @@ class PretrainingWork:
             config.batch_sequences,
             config.train.seed,
         )
-        self.memory: dict[str, Any] = {}
+        self.diagnostic_state: dict[str, Any] = {}
 
     def batch(self, step: int, rows: slice) -> Batch:
         """Rows of the batch of a step."""
@@ -96,7 +96,7 @@ class PretrainingWork:
         """Objective weights."""
         return {name: objective.weight for name, objective in self.module.named_objectives.items()}
 
-    def rates(self) -> Mapping[str, float]:
+    def lr_scales(self) -> Mapping[str, float]:
         """One learning rate for all."""
         return {}
 
@@ -111,27 +111,27 @@ class PretrainingWork:
             sequences=self.config.train.evaluate_sequences,
         )
 
-    def remarks(self, step: int, row: Mapping[str, Any]) -> list[str]:
+    def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
         """The plateau, in words."""
-        remark = plateau_remark(self.memory, step, row.get("mlm_loss"), self.shards.unigram_entropy)
-        return [remark] if remark else []
+        warning = plateau_warning(self.diagnostic_state, step, row.get("mlm_loss"), self.shards.unigram_entropy)
+        return [warning] if warning else []
 
 
-def plateau_remark(memory: dict[str, Any], step: int, loss: float | None, entropy: float) -> str | None:
+def plateau_warning(state: dict[str, Any], step: int, loss: float | None, entropy: float) -> str | None:
     """Say when a run sits on the unigram entropy of its data, the loss of knowing only piece frequencies, and when
-    it has left; `memory` smooths the loss and counts the rows between calls.
+    it has left; `state` smooths the loss and counts the rows between calls.
     """
     if loss is None:
         return None
-    loss = memory["plateau_loss"] = 0.8 * memory.get("plateau_loss", loss) + 0.2 * loss  # small batches are noisy
+    loss = state["plateau_loss"] = 0.8 * state.get("plateau_loss", loss) + 0.2 * loss  # small batches are noisy
     on_it = loss > entropy - PLATEAU_NATS
-    memory["plateau_rows"] = memory.get("plateau_rows", 0) + 1 if on_it else 0
-    if memory.get("plateau_said") and not on_it:
-        memory["plateau_said"] = False
+    state["plateau_rows"] = state.get("plateau_rows", 0) + 1 if on_it else 0
+    if state.get("plateau_said") and not on_it:
+        state["plateau_said"] = False
         return f"step {step}: the loss has left the plateau ({loss:.2f}; unigram entropy {entropy:.2f})"
-    if memory["plateau_rows"] < PLATEAU_ROWS or step < PLATEAU_STEPS or memory.get("plateau_said"):
+    if state["plateau_rows"] < PLATEAU_ROWS or step < PLATEAU_STEPS or state.get("plateau_said"):
         return None
-    memory["plateau_said"] = True
+    state["plateau_said"] = True
     where = "above" if loss > entropy + PLATEAU_NATS else "on"
     return (
         f"step {step}: the loss {loss:.2f} sits {where} the unigram entropy of this data ({entropy:.2f} nats): so far "
@@ -148,7 +148,6 @@ def pretrain(
     *,
     device: str = "auto",
     tensorboard: bool = False,
-    say: Say | None = None,
     on_step: Callable[[Loop[Batch]], None] | None = None,
 ) -> Run:
     """Pretrain a config on token shards; the same call on the same folder continues, or returns what is finished.
@@ -158,7 +157,6 @@ def pretrain(
         data: a folder written by `prepare`.
         out: the run folder.
         device: auto, cpu, cuda or cuda:N.
-        say: receives remarks in words; None sends them to the `litebert` logger.
         on_step: called after every step.
 
     Raises:
@@ -166,34 +164,30 @@ def pretrain(
         RunError: the folder is in use, or holds a run of another config or of other data.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    say = say or logging.getLogger("litebert").info
+    folder = RunFolder(Path(out), "run.json", _LEFTOVERS)
+    folder.check()
     shards = Shards.open(data, verify=True)
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file; give --out a folder")
     if not shards.heldout.tokens:
         raise DataError(f"{shards.path} holds out no text to evaluate on; prepare it with a --heldout above 0")
-    config = resolve(recipe, shards, say)
+    config = resolve(recipe, shards)
     machine = devices.choose(config.train.precision, device)
-    with RunLock(folder):
-        steps = _open_folder(folder, config, shards, machine, say)
+    with folder.owned():
+        steps = _start(folder, config, shards, machine)
         model = build(config, machine)
         loop = Loop(
-            work=PretrainingWork(config, model, shards, machine),
+            trainable=TrainablePretrainer(config, model, shards, machine),
             config=config.train,
             steps=steps,
             batch_sequences=config.batch_sequences,
             device=machine,
-            folder=folder,
-            say=say,
+            folder=folder.path,
             depth_schedule=config.train.depth_schedule,
             tensorboard=tensorboard,
             on_step=on_step or (lambda loop: None),
+            ranks=folder.ranks,
         )
-        loop.resume()
-        with closing(loop.log):
-            outcome = loop.run()
-    return Run(folder, config, steps, outcome)
+        outcome = loop.run()
+    return Run(folder.path, config, steps, outcome)
 
 
 def build(config: Config, machine: devices.Device) -> Pretrainer:
@@ -206,48 +200,45 @@ def build(config: Config, machine: devices.Device) -> Pretrainer:
     return model
 
 
-def resolve(config: Config, shards: Shards, say: Say) -> Config:
+def resolve(config: Config, shards: Shards) -> Config:
     """The config on this data: the vocabulary is the tokenizer's."""
     size = shards.tokenizer.vocab_size
     if config.encoder.vocab_size != size:
-        say(f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {config.encoder.vocab_size})")
+        log.info(
+            f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {config.encoder.vocab_size})"
+        )
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
-def _open_folder(folder: Path, config: Config, shards: Shards, machine: devices.Device, say: Say) -> int:
-    """Start a run folder, or check that it holds this very run; the number of steps."""
-    run_file = folder / "run.json"
-    if run_file.exists():
-        return _same_run(folder, config, shards, machine, say)
-    if any((folder / "checkpoints").glob("step-*")):
-        raise RunError(f"{folder} holds checkpoints but no run.json; choose another --out or empty it")
-    foreign = [path.name for path in folder.iterdir() if path.name[0] != "." and path.name not in _START]
-    if foreign:
-        raise RunError(f"{folder} is no run and holds other files ({foreign[0]}); give --out a new or empty folder")
+def _start(folder: RunFolder, config: Config, shards: Shards, machine: devices.Device) -> int:
+    """Start a run in a folder, or check that the folder holds this very run; the number of steps."""
+    if runs := folder.identities():
+        return _same_run(folder, runs[-1], config, shards, machine)
     rate = None
     if parse_amount(config.train.budget, "train.budget", ("time", "steps", "tokens")).unit == "time":
         rate = measure(config, machine)
-    steps = steps_for(config, rate)
+    steps = folder.ranks.agree(steps_for(config, rate))
     if rate is not None:
         tokens_per_second = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
-        say(f"{config.train.budget} on this machine is {steps} steps ({tokens_per_second:,.0f} tokens/s); now fixed")
-    shards.tokenizer.save(folder / "tokenizer")
-    with written_whole(folder / "recipe.json") as file:
-        file.write(to_json(config).encode())
-    run = {
-        "format": 1,
-        "steps": steps,
-        "data": str(shards.path),
-        "data_fingerprint": shards.fingerprint,
-        "unigram_entropy": shards.unigram_entropy,
-        "machine": machine.describe(),
-        "arithmetic": _arithmetic(machine),
-        "seconds_per_step": None if rate is None else rate.mean_step_seconds,
-    }
-    with written_whole(run_file) as file:  # last: a folder with it is a run
-        file.write((json.dumps(run, indent=2) + "\n").encode())
+        log.info(
+            f"{config.train.budget} on this machine is {steps} steps ({tokens_per_second:,.0f} tokens/s); now fixed"
+        )
+    if folder.ranks.main:
+        shards.tokenizer.save(folder.path / "tokenizer")
+        with atomic_write(folder.path / "recipe.json") as file:
+            file.write(to_json(config).encode())
+        folder.claim({
+            "format": 1,
+            "steps": steps,
+            "data": str(shards.path),
+            "data_fingerprint": shards.fingerprint,
+            "unigram_entropy": shards.unigram_entropy,
+            "machine": machine.describe(),
+            "arithmetic": _arithmetic(machine),
+            "seconds_per_step": None if rate is None else rate.mean_step_seconds,
+        })  # fmt: skip
     if config.train.schedule.warmup >= max(steps, 2):
-        say(
+        log.warning(
             f"all {steps} steps lie within the warm-up of {config.train.schedule.warmup:g}, so the learning rate never "
             "reaches its peak; give a larger --budget, or a share such as --train.schedule.warmup 0.025"
         )
@@ -260,39 +251,22 @@ def _arithmetic(machine: devices.Device) -> str:
     return f"{machine.device.type}, {precision}, {torch.get_num_threads()} threads"
 
 
-def _same_run(folder: Path, config: Config, shards: Shards, machine: devices.Device, say: Say) -> int:
+def _same_run(
+    folder: RunFolder, run: Mapping[str, Any], config: Config, shards: Shards, machine: devices.Device
+) -> int:
     """The steps of the run in the folder, which must be of this config and data."""
-    recipe_file, run_file = folder / "recipe.json", folder / "run.json"
+    recipe_file = folder.path / "recipe.json"
     try:
-        there = from_dict(Config, read_json(recipe_file))
-        run = read_json(run_file)
+        there = from_dict(Config, read_json(recipe_file, RunError))
         steps, fingerprint = int(run["steps"]), run["data_fingerprint"]
     except ConfigError as error:
         raise RunError(f"{recipe_file} was changed ({error}); restore it or start another --out") from None
     except (KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{run_file} was changed ({error!r}); restore it or start another --out") from None
+        raise RunError(f"{folder.identity_file} was changed ({error!r}); restore it or start another --out") from None
     if fingerprint != shards.fingerprint:
-        raise RunError(f"{folder} was trained on other data than {shards.path}; give its data or another --out")
-    differences = [
-        f"{name} is {was} there and {now} here"
-        for name, was, now in _differences(to_dict(there), to_dict(config))
-        if name not in _FREE
-    ]
-    if differences:
-        raise RunError(
-            f"{folder} holds another run ({'; '.join(differences[:3])}); give the same fields or another --out"
-        )
+        raise RunError(f"{folder.path} was trained on other data than {shards.path}; give its data or another --out")
+    folder.refuse_other(to_dict(there), to_dict(config), _FREE)
     was, now = run.get("arithmetic"), _arithmetic(machine)
     if was != now:
-        say(f"this run was computed with {was} and continues with {now}: its last bits will differ")
+        log.warning(f"this run was computed with {was} and continues with {now}: its last bits will differ")
     return steps
-
-
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any], path: str = "") -> list[tuple[str, Any, Any]]:
-    found = []
-    for key in here:
-        if isinstance(here[key], dict):
-            found += _differences(there[key], here[key], f"{path}{key}.")
-        elif there[key] != here[key]:
-            found.append((path + key, there[key], here[key]))
-    return found

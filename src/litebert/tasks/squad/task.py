@@ -22,7 +22,7 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetune.items import Item, build_row
 from litebert.finetune.outputs import OneSpan
 from litebert.finetune.task import Task
-from litebert.storage import written_whole
+from litebert.storage import atomic_write
 from litebert.tasks.inputs import texts
 from litebert.tasks.parts import given_files, held_out, part_file, scored_parts, unscored_parts
 from litebert.tasks.squad.files import Question, may_be_unanswerable, read_questions, stands
@@ -340,5 +340,5 @@ def _listed(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
-    with written_whole(path) as file:
+    with atomic_write(path) as file:
         file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,39 @@
+"""The group of processes that train one model together, as one object which everything that depends on it asks.
+
+There is one process today, so every method is the identity; a group of several overrides these methods and nothing
+else. The processes share a run folder: the main one writes into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The group as one of its processes sees it."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def main(self) -> bool:
+        """Whether this process writes the files of the run."""
+        return self.rank == 0
+
+    def share(self, count: int) -> range:
+        """Which of the `count` sequences of a batch this process trains on."""
+        return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
+
+    def sum(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its sum over the processes."""
+
+    def agree(self, value: T) -> T:
+        """The main process's value, in all of them."""
+        return value

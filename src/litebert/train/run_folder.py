@@ -1,0 +1,124 @@
+"""The folder of a run, of pretraining or fine-tuning: whose it is, who may write into it, what a second call finds.
+
+A small JSON file, written last, makes a folder a run: its identity. The same command finds it and continues, another
+one is refused with the field that differs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from litebert.errors import RunError
+from litebert.storage import locked, read_json, write_json
+from litebert.train import checkpoint
+from litebert.train.ranks import Ranks
+
+ASIDE = "collapsed"
+"""Where a run lies that was set aside."""
+_MOVING = f".{ASIDE}"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder for one run."""
+
+    path: Path
+    identity_name: str
+    leftovers: tuple[str, ...] = ()
+    """What a run leaves that was killed before its identity was written, beside hidden files."""
+    ranks: Ranks = field(default_factory=Ranks)
+
+    @property
+    def identity_file(self) -> Path:
+        """It is there exactly where the folder is a run."""
+        return self.path / self.identity_name
+
+    def check(self) -> None:
+        """Refuse a folder that is a file, or holds what no run of this kind wrote.
+
+        Raises:
+            RunError: it does.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise RunError(f"{self.path} is a file; give --out a folder")
+        if not self.path.exists() or self.identity_file.exists() or (self.path / _MOVING).is_dir():
+            return
+        known = (ASIDE, *self.leftovers)
+        foreign = sorted(path.name for path in self.path.iterdir() if path.name[0] != "." and path.name not in known)
+        if foreign and (self.path / foreign[0] / self.identity_name).is_file():
+            raise RunError(f"{self.path} holds several runs ({foreign[0]}); give --seeds for seeds, or another --out")
+        if foreign:
+            raise RunError(
+                f"{self.path} has no {self.identity_name}, so it is no run, and holds other files ({foreign[0]}); "
+                "give --out a new or empty folder"
+            )
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """The right to write into the folder; what a killed process left half done in it is finished or removed.
+
+        Raises:
+            RunError: another process has it, or `check` refuses the folder.
+        """
+        self.check()
+        with locked(self.path, RunError) if self.ranks.main else nullcontext():
+            if (self.path / _MOVING).is_dir():
+                self.set_aside()
+            checkpoint.tidy(self.path / "checkpoints")
+            yield
+
+    def identities(self) -> list[dict[str, Any]]:
+        """What the identity files hold of a run that was set aside and of the one that is there, as far as they are."""
+        files = (self.path / ASIDE / self.identity_name, self.identity_file)
+        return [read_json(file, RunError) for file in files if file.exists()]
+
+    def claim(self, identity: Mapping[str, Any]) -> None:
+        """Write the identity: from now on the folder is this run."""
+        if self.ranks.main:
+            write_json(self.identity_file, identity)
+
+    def refuse_other(self, there: Mapping[str, Any], here: Mapping[str, Any], free: Collection[str]) -> None:
+        """Compare what a run was started with and what is asked for now, but for the `free` fields (by dotted name).
+
+        Raises:
+            RunError: they differ.
+        """
+        here = json.loads(json.dumps(here))  # as the file would hold it
+        found = [difference for name, difference in _differences(there, here) if name not in free]
+        if found:
+            raise RunError(
+                f"{self.path} holds another run ({'; '.join(found[:3])}); give the same fields or another --out"
+            )
+
+    @property
+    def was_set_aside(self) -> bool:
+        """Whether a run went before this one."""
+        return (self.path / ASIDE).is_dir()
+
+    def set_aside(self) -> None:
+        """Move what a run wrote into collapsed/."""
+        aside = self.path / _MOVING  # there already, where a kill fell into the moving
+        aside.mkdir(exist_ok=True)
+        for path in list(self.path.iterdir()):
+            if not path.name.startswith("."):
+                path.rename(aside / path.name)
+        aside.rename(self.path / ASIDE)
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+    """The fields that differ by their dotted names, each with a clause that says how.
+
+    At the top, what only `there` has was written by another version and says nothing of the run.
+    """
+    for key in {**here, **there} if path else here:
+        was, now, name = there.get(key), here.get(key), f"{path}{key}"
+        if isinstance(now, Mapping) and isinstance(was, Mapping):
+            yield from _differences(was, now, f"{name}.")
+        elif was != now:
+            hashed = name.endswith("_fingerprint")  # of which nobody wants to read two
+            yield name, f"its {name.replace('_', ' ')} differs" if hashed else f"{name} is {was} there and {now} here"

@@ -1,0 +1,80 @@
+"""Sums since the last row of metrics. They stay on the device until a row or a checkpoint asks for numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from litebert.model.objectives import Loss
+from litebert.train.ranks import Ranks
+
+_ALONE = Ranks()
+_KEYS = ("total", "count", "correct")
+
+
+class Window:
+    """The sums of some steps; saved with checkpoints, so that a resumed run writes the same rows."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._gradient_norm: Tensor | float = 0.0
+        self._sums: dict[str, dict[str, Tensor]] = {}
+        """By loss: total (nats), count, correct, and its extras."""
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any], device: torch.device) -> Window:
+        """The window that `state` gave; one of an older checkpoint may lack extras."""
+        window = cls()
+        window._steps, window._gradient_norm = state["steps"], state["gradient_norm"]
+        for name in state["total"]:
+            sums = {key: state[key][name] for key in _KEYS} | state.get("extras", {}).get(name, {})
+            window._sums[name] = {key: torch.tensor(value, dtype=_dtype(device), device=device)
+                                  for key, value in sums.items()}  # fmt: skip
+        return window
+
+    def add(self, name: str, loss: Loss) -> None:
+        """Add one loss of one micro-batch."""
+        sums = self._sums.setdefault(name, {})
+        for key, value in {"total": loss.total, "count": loss.count, "correct": loss.correct, **loss.extras}.items():
+            sums[key] = sums.get(key, 0.0) + value.detach().to(_dtype(value.device))
+
+    def end_step(self, gradient_norm: Tensor) -> None:
+        """Count a step."""
+        self._gradient_norm = self._gradient_norm + gradient_norm.to(_dtype(gradient_norm.device))
+        self._steps += 1
+
+    def state(self, ranks: Ranks = _ALONE) -> dict[str, Any]:
+        """The sums over the processes as plain numbers. This is where an accelerator is waited for."""
+        totals = torch.stack([value for sums in self._sums.values() for value in sums.values()] or [torch.zeros(())])
+        ranks.sum([totals])
+        numbers = iter(totals.tolist())
+        sums = {name: {key: next(numbers) for key in sums} for name, sums in self._sums.items()}
+        return {
+            "steps": self._steps,
+            "gradient_norm": float(self._gradient_norm),
+            "total": {name: own["total"] for name, own in sums.items()},
+            "count": {name: int(own["count"]) for name, own in sums.items()},
+            "correct": {name: int(own["correct"]) for name, own in sums.items()},
+            "extras": {name: {key: own[key] for key in own if key not in _KEYS} for name, own in sums.items()},
+        }
+
+    def row(self, weights: Mapping[str, float], ranks: Ranks = _ALONE) -> dict[str, float]:
+        """Means over the window."""
+        sums = self.state(ranks)
+        means = {name: total / max(1, sums["count"][name]) for name, total in sums["total"].items()}
+        row = {"loss": sum(weights[name] * mean for name, mean in means.items())}
+        for name, mean in means.items():
+            row[f"{name}_loss"] = mean
+            row[f"{name}_accuracy"] = sums["correct"][name] / max(1, sums["count"][name])
+            for extra, value in sums["extras"][name].items():
+                row[f"{name}_{extra}"] = value / max(1, sums["count"][name])
+        row["gradient_norm"] = sums["gradient_norm"] / max(1, self._steps)
+        return row
+
+
+def _dtype(device: torch.device) -> torch.dtype:
+    """To sum in: float64 where the device has it."""
+    return torch.float32 if device.type == "mps" else torch.float64

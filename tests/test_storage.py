@@ -1,0 +1,163 @@
+"""Whole files and folders, strict JSON, and the lock of a folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import filelock
+import pytest
+
+from litebert.errors import DataError, RunError
+from litebert.storage import atomic_write, locked, read_json, write_json, written_whole
+from toys.refusals import refused
+
+needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="kills and forks are POSIX's")
+
+
+def write_file(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def write_folder(path: Path, text: str) -> None:
+    path.mkdir()
+    (path / "inside").write_text(text)
+
+
+def text_of(path: Path) -> str:
+    return (path / "inside" if path.is_dir() else path).read_text()
+
+
+def interrupted(path: Path, write: Callable[[Path, str], None]) -> None:
+    with written_whole(path) as aside:
+        write(aside, "half")
+        raise RuntimeError
+
+
+@pytest.mark.parametrize("write", [write_file, write_folder])
+def test_a_path_appears_whole_or_not_at_all(write: Callable[[Path, str], None], tmp_path: Path) -> None:
+    path = tmp_path / "path"
+    with pytest.raises(RuntimeError):
+        interrupted(path, write)
+    assert list(tmp_path.iterdir()) == []
+    write(tmp_path / ".tmp-path", "left by a kill")
+    with written_whole(path) as aside:
+        write(aside, "all of it")
+        assert not path.exists()
+    assert text_of(path) == "all of it"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_is_replaced_by_a_whole_one_only(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    with pytest.raises(RuntimeError):
+        interrupted(path, write_file)
+    assert path.read_bytes() == b"before"
+    with atomic_write(path) as file:
+        file.write(b"after")
+    assert path.read_bytes() == b"after"
+
+
+def test_a_json_object_comes_back(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"é": [1, 0.1, None]})
+    assert read_json(tmp_path / "a.json", RunError, "") == {"é": [1, 0.1, None]}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff", b'{"a":' * 100_000, b"9" * 5000])
+def test_anything_but_a_json_object_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with refused(DataError, path, "copy it again"):
+        read_json(path, DataError, "copy it again")
+
+
+def test_a_json_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.json", tmp_path):
+        with refused(RunError, path, "make another"):
+            read_json(path, RunError, "make another")
+
+
+# ---- the lock ------------------------------------------------------------------------------------------------------
+
+
+def _hold(folder: Path, held: Any) -> None:
+    with locked(folder, RunError):
+        child = os.fork()  # a worker that outlives a kill of its parent
+        if child:
+            (folder / "worker").write_text(str(child))
+            held.set()
+        time.sleep(60)
+
+
+def test_a_second_owner_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "run"
+    with locked(folder, RunError):
+        with refused(DataError, folder, f"process {os.getpid()}"), locked(folder, DataError):
+            pytest.fail("entered twice")
+        with refused(RunError, folder), locked(folder, RunError):
+            pytest.fail("the refusal dropped the lock")
+    with locked(folder, RunError):
+        pass
+
+
+@needs_fork
+def test_the_lock_dies_with_its_process_even_if_a_worker_lives(tmp_path: Path, processes: Any) -> None:
+    held = processes.Event()
+    owner = processes.Process(target=_hold, args=(tmp_path, held))
+    owner.start()
+    assert held.wait(60)
+    with refused(RunError, tmp_path, owner.pid), locked(tmp_path, RunError):
+        pytest.fail("entered while another process holds it")
+    owner.kill()
+    owner.join()
+    worker = int((tmp_path / "worker").read_text())
+    try:
+        for _ in range(100):  # a worker lets go first thing, which a busy machine may put off
+            os.kill(worker, 0)  # it lives
+            with suppress(RunError), locked(tmp_path, RunError):
+                break
+            time.sleep(0.1)
+        else:
+            pytest.fail("the worker holds the lock")
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+@needs_fork
+def test_a_forked_child_that_leaves_the_block_does_not_drop_the_lock(tmp_path: Path, processes: Any) -> None:
+    child = processes.Process(target=_leave_in_child, args=(tmp_path,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+
+
+def _leave_in_child(folder: Path) -> None:
+    with locked(folder, RunError):
+        child = os.fork()
+        if child:
+            assert os.waitpid(child, 0)[1] == 0
+            with refused(RunError, folder), locked(folder, RunError):
+                pass
+    if not child:
+        os._exit(0)
+
+
+def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    with refused(RunError, tmp_path / "file"), locked(tmp_path / "file", RunError):
+        pytest.fail("locked a file")
+
+    def no_locks(self: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(filelock.FileLock, "_acquire", no_locks)
+    with refused(RunError, tmp_path, "No locks available"), locked(tmp_path, RunError):
+        pytest.fail("locked without locks")
