@@ -32,8 +32,8 @@ import numpy as np
 
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.finetune.run import finetune
-from litebert.finetune.spread import confidence_halfwidth
+from litebert.finetuning.run import finetune
+from litebert.finetuning.spread import confidence_halfwidth
 from litebert.interop import LoadedModel, save_hf
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.finetuning import finetune_recipe

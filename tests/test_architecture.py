@@ -33,7 +33,7 @@ LEVELS = (
     ("model",),
     ("interop",),
     ("train",),
-    ("finetune",),
+    ("finetuning",),
     ("tasks",),
     ("answer",),
     ("analysis",),
@@ -213,6 +213,7 @@ def test_the_public_face_is_exactly_what_it_says() -> None:
     names = litebert.__all__
     assert names == sorted(names)
     assert len(set(names)) == len(names)
+    assert not {name for name in names if (SOURCE / name).is_dir()}, "a room of that name would hide it"
     for name in names:
         assert getattr(litebert, name) is not None, name
     hidden = {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from litebert.data.prepare import prepare
     from litebert.data.shards import Shards
     from litebert.errors import LitebertError
-    from litebert.finetune.run import finetune
+    from litebert.finetuning.run import finetune
     from litebert.interop import convert
     from litebert.model.encoder import Encoder
     from litebert.model.pretrainer import Pretrainer
@@ -58,7 +58,7 @@ _HOME = {
     "compare": "analysis.compare",
     "convert": "interop",
     "evaluate": "train.evaluate",
-    "finetune": "finetune.run",
+    "finetune": "finetuning.run",
     "load": "answer.predictor",
     "prepare": "data.prepare",
     "pretrain": "train.pretrain",

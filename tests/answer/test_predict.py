@@ -15,7 +15,7 @@ import torch
 from litebert.answer.predictor import CHUNK, load, predict_file
 from litebert.config import EncoderConfig
 from litebert.errors import ConfigError, DataError, ModelError
-from litebert.finetune.run import finetune
+from litebert.finetuning.run import finetune
 from litebert.interop import convert
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table

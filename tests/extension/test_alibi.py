@@ -7,13 +7,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor
 
 import litebert
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.finetune.run import finetune
+from litebert.finetuning.run import finetune
 from litebert.model.attention import AttentionPositions
 from litebert.model.positions import Positions
 from litebert.registry import POSITIONS
@@ -43,7 +44,9 @@ class ALiBi(Positions):
         return LinearBias(self.config)
 
 
-POSITIONS.add("alibi", ALiBi)
+@pytest.fixture(autouse=True, scope="module")
+def _registered() -> None:
+    POSITIONS.add("alibi", ALiBi)
 
 
 def test_a_positions_kind_goes_all_the_way(

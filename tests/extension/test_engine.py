@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import litebert
 from answer.test_predict import made, texts
 from litebert.errors import ConfigError
-from litebert.finetune.batches import PaddedRows
+from litebert.finetuning.batches import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.registry import ENGINES
 from toys.refusals import refused
@@ -44,7 +44,10 @@ class Theirs:
         return (torch.stack(both, dim=-1) if both else out.logits).numpy()
 
 
-ENGINES.add("theirs", Theirs)
+@pytest.fixture(autouse=True, scope="module")
+def _registered() -> None:
+    ENGINES.add("theirs", Theirs)
+
 
 LINES = texts(6, most=6)
 ASKED: dict[str, tuple[int, tuple[str, ...], list[Any]]] = {

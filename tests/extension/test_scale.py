@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from scipy.special import expit
 from torch import Tensor
@@ -21,8 +22,8 @@ from torch.nn import functional as F
 import litebert
 from litebert.answer.predictor import predict_file
 from litebert.errors import ModelError
-from litebert.finetune.outputs import Answer, OneClass
-from litebert.finetune.run import finetune
+from litebert.finetuning.outputs import Answer, OneClass
+from litebert.finetuning.run import finetune
 from litebert.interop import load
 from litebert.registry import TASKS
 from litebert.tasks.table import Table
@@ -61,7 +62,9 @@ class Grades(Table):
         self.output = Scale(GRADES)
 
 
-TASKS.add("grades", Grades)
+@pytest.fixture(autouse=True, scope="module")
+def _registered() -> None:
+    TASKS.add("grades", Grades)
 
 
 def test_a_new_kind_of_output_goes_all_the_way(

@@ -26,9 +26,8 @@ def numbers(name: str, reading: Reading) -> Iterator[tuple[str, int]]:
         yield f"Number {i} of {name}.", i
 
 
-@pytest.fixture(autouse=True)
-def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SOURCES, "_parts", dict(SOURCES._parts))  # so that other tests do not see them
+@pytest.fixture(autouse=True, scope="module")
+def _registered() -> None:
     SOURCES.add(".eml", letters)
     SOURCES.add("count:", numbers)
     SOURCES.add("seven", numbers)

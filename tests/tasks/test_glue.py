@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from litebert.errors import ConfigError, DataError, MissingExtraError
-from litebert.finetune.outputs import Answer, Number
+from litebert.finetuning.outputs import Answer, Number
 from litebert.tasks.glue import GLUE, Glue
 from litebert.tasks.registry import task_of
 from litebert.tasks.texts import Example

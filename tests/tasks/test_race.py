@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetune.items import Item
+from litebert.finetuning.items import Item
 from litebert.tasks.choices import BLANKS, Choice, ChoiceTask
 from litebert.tasks.race import RaceTask
 from litebert.tokenizer import Tokenizer

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetune.items import Item
-from litebert.finetune.outputs import OneSpan
+from litebert.finetuning.items import Item
+from litebert.finetuning.outputs import OneSpan
 from litebert.tasks.squad.files import Gold, Question
 from litebert.tasks.squad.spans import windows
 from litebert.tasks.squad.task import Squad

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetune.items import Item
-from litebert.finetune.outputs import Answer
+from litebert.finetuning.items import Item
+from litebert.finetuning.outputs import Answer
 from litebert.tasks.tagging.files import Sentence
 from litebert.tasks.tagging.scores import Entity, EntityScores, as_iob2, entities, entity_scores
 from litebert.tasks.tagging.task import TaggingTask

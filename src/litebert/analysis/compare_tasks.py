@@ -13,7 +13,7 @@ from pathlib import Path
 
 from litebert.analysis.report import Table
 from litebert.errors import RunError
-from litebert.finetune.spread import confidence_halfwidth
+from litebert.finetuning.spread import confidence_halfwidth
 from litebert.recipes.files import names_recipe
 from litebert.registry import TASKS
 from litebert.storage import read_json

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.finetune.batches import PaddedRows
-from litebert.finetune.scoring import network_logits
+from litebert.finetuning.batches import PaddedRows
+from litebert.finetuning.scoring import network_logits
 from litebert.interop import LoadedModel
 from litebert.model.task_model import TaskModel
 from litebert.train import device as devices

@@ -17,8 +17,8 @@ from typing import Any, Literal, TextIO
 from litebert.answer.engines import Engine
 from litebert.config.heads import HeadName
 from litebert.errors import ConfigError, DataError, ModelError
-from litebert.finetune.scoring import logits_of
-from litebert.finetune.task import Task
+from litebert.finetuning.scoring import logits_of
+from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel
 from litebert.interop import load as load_model
 from litebert.model.task_model import TaskModel

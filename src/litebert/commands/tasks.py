@@ -86,9 +86,9 @@ def finetune(words: list[str]) -> int:
         FinetuneArguments, prog="litebert finetune", args=first(words, FinetuneArguments, FinetuneConfig),
         return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
-    from litebert.finetune.scoring import metric_name
-    from litebert.finetune.seeds import finetune_seeds
-    from litebert.finetune.start import load_initial
+    from litebert.finetuning.scoring import metric_name
+    from litebert.finetuning.seeds import finetune_seeds
+    from litebert.finetuning.start import load_initial
     from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
     from litebert.tasks.registry import task_of
     from litebert.train.device import keep_freed_memory

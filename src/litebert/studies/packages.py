@@ -17,7 +17,7 @@ from typing import Any
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import DataError
-from litebert.finetune.run import finetune
+from litebert.finetuning.run import finetune
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.storage import atomic_write
 from litebert.tasks.parts import held_out

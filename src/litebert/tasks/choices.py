@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.finetune.items import Item, build_row
-from litebert.finetune.outputs import Answer, OneChoice
-from litebert.finetune.task import Task
+from litebert.finetuning.items import Item, build_row
+from litebert.finetuning.outputs import Answer, OneChoice
+from litebert.finetuning.task import Task
 from litebert.tasks.inputs import members, texts
 from litebert.tasks.parts import Data, given_files, part_file, part_files, scored_parts, unscored_parts
 from litebert.text.records import FileFormat, Notes, records, require_text, shown

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.finetune.outputs import Answer, Number, OneClass
+from litebert.finetuning.outputs import Answer, Number, OneClass
 from litebert.tasks.texts import Example, Label, TextTask
 from litebert.text.hub import is_saved, open_dataset
 from litebert.text.records import Notes, clean, lines, require_text, shown

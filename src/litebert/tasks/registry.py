@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from litebert.errors import ConfigError, nearest
-from litebert.finetune.outputs import saved_output
-from litebert.finetune.task import Task
+from litebert.finetuning.outputs import saved_output
+from litebert.finetuning.task import Task
 from litebert.registry import TASKS
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.finetune.outputs import Answer, Number, OneClass, Output, SeveralLabels
+from litebert.finetuning.outputs import Answer, Number, OneClass, Output, SeveralLabels
 from litebert.tasks.parts import held_out
 from litebert.tasks.predictions import write_records
 from litebert.tasks.texts import Example, Label, TextTask, columns, texts_of

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import DataError
-from litebert.finetune.items import Item, build_row
-from litebert.finetune.outputs import OUTPUTS, Answer, Output, saved_output
-from litebert.finetune.task import Task
+from litebert.finetuning.items import Item, build_row
+from litebert.finetuning.outputs import OUTPUTS, Answer, Output, saved_output
+from litebert.finetuning.task import Task
 from litebert.tasks.inputs import texts
 from litebert.tasks.predictions import write_records
 from litebert.tasks.scores import scores

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.finetune.outputs import OneSpan
-from litebert.finetune.outputs.tokens import BEST
+from litebert.finetuning.outputs import OneSpan
+from litebert.finetuning.outputs.tokens import BEST
 from litebert.tasks.squad.files import Gold
 
 

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetune.items import Item, build_row
-from litebert.finetune.outputs import OneSpan
-from litebert.finetune.task import Task
+from litebert.finetuning.items import Item, build_row
+from litebert.finetuning.outputs import OneSpan
+from litebert.finetuning.task import Task
 from litebert.storage import atomic_write
 from litebert.tasks.inputs import texts
 from litebert.tasks.parts import given_files, held_out, part_file, scored_parts, unscored_parts

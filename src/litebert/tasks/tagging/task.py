@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from litebert.data import IGNORED
 from litebert.errors import ConfigError, DataError
-from litebert.finetune.items import Item, build_row
-from litebert.finetune.outputs import Answer, Tags, saved_output
-from litebert.finetune.task import Task
+from litebert.finetuning.items import Item, build_row
+from litebert.finetuning.outputs import Answer, Tags, saved_output
+from litebert.finetuning.task import Task
 from litebert.tasks.inputs import texts
 from litebert.tasks.parts import Data, given_files, part_file, part_files, scored_parts, unscored_parts
 from litebert.tasks.tagging.files import DOCUMENT, TAG, Sentence, cells_of, read_sentences

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from litebert.finetune.batches import TaskBatch, collate
-from litebert.finetune.items import EncodedRow, Item
-from litebert.finetune.outputs import OUTPUTS
+from litebert.finetuning.batches import TaskBatch, collate
+from litebert.finetuning.items import EncodedRow, Item
+from litebert.finetuning.outputs import OUTPUTS
 
 NAMED = {output.name: output for output in OUTPUTS}
 

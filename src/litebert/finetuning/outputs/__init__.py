@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litebert.errors import ModelError
-from litebert.finetune.outputs.output import Answer, Output
-from litebert.finetune.outputs.texts import Number, OneChoice, OneClass, SeveralLabels
-from litebert.finetune.outputs.tokens import OneSpan, Tags
+from litebert.finetuning.outputs.output import Answer, Output
+from litebert.finetuning.outputs.texts import Number, OneChoice, OneClass, SeveralLabels
+from litebert.finetuning.outputs.tokens import OneSpan, Tags
 
 __all__ = ["Answer", "Number", "OneChoice", "OneClass", "OneSpan", "Output", "SeveralLabels", "Tags", "saved_output"]
 

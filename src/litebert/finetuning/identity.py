@@ -12,10 +12,10 @@ import numpy as np
 
 from litebert.config.finetuning import FinetuneConfig
 from litebert.config.serialization import to_dict
-from litebert.finetune.items import Item
-from litebert.finetune.scoring import EncodedPart, metric_name
-from litebert.finetune.start import InitialModel
-from litebert.finetune.task import Task
+from litebert.finetuning.items import Item
+from litebert.finetuning.scoring import EncodedPart, metric_name
+from litebert.finetuning.start import InitialModel
+from litebert.finetuning.task import Task
 
 IDENTITY = "finetune.json"
 FREE = ("format", "model", "steps", "test_fingerprint", "config.train.save_every", "config.train.keep_checkpoints")

@@ -11,7 +11,7 @@ import torch
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError
-from litebert.finetune.task import Task
+from litebert.finetuning.task import Task
 from litebert.interop import load
 from litebert.interop.loaded import fresh_dense, untrained_notes
 from litebert.model.task_model import HeadActivation, TaskModel

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.data import IGNORED
-from litebert.finetune.items import Item
+from litebert.finetuning.items import Item
 
 if TYPE_CHECKING:  # only learning needs torch: answers may come from another engine
     from torch import Tensor
 
-    from litebert.finetune.batches import TaskBatch
+    from litebert.finetuning.batches import TaskBatch
     from litebert.model.objectives import Loss
     from litebert.model.task_model import TaskHead
 

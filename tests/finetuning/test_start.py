@@ -11,7 +11,7 @@ import torch
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.errors import ConfigError
-from litebert.finetune.start import load_initial, task_model
+from litebert.finetuning.start import load_initial, task_model
 from litebert.interop import convert
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel

@@ -10,9 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litebert.finetune.batches import TaskBatches, collate
-from litebert.finetune.items import EncodedRow, Item
-from litebert.finetune.outputs import OUTPUTS, OneClass, Tags
+from litebert.finetuning.batches import TaskBatches, collate
+from litebert.finetuning.items import EncodedRow, Item
+from litebert.finetuning.outputs import OUTPUTS, OneClass, Tags
 
 NAMED = {output.name: output for output in OUTPUTS}
 

@@ -12,7 +12,7 @@ import pytest
 from litebert.answer.predictor import load
 from litebert.config import replace
 from litebert.errors import ConfigError
-from litebert.finetune.run import Finetuned, finetune
+from litebert.finetuning.run import Finetuned, finetune
 from litebert.tasks.registry import task_of
 from litebert.text.records import Notes, lines
 from toys.finetuning import config, recipe_file

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from litebert.data import IGNORED
-from litebert.finetune.outputs.output import Answer, Output, shares
+from litebert.finetuning.outputs.output import Answer, Output, shares
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from litebert.finetune.batches import TaskBatch
+    from litebert.finetuning.batches import TaskBatch
 
 BEST = 20
 """How many spans are kept of each row."""

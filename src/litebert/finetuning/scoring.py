@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert.finetune.batches import PaddedRows, pad_rows
-from litebert.finetune.items import Item
-from litebert.finetune.outputs import Output
-from litebert.finetune.task import Task
+from litebert.finetuning.batches import PaddedRows, pad_rows
+from litebert.finetuning.items import Item
+from litebert.finetuning.outputs import Output
+from litebert.finetuning.task import Task
 from litebert.model.task_model import TaskModel
 from litebert.train import device as devices
 

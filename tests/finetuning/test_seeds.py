@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from litebert.finetune.seeds import finetune_seeds
-from litebert.finetune.spread import confidence_halfwidth, noise_of, summarise
+from litebert.finetuning.seeds import finetune_seeds
+from litebert.finetuning.spread import confidence_halfwidth, noise_of, summarise
 from litebert.tasks.table import Table
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names

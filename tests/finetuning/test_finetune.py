@@ -17,11 +17,11 @@ from litebert.answer.predictor import load as predictor
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.finetune.batches import TaskBatch
-from litebert.finetune.outputs import Number
-from litebert.finetune.run import finetune
-from litebert.finetune.scoring import logits_of, network_logits
-from litebert.finetune.start import layer_rates, load_initial, task_model
+from litebert.finetuning.batches import TaskBatch
+from litebert.finetuning.outputs import Number
+from litebert.finetuning.run import finetune
+from litebert.finetuning.scoring import logits_of, network_logits
+from litebert.finetuning.start import layer_rates, load_initial, task_model
 from litebert.interop import load
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table

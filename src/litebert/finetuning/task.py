@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.finetune.items import Item
-from litebert.finetune.outputs import Output
+from litebert.finetuning.items import Item
+from litebert.finetuning.outputs import Output
 from litebert.text.records import FileFormat, Notes
 from litebert.tokenizer import Tokenizer
 

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from litebert.finetune.items import Item
-from litebert.finetune.outputs.output import Answer, Output
+from litebert.finetuning.items import Item
+from litebert.finetuning.outputs.output import Answer, Output
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from litebert.finetune.batches import TaskBatch
+    from litebert.finetuning.batches import TaskBatch
     from litebert.model.task_model import TaskHead
 
 

@@ -28,10 +28,10 @@ from litebert.config import Config, OptimizerConfig, SequenceConfig, replace
 from litebert.config.amounts import parse_amount
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.finetune.batches import TaskBatch, TaskBatches
-from litebert.finetune.identity import FREE, IDENTITY, identity
-from litebert.finetune.outputs import Output
-from litebert.finetune.scoring import (
+from litebert.finetuning.batches import TaskBatch, TaskBatches
+from litebert.finetuning.identity import FREE, IDENTITY, identity
+from litebert.finetuning.outputs import Output
+from litebert.finetuning.scoring import (
     EncodedPart,
     Logits,
     logits_of,
@@ -41,8 +41,8 @@ from litebert.finetune.scoring import (
     score_parts,
     score_tests,
 )
-from litebert.finetune.start import InitialModel, layer_rates, load_initial, task_model
-from litebert.finetune.task import Task
+from litebert.finetuning.start import InitialModel, layer_rates, load_initial, task_model
+from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.objectives import Loss

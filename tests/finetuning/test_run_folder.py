@@ -17,12 +17,12 @@ from litebert.commands.tasks import _with_length
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
-from litebert.finetune.batches import TaskBatch
-from litebert.finetune.items import Item
-from litebert.finetune.outputs import OUTPUTS, Output
-from litebert.finetune.run import finetune
-from litebert.finetune.scoring import EncodedPart, one_answer
-from litebert.finetune.seeds import finetune_seeds
+from litebert.finetuning.batches import TaskBatch
+from litebert.finetuning.items import Item
+from litebert.finetuning.outputs import OUTPUTS, Output
+from litebert.finetuning.run import finetune
+from litebert.finetuning.scoring import EncodedPart, one_answer
+from litebert.finetuning.seeds import finetune_seeds
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.tasks.table import Table
 from litebert.train.loop import Loop
@@ -128,7 +128,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
 
     there = files(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("litebert.finetune.run.write_tensors", full)
+        patched.setattr("litebert.finetuning.run.write_tensors", full)
         with refused(RunError, tmp_path / "run" / "best.safetensors", "No space left on device"):
             run(there, tmp_path / "run", tiny_tokenizer)
     assert not [path for path in (tmp_path / "run").iterdir() if "best" in path.name]

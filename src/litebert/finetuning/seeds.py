@@ -10,13 +10,13 @@ from typing import Any
 
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import RunError
-from litebert.finetune.batches import TaskBatch
-from litebert.finetune.identity import IDENTITY
-from litebert.finetune.run import Finetuned, finetune_prepared, prepare_task
-from litebert.finetune.scoring import metric_name
-from litebert.finetune.spread import noise_of, summarise
-from litebert.finetune.start import InitialModel
-from litebert.finetune.task import Task
+from litebert.finetuning.batches import TaskBatch
+from litebert.finetuning.identity import IDENTITY
+from litebert.finetuning.run import Finetuned, finetune_prepared, prepare_task
+from litebert.finetuning.scoring import metric_name
+from litebert.finetuning.spread import noise_of, summarise
+from litebert.finetuning.start import InitialModel
+from litebert.finetuning.task import Task
 from litebert.storage import write_json
 from litebert.train.loop import Loop
 from litebert.train.run_folder import RunFolder

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from litebert.data.batches import on_device
 from litebert.data.random_keys import derive, permute
-from litebert.finetune.items import EncodedRow, Item
-from litebert.finetune.outputs import Output
+from litebert.finetuning.items import EncodedRow, Item
+from litebert.finetuning.outputs import Output
 
 _ORDER, _POOL = 41, 42  # what a key is for
 _POOL_BATCHES = 50
