@@ -6,24 +6,23 @@ Shapes: B sequences, S tokens, H hidden size, I intermediate size.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from litebert.config import Activation, EncoderConfig
+from litebert.config import EncoderConfig
 from litebert.model.block import Block
 
-
-def _gelu_tanh(x: Tensor) -> Tensor:
-    return F.gelu(x, approximate="tanh")
-
-
-ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
     "gelu": F.gelu,
-    "gelu_tanh": _gelu_tanh,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
 }
+"""Those of a config, and tanh, which only a head has."""
 
 
 class FeedForward(Block):

@@ -4,7 +4,7 @@ An objective of your own is a subclass of `Objective` and a line, `OBJECTIVES.ad
 does not load torch, so that a config can be checked and its cost be known without it.
 """
 
-from litebert.model.objectives.classification import Classification as Classification
+from litebert.model.objectives.objective import Classification as Classification
 from litebert.model.objectives.objective import Context as Context
 from litebert.model.objectives.objective import Loss as Loss
 from litebert.model.objectives.objective import Objective as Objective

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from litebert import cost
 from litebert.config import EncoderConfig, replace
-from litebert.model.objectives.classification import TokenPrediction
-from litebert.model.objectives.objective import Context
+from litebert.model.objectives.objective import Context, TokenPrediction
 from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
 
 if TYPE_CHECKING:
@@ -57,13 +56,13 @@ class MaskedLanguageModeling(TokenPrediction):
 
     def parameters(self) -> dict[str, int]:
         """Of the generator beside the tables it borrows, and of the vocabulary head, whose table is tied."""
-        shape, generator = self._reader, self.config.generator
-        parts = {} if generator is None else cost.encoder_parameters(generator)
-        if generator is not None:
-            own = shape.segment_types * shape.embedding_size + cost.norm(shape.embedding_size, shape.bias)
-            parts["embeddings"] = own if self.config.rtd.generator_embeddings == "tables" else 0
+        shape = self._reader
         head = cost.linear(shape.hidden_size, shape.embedding_size) + cost.norm(shape.embedding_size) + shape.vocab_size
-        return {"generator": sum(parts.values()), "mlm head": head}
+        if self.config.generator is None:
+            return {"mlm head": head}
+        own = shape.segment_types * shape.embedding_size + cost.norm(shape.embedding_size, shape.bias)
+        tables = {"embeddings": own if self.config.rtd.generator_embeddings == "tables" else 0}
+        return {"generator": sum((cost.encoder_parameters(shape) | tables).values()), "mlm head": head}
 
     def flops(self, length: int) -> float:
         """Of the vocabulary head, on the masked share of the tokens."""
@@ -72,7 +71,6 @@ class MaskedLanguageModeling(TokenPrediction):
         return self.config.masking.rate * 2 * head
 
     def head(self) -> nn.Module:
-        """Of the vocabulary."""
         from litebert.model.heads import VocabularyHead
 
         return VocabularyHead(self._reader)
@@ -81,11 +79,11 @@ class MaskedLanguageModeling(TokenPrediction):
         """The generator, where the config has one, before the head."""
         from torch import nn
 
-        from litebert.model.encoder import Generator
+        from litebert.model.encoder import Encoder
 
         if self.config.generator is None:
             return super().build()
-        generator = Generator(self.config.generator, self.config.rtd.generator_embeddings)
+        generator = Encoder(self.config.generator, self.config.rtd.generator_embeddings)
         return nn.ModuleDict({"generator": generator, **super().build()})
 
     def read(
@@ -96,11 +94,9 @@ class MaskedLanguageModeling(TokenPrediction):
         attention_mask: Tensor | None = None,
     ) -> EncoderOutput:
         """The pass over masked text (B, S): the generator's where there is one, else the encoder's."""
-        inputs = (input_ids, token_type_ids, attention_mask, context.layers)
-        if "generator" in context.network:
-            output: EncoderOutput = context.network.generator(*inputs, context.encoder.embedding)
-        else:
-            output = context.encoder(*inputs)
+        reader = getattr(context.network, "generator", context.encoder)
+        lender = context.encoder.embedding
+        output: EncoderOutput = reader(input_ids, token_type_ids, attention_mask, context.layers, lender=lender)
         return output
 
     def guesses(self, last_BSH: Tensor, positions_K: Tensor, context: Context) -> Tensor:

@@ -1,15 +1,17 @@
-"""The base of the objectives: all that the rest of the program asks of one.
+"""The base of the objectives: all that the rest of the program asks of one; and of those with a cross-entropy.
 
-Shapes: B sequences, S tokens, K predicted positions.
+Shapes: N items, C classes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from litebert.config import PAIR_FORMATS, Config, EncoderConfig
+from litebert.data import IGNORED
 from litebert.errors import require
 from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
 
@@ -47,8 +49,7 @@ class Context:
     layers: int | None = None
     """Depth of the pass; None is the configured one."""
     teacher: Any | None = None
-    """A model to learn from, for distillation. It is no part of the student: no state dict or count holds it. Nothing
-    fills this place yet."""
+    """A place for a model to learn from, which no state dict or count of the student holds; empty so far."""
 
 
 def joined(losses: Sequence[Loss], name: str) -> Tensor:
@@ -67,7 +68,7 @@ class Objective:
     sentence: ClassVar[SentenceTask | None] = None
     """The second segment that the data room must lay out; None where any text will do."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Objectives that it builds on, which come before it; while one is untrained, its own scores mean nothing."""
+    """Objectives that come before it; while one of them is untrained, its own scores mean nothing."""
     also_answers: ClassVar[tuple[str, ...]] = ()
     """Other objectives whose question its head can be asked: what it knows without having learned it."""
     scored_on_training_masks: ClassVar[bool] = False
@@ -104,12 +105,10 @@ class Objective:
         """Refuse a config in which it cannot be learned.
 
         Raises:
-            ConfigError: what it needs does not come before it; two objectives need different second segments, or the
-                format has none.
+            ConfigError: it cannot.
         """
-        names = self.config.objectives
+        before = self.config.objectives[: self.config.objectives.index(self.name)]
         for need in self.needs:
-            before = names[: names.index(self.name)]
             require(need in before, f"objective {self.name} builds on {need}; name {need} before {self.name}")
         if self.sentence is None:
             return
@@ -127,11 +126,8 @@ class Objective:
 
     @classmethod
     def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Fields of a `Config` for weights whose training is not known.
-
-        Args:
-            fields: those that are known: encoder, sequences, objectives.
-            tensors: of its `foreign_file`; empty where it has none.
+        """Fields of a `Config` for weights of unknown training, from those that are known (encoder, sequences and
+        objectives) and the tensors of its `foreign_file`, if it has one.
         """
         return {}
 
@@ -186,11 +182,51 @@ class Objective:
         raise NotImplementedError
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """Held-out scores of losses computed in evaluation mode; none where nothing was predicted."""
+        """Held-out scores of losses computed in evaluation mode; something was predicted in one of them."""
         count = sum(int(loss.count) for loss in losses)
-        if count == 0:
-            return {}
         return {
             "loss": sum(float(loss.total) for loss in losses) / count,
             "accuracy": sum(int(loss.correct) for loss in losses) / count,
         }
+
+
+class Classification(Objective):
+    """Base of the objectives whose loss is a cross-entropy."""
+
+    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+        """Logits (N, C) and labels (N,); an item with label IGNORED does not count."""
+        raise NotImplementedError
+
+    def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
+        """Summed cross-entropy, in float32 whatever the autocast precision."""
+        import torch
+        from torch.nn import functional as F
+
+        logits_NC, labels_N = self.logits(output, batch, context)
+        logits_NC = logits_NC.float()
+        total = F.cross_entropy(logits_NC, labels_N, ignore_index=IGNORED, reduction="sum")
+        count, correct = (labels_N != IGNORED).sum(), (logits_NC.argmax(-1) == labels_N).sum()
+        return Loss(total, count, correct, eval_tensors={} if context.network.training else {"labels": labels_N})
+
+    def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
+        """With the accuracy of always giving the commonest label."""
+        labels = joined(losses, "labels")
+        labels = labels[labels != IGNORED]
+        return {**super().scores(losses), "majority": int(labels.bincount().max()) / len(labels)}
+
+
+class TokenPrediction(Classification):
+    """Base of the objectives that choose one piece of the vocabulary for a masked token."""
+
+    shown: ClassVar[tuple[Score, ...]] = (
+        Objective.shown[0],
+        Score("accuracy", "{NAME} accuracy", baseline="majority", remark="most frequent piece"),
+    )
+
+    def kept_bytes(self, width: int) -> float:
+        """The logits of the masked share, as computed, in float32, and normalised."""
+        return self.config.masking.rate * (4 + 4 + width) * self.config.encoder.vocab_size
+
+    def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
+        scores = super().scores(losses)
+        return {**scores, "perplexity": math.exp(min(scores["loss"], 700.0))}

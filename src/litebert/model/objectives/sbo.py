@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from litebert import cost
 from litebert.config import SpanBoundaryConfig, replace
-from litebert.model.objectives.classification import TokenPrediction
-from litebert.model.objectives.objective import Context
+from litebert.model.objectives.objective import Context, TokenPrediction
 from litebert.model.objectives.presentation import accuracy_curves
 from litebert.recipes import SPANS
 from litebert.registry import OBJECTIVES
@@ -62,10 +61,9 @@ class SpanBoundary(TokenPrediction):
         return self.config.masking.rate * 2 * (boundary + embedding * shape.vocab_size)
 
     def head(self) -> nn.Module:
-        """Two layers over the two neighbours and the place, and the tied projection."""
         from litebert.model.heads import SpanBoundaryHead
 
-        return SpanBoundaryHead(self.config.encoder, self.config.sbo.positions, self.config.sbo.position_size)
+        return SpanBoundaryHead(self.config.encoder, self.config.sbo)
 
     def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
         """(N, V) and (N,) of the N predicted tokens that have both neighbours."""
@@ -76,7 +74,6 @@ class SpanBoundary(TokenPrediction):
         return logits, batch.masked_labels[chosen_K]
 
     def count(self, batch: Batch) -> int:
-        """Predicted tokens that have both neighbours."""
         return int(self._places(batch)[0].sum())
 
     def _places(self, batch: Batch) -> tuple[Tensor, Tensor]:
