@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from litebert.errors import ModelError
-from litebert.model.feedforward import ACTIVATIONS
+from litebert.model.blocks import ACTIVATIONS
 from litebert.model.heads import ClassifierHead, HeadActivation, VocabularyHead
 from litebert.model.task_model import TaskModel
 from toys.points import PIECES, batch, randomise, shape

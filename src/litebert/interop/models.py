@@ -35,7 +35,7 @@ from litebert.interop.files import (
 from litebert.interop.hf_reading import read_hf
 from litebert.interop.loaded import LoadedModel, fill, fresh_dense, untrained_notes
 from litebert.interop.names import PROBLEM_TYPES, READS_CLS, TASKS
-from litebert.model.feedforward import ACTIVATIONS
+from litebert.model.blocks import ACTIVATIONS
 from litebert.model.heads import HeadActivation
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel

@@ -19,9 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
-from litebert.model.attention import Attention
+from litebert.model.blocks import Attention, FeedForward
 from litebert.model.embedding import Borrows, Embedding
-from litebert.model.feedforward import FeedForward
 from litebert.model.kernels import additive
 from litebert.registry import POSITIONS
 

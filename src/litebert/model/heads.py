@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from litebert.config import Activation, EncoderConfig, SpanBoundaryConfig
+from litebert.model.blocks import ACTIVATIONS
 from litebert.model.encoder import initialiser
-from litebert.model.feedforward import ACTIVATIONS
 from litebert.model.kernels import pad_rows
 
 

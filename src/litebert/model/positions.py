@@ -14,7 +14,7 @@ from litebert.errors import require
 
 if TYPE_CHECKING:
     from litebert.config import EncoderConfig
-    from litebert.model.attention import AttentionPositions
+    from litebert.model.blocks import AttentionPositions
     from litebert.model.embedding import AddedPositions
 
 
@@ -46,7 +46,7 @@ class Positions:
 
     def attention(self) -> AttentionPositions:
         """A module that rotates queries and keys or biases the scores; all layers of a stack use it."""
-        from litebert.model.attention import AttentionPositions
+        from litebert.model.blocks import AttentionPositions
 
         return AttentionPositions()
 
@@ -78,6 +78,6 @@ class RotaryPositions(Positions):
         require(even, f"encoder.positions=rotary needs an even head size, and {hidden}/{heads} is odd")
 
     def attention(self) -> AttentionPositions:
-        from litebert.model.attention import Rotary
+        from litebert.model.blocks import Rotary
 
         return Rotary(self.config)

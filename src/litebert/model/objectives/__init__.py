@@ -10,5 +10,4 @@ from litebert.model.objectives.objective import Loss as Loss
 from litebert.model.objectives.objective import Objective as Objective
 from litebert.model.objectives.presentation import Curves as Curves
 from litebert.model.objectives.presentation import Score as Score
-from litebert.model.objectives.presentation import accuracy_curves as accuracy_curves
 from litebert.model.objectives.presentation import score_rows as score_rows

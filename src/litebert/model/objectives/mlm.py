@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from litebert import cost
 from litebert.config import EncoderConfig, replace
 from litebert.model.objectives.objective import Context, TokenPrediction
-from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
+from litebert.model.objectives.presentation import Curves, Score
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -39,9 +39,10 @@ class MaskedLanguageModeling(TokenPrediction):
             (("training", "train", "loss"), ("held out", "heldout", "loss")),
             axis="cross entropy, nats",
             scale=1.0,
+            baseline="",
             unigram_entropy=True,
         ),
-        accuracy_curves("masked pieces"),
+        Curves("Accuracy on masked pieces"),
     )
     foreign_part = "mlm"
 
@@ -86,17 +87,10 @@ class MaskedLanguageModeling(TokenPrediction):
         generator = Encoder(self.config.generator, self.config.rtd.generator_embeddings)
         return nn.ModuleDict({"generator": generator, **super().build()})
 
-    def read(
-        self,
-        context: Context,
-        input_ids: Tensor,
-        token_type_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-    ) -> EncoderOutput:
-        """The pass over masked text (B, S): the generator's where there is one, else the encoder's."""
+    def read(self, context: Context, *inputs: Tensor | None) -> EncoderOutput:
+        """The pass over masked text: the generator's where there is one, else the encoder's; inputs as to `Encoder`."""
         reader = getattr(context.network, "generator", context.encoder)
-        lender = context.encoder.embedding
-        output: EncoderOutput = reader(input_ids, token_type_ids, attention_mask, context.layers, lender=lender)
+        output: EncoderOutput = reader(*inputs, layers=context.layers, lender=context.encoder.embedding)
         return output
 
     def guesses(self, last_BSH: Tensor, positions_K: Tensor, context: Context) -> Tensor:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from litebert.config import PAIR_FORMATS, Config, EncoderConfig
 from litebert.data import IGNORED
 from litebert.errors import require
-from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
+from litebert.model.objectives.presentation import Curves, Score
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -81,7 +81,7 @@ class Objective:
     """Its held-out scores, for a table."""
     compared: ClassVar[Mapping[str, str]] = {"{NAME} accuracy (majority)": "accuracy"}
     """Columns of a comparison of runs, by title, and the key of the score that stands there with its baseline."""
-    curves: ClassVar[tuple[Curves, ...]] = (accuracy_curves("{NAME}"),)
+    curves: ClassVar[tuple[Curves, ...]] = (Curves("Accuracy on {NAME}"),)
     """Its charts in a run's report."""
     owner_of: ClassVar[Mapping[str, str]] = {}
     """Whose the scores of another objective are where both are learned, as `{"mlm": "generator's "}`."""
@@ -199,7 +199,6 @@ class Classification(Objective):
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         """Summed cross-entropy, in float32 whatever the autocast precision."""
-        import torch
         from torch.nn import functional as F
 
         logits_NC, labels_N = self.logits(output, batch, context)

@@ -39,25 +39,19 @@ class Score:
 
 @dataclass(frozen=True)
 class Curves:
-    """A chart of a run's report, drawn where the run recorded any of its lines."""
+    """A chart of a run's report, by default of the accuracy; drawn where the run recorded any of its lines."""
 
     title: str
-    """`{NAME}` in it stands for the name of the objective, in capitals."""
-    lines: tuple[tuple[str, str, str], ...]
-    """Of each its label, the kind of rows it is read from (train or heldout), and the key in them."""
+    """With `{NAME}` as in `Score`."""
+    lines: tuple[tuple[str, str, str], ...] = (("training", "train", "accuracy"), ("held out", "heldout", "accuracy"))
+    """Of each its label, the kind of rows it is read from, and the key in them."""
     axis: str = "correct, %"
     scale: float = 100.0
-    baseline: str = ""
-    """Key of what guessing would give, drawn as a level."""
+    baseline: str = "majority"
+    """Key of what guessing would give, drawn as a level; empty for none."""
     note: str = ""
     unigram_entropy: bool = False
     """Whether the unigram entropy of the data is the level to get below."""
-
-
-def accuracy_curves(subject: str, baseline: str = "majority") -> Curves:
-    """The accuracy in training and on held-out text, and that of always giving the commoner answer."""
-    lines = (("training", "train", "accuracy"), ("held out", "heldout", "accuracy"))
-    return Curves(f"Accuracy on {subject}", lines, baseline=baseline)
 
 
 def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:

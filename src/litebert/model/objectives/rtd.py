@@ -10,7 +10,7 @@ from litebert.config import EncoderConfig, ReplacedTokenConfig, replace
 from litebert.errors import require
 from litebert.model.objectives.mlm import LOGITS
 from litebert.model.objectives.objective import Context, Loss, Objective, joined
-from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
+from litebert.model.objectives.presentation import Curves, Score
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -42,7 +42,7 @@ class ReplacedTokenDetection(Objective):
     )
     compared: ClassVar = {"{NAME} area (pieces alone)": "auc", "{NAME} accuracy (base rate)": "accuracy"}
     curves = (
-        accuracy_curves("replaced tokens", "base_rate"),
+        Curves("Accuracy on replaced tokens", baseline="base_rate"),
         Curves(
             "Finding the replaced tokens",
             (
@@ -52,6 +52,7 @@ class ReplacedTokenDetection(Objective):
                 ("share replaced", "train", "replaced"),
             ),
             axis="%",
+            baseline="",
             note="On held-out text, the area under the curve is how often a replaced token looks more replaced than an "
             "original one, where 50 % is guessing; precision is the share of replaced ones among the tokens called "
             "replaced; recall is the share of the replaced ones that are called so. The share replaced is that of all "
@@ -72,7 +73,7 @@ class ReplacedTokenDetection(Objective):
             f"objective sbo predicts masked spans and {self.name} shows the encoder a text without masks; keep one of "
             "them",
         )
-        _generator(self.config.encoder, self.config.rtd.generator_width)
+        _ = self.generator  # which refuses a width of no whole heads
 
     @classmethod
     def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -85,8 +86,17 @@ class ReplacedTokenDetection(Objective):
         return self.config.rtd.weight
 
     @property
-    def generator(self) -> EncoderConfig | None:
-        return _generator(self.config.encoder, self.config.rtd.generator_width)
+    def generator(self) -> EncoderConfig:
+        """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its code) or one smaller."""
+        encoder, width = self.config.encoder, self.config.rtd.generator_width
+        size, heads = encoder.hidden_size // encoder.heads, max(1, round(width * encoder.heads))
+        hidden, inner = round(width * encoder.hidden_size), max(1, round(width * encoder.intermediate_size))
+        require(
+            hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
+            f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no whole number of heads of the "
+            f"encoder's size {size}; take 1/{encoder.heads}, 2/{encoder.heads}, ... or 1",
+        )
+        return replace(encoder, hidden_size=hidden, heads=heads, intermediate_size=inner, pooler=False)
 
     def parameters(self) -> dict[str, int]:
         hidden = self.config.encoder.hidden_size
@@ -134,7 +144,7 @@ class ReplacedTokenDetection(Objective):
         return batch.tokens
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """With the accuracy of the commoner answer, precision and recall of `replaced`, and the area under the ROC curve.
+        """With the accuracy of the commoner answer, precision and recall of `replaced`, and the area under the curve.
 
         `piece_auc` is the area that pieces give without their context (`_replaced_rates`): a generator's samples have
         other frequencies than text, so an early one gives itself away. Without both labels there is no area and no
@@ -155,20 +165,6 @@ class ReplacedTokenDetection(Objective):
             rates = _replaced_rates(joined(losses, "pieces").cpu(), labels)
             scores["piece_auc"] = float(roc_auc_score(labels.numpy(), rates.numpy()))
         return scores
-
-
-def _generator(encoder: EncoderConfig, width: float) -> EncoderConfig:
-    """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its code), or one smaller."""
-    size = encoder.hidden_size // encoder.heads
-    heads = max(1, round(width * encoder.heads))
-    hidden = round(width * encoder.hidden_size)
-    require(
-        hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
-        f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no whole number of heads of the "
-        f"encoder's size {size}; take 1/{encoder.heads}, 2/{encoder.heads}, ... or 1",
-    )
-    inner = max(1, round(width * encoder.intermediate_size))
-    return replace(encoder, hidden_size=hidden, heads=heads, intermediate_size=inner, pooler=False)
 
 
 def _replaced_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from litebert import cost
 from litebert.config import SpanBoundaryConfig, replace
 from litebert.model.objectives.objective import Context, TokenPrediction
-from litebert.model.objectives.presentation import accuracy_curves
+from litebert.model.objectives.presentation import Curves
 from litebert.recipes import SPANS
 from litebert.registry import OBJECTIVES
 
@@ -30,7 +30,7 @@ class SpanBoundary(TokenPrediction):
     """
 
     scored_on_training_masks = True
-    curves = (accuracy_curves("pieces told from around their span"),)
+    curves = (Curves("Accuracy on pieces told from around their span"),)
     foreign_file = "sbo.safetensors"
 
     @classmethod

@@ -10,7 +10,7 @@ from litebert import cost
 from litebert.data import IGNORED
 from litebert.errors import require
 from litebert.model.objectives.objective import Classification, Context, Loss
-from litebert.model.objectives.presentation import Score, accuracy_curves
+from litebert.model.objectives.presentation import Curves, Score
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -27,7 +27,7 @@ class SentenceOrder(Classification):
     also_answers = ("nsp",)
     shown = (Score("accuracy", "{NAME} accuracy", baseline="majority", remark="majority", error="standard_error"),)
     compared: ClassVar = {"sentence accuracy (majority)": "accuracy"}
-    curves = (accuracy_curves("sentence order"),)
+    curves = (Curves("Accuracy on sentence order"),)
     foreign_part = "sentence"
 
     def check(self) -> None:
@@ -66,4 +66,4 @@ class NextSentence(SentenceOrder):
 
     sentence: ClassVar[SentenceTask | None] = "nsp"
     also_answers = ("sop",)
-    curves = (accuracy_curves("the next sentence"),)
+    curves = (Curves("Accuracy on the next sentence"),)
