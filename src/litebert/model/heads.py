@@ -44,8 +44,7 @@ HeadActivation = Literal[Activation, "tanh"]
 class ClassifierHead(nn.Module):
     """Dropout and one linear map, H -> C; with `dense`, dropout and a map H -> H with that activation come before.
 
-    RTD's is the form of the official ELECTRA code; its paper (section 3.1) has the last map alone, of the token being
-    original.
+    RTD's is that of ELECTRA's code; its paper (section 3.1) has the last map alone, of the token being original.
     """
 
     def __init__(

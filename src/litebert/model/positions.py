@@ -28,7 +28,7 @@ class Positions:
         self.config = config
 
     def check(self) -> None:
-        """Raise a ConfigError if the kind is impossible; this base refuses an offset, which only a table reads."""
+        """Refuse a config in which the kind is impossible, by a ConfigError; this base refuses an offset."""
         offset = self.config.position_offset
         require(offset == 0, f"encoder.position_offset is {offset}, which only encoder.positions=learned reads")
 

@@ -14,9 +14,9 @@ from litebert.model.heads import ClassifierHead, HeadActivation
 
 
 class TaskModel(nn.Module):
-    """An encoder with a fine-tuning head.
+    """An encoder with a head.
 
-    The head gives C `classes` for every token, (B, S, C), or with `reads_cls` for [CLS], (B, C). Of [CLS] it reads the
+    It gives C `classes` for every token, (B, S, C), or with `reads_cls` for [CLS], (B, C). Of [CLS] it reads the
     pooled state, or without a pooler the last state through a dense map of its own with the activation `dense`.
     RoBERTa's code has tanh there, which makes that map a pooler, and ELECTRA's has gelu.
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from litebert import cost
 from litebert.config import EncoderConfig, replace
-from litebert.model.objectives.objective import Context, TokenPrediction
-from litebert.model.objectives.presentation import Curves, Score
+from litebert.model.objectives.objective import Context, Curves, Score, TokenPrediction
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -22,17 +21,12 @@ LOGITS = "generator_logits"
 class MaskedLanguageModeling(TokenPrediction):
     """Predict the masked tokens (BERT section 3.1). The vocabulary projection runs on those positions only.
 
-    Where the config has a generator, the prediction is that generator's, which reads the masked text in the encoder's
-    place (ELECTRA section 3.1).
+    Where the config has a generator, it reads the masked text in the encoder's place (ELECTRA section 3.1).
 
     Shapes: B sequences, S tokens, H hidden, V vocabulary, K predicted positions, which `count` counts.
     """
 
-    shown = (
-        TokenPrediction.shown[0],
-        Score("perplexity", "{NAME} perplexity", ".1f"),
-        TokenPrediction.shown[1],
-    )
+    shown = (TokenPrediction.shown[0], Score("perplexity", "{NAME} perplexity", ".1f"), TokenPrediction.shown[1])
     curves = (
         Curves(
             "Loss on masked pieces",

@@ -1,4 +1,4 @@
-"""The base of the objectives: all that the rest of the program asks of one; and of those with a cross-entropy.
+"""The bases of the objectives: all that the rest of the program asks of one, and how its scores are shown.
 
 Shapes: N items, C classes.
 """
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from litebert.config import PAIR_FORMATS, Config, EncoderConfig
 from litebert.data import IGNORED
 from litebert.errors import require
-from litebert.model.objectives.presentation import Curves, Score
+from litebert.registry import OBJECTIVES
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -50,6 +50,52 @@ class Context:
     """Depth of the pass; None is the configured one."""
     teacher: Any | None = None
     """A place for a model to learn from, which no state dict or count of the student holds; empty so far."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One held-out score as a person reads it. Keys are those of `Objective.scores`, without the objective's name."""
+
+    key: str
+    title: str
+    """`{NAME}` in it stands for the name of the objective, in capitals."""
+    form: str = ".1%"
+    """How the number is formatted."""
+    baseline: str = ""
+    """Key of what guessing would give."""
+    remark: str = ""
+    """What the baseline is; without a baseline, what the score is a share of."""
+    error: str = ""
+    """Key of the standard error."""
+
+    def number(self, key: str, scores: Mapping[str, float], name: str) -> str:
+        """The score under a key of objective `name`, formatted; empty where there is none."""
+        value = scores.get(f"{name}_{key}")
+        return "" if value is None else f"{value:{self.form}}"
+
+    def text(self, scores: Mapping[str, float], name: str) -> str:
+        """The score of objective `name` beside its error and its baseline; empty where it has none."""
+        value, error = self.number(self.key, scores, name), self.number(self.error, scores, name)
+        guess = self.number(self.baseline, scores, name)
+        remark = f"{self.remark}: {guess}" if guess else "" if self.baseline else self.remark
+        return value and value + (f" ± {error}" if error else "") + (f" ({remark})" if remark else "")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A chart of a run's report, by default of the accuracy; drawn where the run recorded any of its lines."""
+
+    title: str
+    """With `{NAME}` as in `Score`."""
+    lines: tuple[tuple[str, str, str], ...] = (("training", "train", "accuracy"), ("held out", "heldout", "accuracy"))
+    """Of each its label, the kind of rows it is read from, and the key in them."""
+    axis: str = "correct, %"
+    scale: float = 100.0
+    baseline: str = "majority"
+    """Key of what guessing would give, drawn as a level; empty for none."""
+    note: str = ""
+    unigram_entropy: bool = False
+    """Whether the unigram entropy of the data is the level to get below."""
 
 
 def joined(losses: Sequence[Loss], name: str) -> Tensor:
@@ -102,11 +148,7 @@ class Objective:
         self.name, self.config = name, config
 
     def check(self) -> None:
-        """Refuse a config in which it cannot be learned.
-
-        Raises:
-            ConfigError: it cannot.
-        """
+        """Refuse a config in which it cannot be learned, by a ConfigError."""
         before = self.config.objectives[: self.config.objectives.index(self.name)]
         for need in self.needs:
             require(need in before, f"objective {self.name} builds on {need}; name {need} before {self.name}")
@@ -229,3 +271,14 @@ class TokenPrediction(Classification):
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
         scores = super().scores(losses)
         return {**scores, "perplexity": math.exp(min(scores["loss"], 700.0))}
+
+
+def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Held-out scores as a table's rows, each accuracy beside what guessing would give."""
+    there = {name: one for name, one in OBJECTIVES.items() if f"{name}_loss" in scores or f"{name}_accuracy" in scores}
+    rows = []
+    for name, objective in there.items():
+        owner = "".join(other.owner_of.get(name, "") for other in there.values())
+        shown = [(score.title.format(NAME=name.upper()), score.text(scores, name)) for score in objective.shown]
+        rows += [(owner + title, text) for title, text in shown if text]
+    return rows

@@ -9,8 +9,7 @@ from litebert import cost
 from litebert.config import EncoderConfig, ReplacedTokenConfig, replace
 from litebert.errors import require
 from litebert.model.objectives.mlm import LOGITS
-from litebert.model.objectives.objective import Context, Loss, Objective, joined
-from litebert.model.objectives.presentation import Curves, Score
+from litebert.model.objectives.objective import Context, Curves, Loss, Objective, Score, joined
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

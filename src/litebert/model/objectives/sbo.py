@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from litebert import cost
 from litebert.config import SpanBoundaryConfig, replace
-from litebert.model.objectives.objective import Context, TokenPrediction
-from litebert.model.objectives.presentation import Curves
+from litebert.model.objectives.objective import Context, Curves, TokenPrediction
 from litebert.recipes import SPANS
 from litebert.registry import OBJECTIVES
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from litebert import cost
 from litebert.data import IGNORED
 from litebert.errors import require
-from litebert.model.objectives.objective import Classification, Context, Loss
-from litebert.model.objectives.presentation import Curves, Score
+from litebert.model.objectives.objective import Classification, Context, Curves, Loss, Score
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
