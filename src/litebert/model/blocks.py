@@ -120,6 +120,7 @@ class FeedForward(Block):
         self.dropout = nn.Dropout(config.hidden_dropout)
 
     def transform(self, x_BSH: Tensor) -> Tensor:
+        """(B, S, H) in and out."""
         x = self.input(x_BSH)
         if self.gated:
             gate_BSI, value_BSI = x.chunk(2, dim=-1)

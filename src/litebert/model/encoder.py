@@ -3,8 +3,8 @@
 Sharing is nothing but the two index maps `EncoderConfig.attention_of` and `feedforward_of` (ALBERT sections 3.1 and
 4.5): none, all, attention only, feed-forward only and groups are five maps over the same code.
 
-An encoder is a stack one can walk: `states` yields one state after another, and whoever reads them may look into each,
-stop early, and apply the final norm and the pooler to any of them (`read_out`). Calling an encoder walks to the end.
+One can walk an encoder: `states` yields a state after another, and who reads them may stop early, and apply the final
+norm and the pooler to any of them (`read_out`). Calling an encoder walks to the end.
 
 Shapes: B sequences, S tokens, H hidden size.
 """
@@ -27,15 +27,12 @@ from litebert.registry import POSITIONS
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """What a forward pass gives to heads and objectives.
-
-    Shapes:
-        last: (B, S, H), the last state, normalised once more in a pre-norm encoder
-        pooled: (B, H), tanh(W h_[CLS] + b); None without a pooler
-    """
+    """What a forward pass gives to heads and objectives."""
 
     last: Tensor
+    """(B, S, H): the last state, normalised once more in a pre-norm encoder."""
     pooled: Tensor | None
+    """(B, H): tanh(W h_[CLS] + b); None without a pooler."""
 
 
 class Encoder(nn.Module):
@@ -112,14 +109,14 @@ class Encoder(nn.Module):
 
 def initialiser(config: EncoderConfig) -> Callable[[nn.Module], None]:
     """A function for `Module.apply`: weights by `config.init`, biases 0, norms 1."""
+    std = config.init_std
 
     def initialise(module: nn.Module) -> None:
         if isinstance(module, (nn.Linear, nn.Embedding)):
             if config.init == "truncated_normal":
-                bound = 2 * config.init_std
-                nn.init.trunc_normal_(module.weight, std=config.init_std, a=-bound, b=bound)
+                nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
             else:
-                nn.init.normal_(module.weight, std=config.init_std)
+                nn.init.normal_(module.weight, std=std)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 

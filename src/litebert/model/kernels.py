@@ -1,9 +1,8 @@
 """Ways around kernels that are slow on one kind of processor, all in one place; docs/decisions.md has the figures.
 
 `scaled_dot_product`: on a CPU in bfloat16, the backward pass of PyTorch's fused attention is slow, so that training
-there takes two matrix products instead. `pad_rows`: under autocast there, oneDNN multiplies in bfloat16, and makes and
-keeps a kernel for every number of rows it meets, the largest where the vocabulary is projected. Other machines pay
-nothing for either.
+there takes two matrix products instead. `pad_rows`: under autocast there, oneDNN makes and keeps a kernel for every
+number of rows it meets, the largest where the vocabulary is projected. Other machines pay nothing for either.
 
 Shapes: B sequences, S tokens, A heads, D head size.
 """

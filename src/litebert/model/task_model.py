@@ -14,11 +14,10 @@ from litebert.model.heads import ClassifierHead, HeadActivation
 
 
 class TaskModel(nn.Module):
-    """An encoder with a head.
+    """Logits of C `classes` for every token, (B, S, C), or with `reads_cls` for [CLS], (B, C).
 
-    It gives C `classes` for every token, (B, S, C), or with `reads_cls` for [CLS], (B, C). Of [CLS] it reads the
-    pooled state, or without a pooler the last state through a dense map of its own with the activation `dense`.
-    RoBERTa's code has tanh there, which makes that map a pooler, and ELECTRA's has gelu.
+    Of [CLS] the head reads the pooled state, or without a pooler the last state through a dense map of its own with
+    the activation `dense`: tanh in RoBERTa's code, which makes that map a pooler, and gelu in ELECTRA's.
 
     Raises:
         ModelError: `dense` where the head has no place for it, or neither `dense` nor a pooler where it needs one.

@@ -108,7 +108,7 @@ def joined(losses: Sequence[Loss], name: str) -> Tensor:
 class Objective:
     """Base of the objectives. An instance knows its name and its config; what is trained is in the network it builds.
 
-    Only `build`, `corrupt`, `loss` and `scores` may load torch, and they import it themselves.
+    Only `head`, `build`, `corrupt`, `loss` and `scores` may load torch, and they import it themselves.
     """
 
     sentence: ClassVar[SentenceTask | None] = None
@@ -168,9 +168,7 @@ class Objective:
 
     @classmethod
     def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Fields of a `Config` for weights of unknown training, from those that are known (encoder, sequences and
-        objectives) and the tensors of its `foreign_file`, if it has one.
-        """
+        """Fields of a config for weights of unknown training, from known ones and the tensors of its `foreign_file`."""
         return {}
 
     @property

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 class SpanBoundary(TokenPrediction):
     """Predict the tokens of a masked span from the two tokens around it and their place (SpanBERT section 3.2).
 
-    A span is a run of masked tokens. It is left out where a special token stands beside it, as at the ends of the
-    text, and its tokens are beyond the place that the table reaches. The paper's loss of a masked token is the sum of
-    its MLM and SBO losses; here, as in its code, each of the two is the mean over the tokens that have it.
+    A span is a run of masked tokens. Left out are spans beside a special token, as at the ends of the text, and tokens
+    beyond the places of the table. The paper's loss of a masked token is the sum of its MLM and SBO losses; here, as
+    in its code, each of the two is the mean over the tokens that have it.
 
     Shapes: K predicted positions, V vocabulary.
     """
