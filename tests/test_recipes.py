@@ -10,7 +10,7 @@ import pytest
 
 from litebert.config import Config, replace
 from litebert.config.serialization import from_dict, to_json
-from litebert.cost import parameters
+from litebert.cost import encoder_parameters
 from litebert.errors import ConfigError
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.files import recipe
@@ -77,13 +77,13 @@ def test_twins_have_the_same_shape(size: str) -> None:
     shared, apart = recipe(f"albert-{size}").encoder, recipe(f"bert-{size}").encoder
     assert shared == replace(apart, sharing="all", embedding_size=shared.embedding_size)
     assert apart.embedding_size == apart.hidden_size
-    assert sum(parameters(shared).values()) < sum(parameters(apart).values()) / 2
+    assert sum(encoder_parameters(shared).values()) < sum(encoder_parameters(apart).values()) / 2
 
 
 def test_published_counts_belong_to_recipes() -> None:
     assert set(PUBLISHED) <= set(RECIPES)
     for name, (printed, source) in PUBLISHED.items():
-        exact = sum(parameters(recipe(name).encoder).values()) / 1e6
+        exact = sum(encoder_parameters(recipe(name).encoder).values()) / 1e6
         assert float(printed.removesuffix("M")) == pytest.approx(exact, rel=0.06), (name, source)
 
 

@@ -1,6 +1,6 @@
 """Parameters, floating point operations and memory of a config, from the config alone (no torch).
 
-Symbols: V vocabulary, E embedding, H hidden, I intermediate, L layers, A heads, S sequence length, B sequences.
+Symbols: E embedding, H hidden, I intermediate, A heads, S sequence length.
 Exact counts follow the official code: biases and both norms belong to their block, the vocabulary projection is tied
 to the word table, and the E -> H map exists where E differs from H.
 """
@@ -37,7 +37,7 @@ def feedforward_parameters(config: EncoderConfig) -> int:
 
 
 def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
-    """Parameters of the encoder by part."""
+    """Parameters of an encoder by part; their sum is the exact count."""
     embedding, hidden, bias = config.embedding_size, config.hidden_size, config.bias
     positions = POSITIONS[config.positions](config)
     rows = config.vocab_size + config.segment_types
@@ -50,11 +50,6 @@ def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
         "final norm": norm(hidden, bias) if config.norm == "pre" else 0,
         "pooler": linear(hidden, hidden) if config.pooler else 0,
     }
-
-
-def parameters(config: EncoderConfig) -> dict[str, int]:
-    """Parameters of an encoder by the parts it has; their sum is the exact count."""
-    return {name: count for name, count in encoder_parameters(config).items() if count}
 
 
 def model_parameters(config: Config) -> dict[str, int]:
@@ -101,11 +96,6 @@ class Memory:
     optimizer: int
     activations: int
 
-    @property
-    def total(self) -> int:
-        """All of it."""
-        return self.weights + self.gradients + self.optimizer + self.activations
-
 
 def memory(config: Config, micro_batch: int | None = None) -> Memory:
     """Bytes for float32 weights and gradients, the optimizer's moments, and the activations kept for one backward pass.
@@ -117,12 +107,14 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     (`attention_weights`), which are counted; a GPU does not.
     """
     weights = sum(model_parameters(config).values())
-    matrices = sum(_matrices(shape) for shape in _encoders(config))
     width = 4 if config.train.precision == "float32" else 2
     sequences = micro_batch or config.micro_sequences
     per_token = sum(_kept_bytes(shape, width) + 12 * shape.embedding_size for shape in _encoders(config))
     per_token += sum(objective.kept_bytes(width) for objective in config.named_objectives().values())
-    moments = 2 * weights if config.train.optimizer.name != "muon" else 2 * weights - matrices
+    moments = 2 * weights
+    if config.train.optimizer.name == "muon":  # which has one for the matrices of the blocks
+        parts = [encoder_parameters(shape) for shape in _encoders(config)]
+        moments -= sum(part["attention"] + part["feedforward"] for part in parts)
     activations = int(sequences * config.sequences.length * per_token) + sequences * attention_weights(config)
     return Memory((4 if width == 4 else 6) * weights, 4 * weights, 4 * moments, activations)
 
@@ -138,18 +130,8 @@ def attention_weights(config: Config) -> int:
     return each * config.sequences.length**2
 
 
-def _matrices(shape: EncoderConfig) -> int:
-    """Parameters of the attention and feed-forward blocks."""
-    parts = encoder_parameters(shape)
-    return parts["attention"] + parts["feedforward"]
-
-
 def _kept_bytes(shape: EncoderConfig, width: int) -> int:
     """Activations of all layers per token, `width` bytes a number under autocast."""
-    branches = 2 if shape.feedforward == "gated" else 1
-    inner = width * 2 * branches * shape.intermediate_size
-    if width == 2:
-        attention = 5 * width
-    else:
-        attention = width * (8 if POSITIONS[shape.positions].rotates else 6)
-    return shape.layers * ((attention + 8) * shape.hidden_size + inner)
+    inner = (4 if shape.feedforward == "gated" else 2) * shape.intermediate_size
+    attention = 5 if width == 2 else 8 if POSITIONS[shape.positions].rotates else 6
+    return shape.layers * ((attention * width + 8) * shape.hidden_size + width * inner)

@@ -17,7 +17,7 @@ from litebert.analysis.report import Chart, run_sections
 from litebert.config import replace
 from litebert.data import IGNORED
 from litebert.data.batches import Batch
-from litebert.model.objectives import Classification, Context, accuracy_curves
+from litebert.model.objectives import Classification, Context, Curves
 from litebert.registry import OBJECTIVES
 from litebert.train import metrics
 
@@ -27,7 +27,7 @@ Output = tuple[int, str, str]
 class Repeated(Classification):
     """Tell the tokens in whose place the token before them was written once more."""
 
-    curves = (accuracy_curves("repeated tokens"),)
+    curves = (Curves("Accuracy on repeated tokens"),)
 
     def parameters(self) -> dict[str, int]:
         return {"rep head": cost.linear(self.config.encoder.hidden_size, 2)}

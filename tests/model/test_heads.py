@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from litebert.errors import ModelError
-from litebert.model.heads import SentenceHead, VocabularyHead
-from litebert.model.task_model import HEAD_ACTIVATIONS, HeadActivation, TaskHead, TaskModel
+from litebert.model.blocks import ACTIVATIONS
+from litebert.model.heads import ClassifierHead, HeadActivation, VocabularyHead
+from litebert.model.task_model import TaskModel
 from toys.points import PIECES, batch, randomise, shape
 from toys.refusals import refused
 
@@ -35,7 +36,7 @@ def test_vocabulary_head_owns_no_table() -> None:
 def test_heads_keep_their_biases_in_an_encoder_without() -> None:
     config = shape(bias=False)
     assert VocabularyHead(config).dense.bias is not None
-    assert SentenceHead(config).classifier.bias is not None
+    assert ClassifierHead(config, 2).classifier.bias is not None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ ACTIVATION = {
 }
 
 
-@pytest.mark.parametrize("dense", HEAD_ACTIVATIONS)
+@pytest.mark.parametrize("dense", ACTIVATIONS)
 @pytest.mark.parametrize("classes", [4, 1])
 def test_a_head_with_a_dense_map_reads_the_first_state(classes: int, dense: HeadActivation) -> None:
     model = TaskModel(shape(pooler=False), True, classes, dense).eval()
@@ -101,7 +102,7 @@ def test_tanh_after_a_dense_map_is_a_pooler() -> None:
 
 
 def test_dropout_stands_before_and_after_the_dense_map() -> None:
-    head = TaskHead(shape(), 2, "relu", dropout=0.5)
+    head = ClassifierHead(shape(), 2, "relu", dropout=0.5)
     torch.nn.init.eye_(head.dense.weight)
     torch.nn.init.ones_(head.classifier.weight)
     torch.manual_seed(0)

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from litebert.config import EncoderConfig
 from litebert.cost import model_parameters
 from litebert.errors import ConfigError, DataError
-from litebert.model.attention import AttentionPositions
+from litebert.model.blocks import AttentionPositions, Rotary
 from litebert.model.encoder import Encoder
 from litebert.model.positions import Positions
 from litebert.model.pretrainer import Pretrainer
-from litebert.model.rotary import Rotary
 from litebert.registry import POSITIONS
 from toys.points import batch, config, randomise, shape
 from toys.refusals import refused

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from litebert.config import Config, ReplacedTokenConfig, replace
 from litebert.cost import model_parameters
 from litebert.data.batches import Batch
-from litebert.model.encoder import Encoder, Generator
+from litebert.model.encoder import Encoder
 from litebert.model.objectives import Loss
 from litebert.model.objectives.mlm import LOGITS
 from litebert.model.objectives.rtd import REPLACED
@@ -32,10 +32,10 @@ def made(embeddings: Any = "all", **changes: Any) -> Pretrainer:
     return model
 
 
-def parts(model: Pretrainer) -> tuple[Any, Any, Generator]:
+def parts(model: Pretrainer) -> tuple[Any, Any, Encoder]:
     """Both objectives and the generator."""
     generator = model.objectives["mlm"].generator
-    assert isinstance(generator, Generator)
+    assert isinstance(generator, Encoder)
     return model.named_objectives["mlm"], model.named_objectives["rtd"], generator
 
 
@@ -125,7 +125,7 @@ def test_the_mlm_loss_is_the_generators_and_the_encoder_reads_its_samples() -> N
     torch.manual_seed(0)
     losses = model(data)
     assert list(losses) == ["mlm", "rtd"]
-    read = generator(data.input_ids, data.token_type_ids, data.attention_mask, None, model.encoder.embedding)
+    read = generator(data.input_ids, data.token_type_ids, data.attention_mask, lender=model.encoder.embedding)
     logits = (
         model.objectives["mlm"]
         .head(read.last, model.encoder.embedding.word.weight)
@@ -178,7 +178,7 @@ def test_the_generator_is_an_encoder_over_borrowed_tables(embeddings: str, chang
     state = {name: whole[name] if name in own else generator.state_dict()[name] for name in alone.state_dict()}
     alone.load_state_dict(state)
     expected = alone(data.input_ids, data.token_type_ids, data.attention_mask)
-    got = generator(data.input_ids, data.token_type_ids, data.attention_mask, None, model.encoder.embedding)
+    got = generator(data.input_ids, data.token_type_ids, data.attention_mask, lender=model.encoder.embedding)
     assert torch.equal(got.last, expected.last)
     assert got.last.shape[-1] == 8
 
@@ -243,6 +243,6 @@ def test_a_shallower_pass_has_a_shallower_generator() -> None:
     model, data = made(), batch()
     mlm, _, generator = parts(model)
     shallow = model(data, layers=1)["mlm"].total
-    read = generator(data.input_ids, data.token_type_ids, data.attention_mask, 1, model.encoder.embedding)
+    read = generator(data.input_ids, data.token_type_ids, data.attention_mask, 1, lender=model.encoder.embedding)
     logits = mlm.guesses(read.last, data.masked_positions, model.context("mlm"))
     assert shallow.item() == pytest.approx(F.cross_entropy(logits, data.masked_labels, reduction="sum").item())

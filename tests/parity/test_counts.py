@@ -19,7 +19,6 @@ from litebert.cost import (
     feedforward_parameters,
     linear,
     model_parameters,
-    parameters,
 )
 from litebert.model.encoder import Encoder
 from litebert.model.pretrainer import Pretrainer
@@ -38,7 +37,7 @@ def pretrainer(encoder: EncoderConfig, *objectives: str) -> int:
 
 def planned(encoder: EncoderConfig, *objectives: str) -> int:
     whole = Config(name="x", encoder=encoder, objectives=objectives) if objectives else None
-    return sum((parameters(encoder) if whole is None else model_parameters(whole)).values())
+    return sum((encoder_parameters(encoder) if whole is None else model_parameters(whole)).values())
 
 
 def without_pooler(encoder: EncoderConfig) -> EncoderConfig:

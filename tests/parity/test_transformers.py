@@ -10,7 +10,8 @@ import torch
 import transformers
 
 from litebert.interop import convert, load
-from litebert.model.task_model import HeadActivation, TaskModel
+from litebert.model.heads import HeadActivation
+from litebert.model.task_model import TaskModel
 from toys.families import (
     FAMILIES,
     HEADS,

@@ -185,8 +185,8 @@ def their_outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 @torch.no_grad()
 def our_outputs(model: Pretrainer | TaskModel, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """Everything one of our models computes."""
-    output = model.encoder(**batch, all_states=True)
-    found = {f"hidden {i}": state for i, state in enumerate(output.states)}
+    output = model.encoder(**batch)
+    found = {f"hidden {i}": state for i, state in enumerate(model.encoder.states(**batch))}
     if output.pooled is not None:
         found["pooled"] = output.pooled
     if isinstance(model, TaskModel):
@@ -197,7 +197,7 @@ def our_outputs(model: Pretrainer | TaskModel, batch: dict[str, Tensor]) -> dict
             if isinstance(objective, MaskedLanguageModeling) and "generator" not in network:
                 found["mlm"] = _mlm_everywhere(network.head, output.last, model)
             elif isinstance(objective, ReplacedTokenDetection):
-                found["rtd"] = network.head(output.last)[..., None]
+                found["rtd"] = network.head(output.last)
             elif isinstance(objective, SentenceOrder):
                 assert output.pooled is not None, name
                 found["sentence"] = network.head(output.pooled)
@@ -208,9 +208,10 @@ def our_outputs(model: Pretrainer | TaskModel, batch: dict[str, Tensor]) -> dict
 def generator_outputs(model: Pretrainer, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """Everything that the generator in one of our models computes."""
     mlm: Any = model.objectives["mlm"]
-    output = mlm.generator(**batch, layers=None, lender=model.encoder.embedding, all_states=True)
-    found = {f"hidden {i}": state for i, state in enumerate(output.states)}
-    return _real({**found, "mlm": _mlm_everywhere(mlm.head, output.last, model)}, batch)
+    states = list(mlm.generator.states(**batch, lender=model.encoder.embedding))
+    found = {f"hidden {i}": state for i, state in enumerate(states)}
+    last = mlm.generator.read_out(states[-1]).last
+    return _real({**found, "mlm": _mlm_everywhere(mlm.head, last, model)}, batch)
 
 
 def _mlm_everywhere(head: torch.nn.Module, last: Tensor, model: Pretrainer) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
-from litebert.model.block import Block
+from litebert.model.blocks import Block
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.optim import Lamb, Optimizers, UncorrectedAdamW, build_optimizers
 from toys import points

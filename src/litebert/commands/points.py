@@ -30,7 +30,7 @@ def recipes(words: list[str]) -> int:
     rows = []
     for name, config in configs.items():
         shape, mask = config.encoder, config.masking
-        count = sum(cost.parameters(shape).values())
+        count = sum(cost.encoder_parameters(shape).values())
         masks = f"{mask.unit}s" if mask.span == "single" else f"1-{mask.max_span} {mask.unit}s"
         masks += f" {mask.copies}x" if mask.copies else ""
         rows.append((
@@ -131,7 +131,7 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "published": {"parameters": published[0], "source": published[1]} if published else None,
         "flops_per_token": {"forward": forward, "backward": 2 * forward},
         "micro_batch": config.micro_sequences,
-        "memory_bytes": {**vars(memory), "total": memory.total},
+        "memory_bytes": {**vars(memory), "total": sum(vars(memory).values())},
     }
     if measured:
         from litebert.train import device as devices

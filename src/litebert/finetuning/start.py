@@ -14,7 +14,8 @@ from litebert.errors import ConfigError
 from litebert.finetuning.task import Task
 from litebert.interop import load
 from litebert.interop.loaded import fresh_dense, untrained_notes
-from litebert.model.task_model import HeadActivation, TaskModel
+from litebert.model.heads import HeadActivation
+from litebert.model.task_model import TaskModel
 from litebert.recipes.files import names_recipe, recipe
 from litebert.tokenizer import Tokenizer
 

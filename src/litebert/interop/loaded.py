@@ -12,8 +12,9 @@ from torch import Tensor
 from litebert.config import Config
 from litebert.config.heads import HeadName
 from litebert.errors import ModelError
+from litebert.model.heads import HeadActivation
 from litebert.model.pretrainer import Pretrainer
-from litebert.model.task_model import HeadActivation, TaskModel
+from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
 
 

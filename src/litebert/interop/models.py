@@ -35,8 +35,10 @@ from litebert.interop.files import (
 from litebert.interop.hf_reading import read_hf
 from litebert.interop.loaded import LoadedModel, fill, fresh_dense, untrained_notes
 from litebert.interop.names import PROBLEM_TYPES, READS_CLS, TASKS
+from litebert.model.blocks import ACTIVATIONS
+from litebert.model.heads import HeadActivation
 from litebert.model.pretrainer import Pretrainer
-from litebert.model.task_model import HEAD_ACTIVATIONS, HeadActivation, TaskModel
+from litebert.model.task_model import TaskModel
 from litebert.registry import FORMATS
 from litebert.storage import read_json
 
@@ -161,8 +163,8 @@ def _task(path: Path) -> tuple[HeadName, int, HeadActivation | None, tuple[str, 
         raise ModelError(f"{path} has kind {kind!r}; {nearest(str(kind), TASKS)}")
     if not isinstance(classes, int) or classes < 1:
         raise ModelError(f"{path} has classes {classes!r}; it must be a whole number above 0")
-    if dense is not None and str(dense) not in HEAD_ACTIVATIONS:
-        raise ModelError(f"{path} has dense {dense!r}; {nearest(str(dense), HEAD_ACTIVATIONS)}")
+    if dense is not None and str(dense) not in ACTIVATIONS:
+        raise ModelError(f"{path} has dense {dense!r}; {nearest(str(dense), ACTIVATIONS)}")
     problem, length = task.get("problem"), task.get("length")
     usual = kind != "sequence" or problem in (None, *PROBLEM_TYPES.values())
     if not usual and task.get("task") not in registry.TASKS:

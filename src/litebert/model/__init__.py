@@ -1,1 +1,1 @@
-"""The one encoder: embedding, positions, attention, feedforward, encoder; objectives and heads on top."""
+"""The one encoder: embedding, positions, blocks, encoder; objectives and heads on top."""

@@ -3,9 +3,8 @@
 Sharing is nothing but the two index maps `EncoderConfig.attention_of` and `feedforward_of` (ALBERT sections 3.1 and
 4.5): none, all, attention only, feed-forward only and groups are five maps over the same code.
 
-An encoder is a stack one can walk: `states` yields one state after another, and whoever reads them may look into each,
-stop early, and apply the final norm and the pooler to any of them (`read_out`). Calling an encoder walks to the end
-and keeps the last state alone, unless it is asked for all.
+One can walk an encoder: `states` yields a state after another, and who reads them may stop early, and apply the final
+norm and the pooler to any of them (`read_out`). Calling an encoder walks to the end.
 
 Shapes: B sequences, S tokens, H hidden size.
 """
@@ -14,42 +13,35 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
-from litebert.model.attention import Attention
-from litebert.model.embedding import BorrowedEmbedding, Embedding
-from litebert.model.feedforward import FeedForward
+from litebert.model.blocks import Attention, FeedForward
+from litebert.model.embedding import Borrows, Embedding
 from litebert.model.kernels import additive
 from litebert.registry import POSITIONS
 
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """What a forward pass gives to heads and objectives.
-
-    Shapes:
-        last: (B, S, H), the last state, normalised once more in a pre-norm encoder
-        pooled: (B, H), tanh(W h_[CLS] + b); None without a pooler
-        states: (B, S, H) each, the embedding and the state after every layer; empty unless they were asked for
-    """
+    """What a forward pass gives to heads and objectives."""
 
     last: Tensor
+    """(B, S, H): the last state, normalised once more in a pre-norm encoder."""
     pooled: Tensor | None
-    states: tuple[Tensor, ...] = ()
+    """(B, H): tanh(W h_[CLS] + b); None without a pooler."""
 
 
-class EncoderStack(nn.Module):
-    """An embedding and the layers over it: what the encoder and a generator have in common."""
+class Encoder(nn.Module):
+    """A point of the space as a network. With `borrows` it is a generator, over the tables of another encoder."""
 
-    def __init__(self, config: EncoderConfig, embedding: nn.Module) -> None:
+    def __init__(self, config: EncoderConfig, borrows: Borrows | None = None) -> None:
         super().__init__()
         self.config = config
-        self.embedding = embedding
+        self.embedding = Embedding(config, borrows)
         self.positions = POSITIONS[config.positions](config).attention()
         self.attention = nn.ModuleList(Attention(config) for _ in range(max(config.attention_of()) + 1))
         self.feedforward = nn.ModuleList(FeedForward(config) for _ in range(max(config.feedforward_of()) + 1))
@@ -58,8 +50,26 @@ class EncoderStack(nn.Module):
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
         self.apply(initialiser(config))
 
-    def walk(self, x_BSH: Tensor, attention_mask: Tensor | None, layers: int | None) -> Iterator[Tensor]:
-        """What is embedded, then the state after each layer; nothing that was yielded is kept."""
+    def states(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        layers: int | None = None,
+        lender: Embedding | None = None,
+    ) -> Iterator[Tensor]:
+        """The embedding of a batch, then the state after each layer, (B, S, H) each, computed when it is asked for.
+
+        Shapes:
+            input_ids, token_type_ids: (B, S) int64; no token types means all zeros
+            attention_mask: (B, S), nonzero on real tokens; None where nothing is padded
+            layers: apply so many layers instead of the configured depth
+            lender: the embedding that a generator borrows from
+
+        Raises:
+            DataError: a sequence is longer than `max_positions`.
+        """
+        x_BSH = self.embedding(input_ids, token_type_ids, attention_mask, lender)
         mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
         bias = self.positions.bias(x_BSH.shape[1])
         if bias is not None:  # the lowest number of bfloat16 is finite in float32 too, and autocast may go either way
@@ -74,10 +84,17 @@ class EncoderStack(nn.Module):
         last = self.norm(state_BSH)
         return EncoderOutput(last, None if self.pooler is None else torch.tanh(self.pooler(last[:, 0])))
 
-    def encode(self, states: Iterator[Tensor], all_states: bool) -> EncoderOutput:
-        """The output over the last of the states, with all of them if they are asked for."""
-        kept = deque(states, maxlen=None if all_states else 1)
-        return replace(self.read_out(kept[-1]), states=tuple(kept) if all_states else ())
+    def forward(
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        layers: int | None = None,
+        lender: Embedding | None = None,
+    ) -> EncoderOutput:
+        """Encode a batch, given as to `states`, to the last layer."""
+        states = self.states(input_ids, token_type_ids, attention_mask, layers, lender)
+        return self.read_out(deque(states, maxlen=1).pop())
 
     def depths(self) -> dict[nn.Parameter, int]:
         """The highest layer that reads each parameter: 0 is the embedding, L + 1 the norm and the pooler on top."""
@@ -90,77 +107,16 @@ class EncoderStack(nn.Module):
         return depths
 
 
-class Encoder(EncoderStack):
-    """A point of the space as a network."""
-
-    embedding: Embedding
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__(config, Embedding(config))
-
-    def states(
-        self,
-        input_ids: Tensor,
-        token_type_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        layers: int | None = None,
-    ) -> Iterator[Tensor]:
-        """The embedding of a batch, then the state after each layer, (B, S, H) each, computed when it is asked for.
-
-        Shapes:
-            input_ids, token_type_ids: (B, S) int64; no token types means all zeros
-            attention_mask: (B, S), nonzero on real tokens; None where nothing is padded
-            layers: apply so many layers instead of the configured depth
-
-        Raises:
-            DataError: a sequence is longer than `max_positions`.
-        """
-        return self.walk(self.embedding(input_ids, token_type_ids, attention_mask), attention_mask, layers)
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        token_type_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        layers: int | None = None,
-        all_states: bool = False,
-    ) -> EncoderOutput:
-        """Encode a batch, given as to `states`, to the last layer."""
-        return self.encode(self.states(input_ids, token_type_ids, attention_mask, layers), all_states)
-
-
-class Generator(EncoderStack):
-    """Another point of the space, over the tables of an encoder (ELECTRA section 3.2)."""
-
-    embedding: BorrowedEmbedding
-
-    def __init__(self, config: EncoderConfig, borrows: Literal["tables", "all"]) -> None:
-        super().__init__(config, BorrowedEmbedding(config, borrows))
-
-    def forward(
-        self,
-        input_ids: Tensor,
-        token_type_ids: Tensor | None,
-        attention_mask: Tensor | None,
-        layers: int | None,
-        lender: Embedding,
-        all_states: bool = False,
-    ) -> EncoderOutput:
-        """As `Encoder.forward`, with the embedding that lends its tables."""
-        states = self.walk(self.embedding(input_ids, token_type_ids, attention_mask, lender), attention_mask, layers)
-        return self.encode(states, all_states)
-
-
 def initialiser(config: EncoderConfig) -> Callable[[nn.Module], None]:
     """A function for `Module.apply`: weights by `config.init`, biases 0, norms 1."""
+    std = config.init_std
 
     def initialise(module: nn.Module) -> None:
         if isinstance(module, (nn.Linear, nn.Embedding)):
             if config.init == "truncated_normal":
-                bound = 2 * config.init_std
-                nn.init.trunc_normal_(module.weight, std=config.init_std, a=-bound, b=bound)
+                nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
             else:
-                nn.init.normal_(module.weight, std=config.init_std)
+                nn.init.normal_(module.weight, std=std)
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 

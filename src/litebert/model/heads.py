@@ -1,25 +1,27 @@
-"""Heads of the pretraining objectives: vocabulary logits, sentence classes, replaced tokens, span boundaries.
+"""Heads: vocabulary logits, classes, span boundaries. Each reads states, and none knows the model it sits on.
 
-Each head reads states of the encoder; none knows the model it sits on. Facts of the official code: the vocabulary
-projection is tied to the word table and has its own bias; sentence classes read the pooled state without dropout.
+Facts of the official code: the vocabulary projection is tied to the word table and has its own bias; the heads of
+pretraining read without dropout, those of fine-tuning with 0.1.
 
-Shapes: B sequences, S tokens, H hidden, E embedding, V vocabulary, K predicted positions.
+Shapes: H hidden, E embedding, V vocabulary, C classes, K predicted positions.
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from litebert.config import EncoderConfig
+from litebert.config import Activation, EncoderConfig, SpanBoundaryConfig
+from litebert.model.blocks import ACTIVATIONS
 from litebert.model.encoder import initialiser
-from litebert.model.feedforward import ACTIVATIONS
 from litebert.model.kernels import pad_rows
 
 
 class VocabularyHead(nn.Module):
-    """dense H -> E, activation, layer norm, then the word table and a bias (facts of BERT's and ALBERT's MLM head)."""
+    """dense H -> E, activation, layer norm, then the word table and a bias (BERT's and ALBERT's code)."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
@@ -35,36 +37,34 @@ class VocabularyHead(nn.Module):
         return F.linear(y_KE, word_VE, self.bias)[: len(x_KH)]
 
 
-class SentenceHead(nn.Module):
-    """Pooled state to two classes: 0 in order (or next), 1 swapped (or random)."""
-
-    def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.classifier = nn.Linear(config.hidden_size, 2)
-        self.apply(initialiser(config))
-
-    def forward(self, pooled_BH: Tensor) -> Tensor:
-        """(B, H) -> (B, 2)."""
-        logits: Tensor = self.classifier(pooled_BH)
-        return logits
+HeadActivation = Literal[Activation, "tanh"]
+"""What may follow the dense map of a classifier."""
 
 
-class ReplacedTokenHead(nn.Module):
-    """dense H -> H, activation, then one logit a token, of its being replaced.
+class ClassifierHead(nn.Module):
+    """Dropout and one linear map, H -> C; with `dense`, dropout and a map H -> H with that activation come before.
 
-    The form of the official ELECTRA code; its paper (section 3.1) has the last map alone, of the token being original.
+    RTD's is that of ELECTRA's code; its paper (section 3.1) has the last map alone, of the token being original.
     """
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(
+        self, config: EncoderConfig, classes: int, dense: HeadActivation | None = None, dropout: float = 0.0
+    ) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[config.activation]
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.classifier = nn.Linear(config.hidden_size, 1)
+        self.dropout = nn.Dropout(dropout)
+        self.dense = None
+        if dense is not None:
+            self.activation = ACTIVATIONS[dense]
+            self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.classifier = nn.Linear(config.hidden_size, classes)
         self.apply(initialiser(config))
 
-    def forward(self, x_BSH: Tensor) -> Tensor:
-        """(..., H) -> (...)."""
-        logits: Tensor = self.classifier(self.activation(self.dense(x_BSH))).squeeze(-1)
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., H) -> (..., C)."""
+        x = self.dropout(x)
+        if self.dense is not None:
+            x = self.dropout(self.activation(self.dense(x)))
+        logits: Tensor = self.classifier(x)
         return logits
 
 
@@ -74,12 +74,12 @@ class SpanBoundaryHead(nn.Module):
     h0 = [x_left; x_right; p_place], h1 = norm(act(W1 h0)), y = norm(act(W2 h1)), logits = y tied + bias.
     """
 
-    def __init__(self, config: EncoderConfig, positions: int, position_size: int) -> None:
+    def __init__(self, config: EncoderConfig, sbo: SpanBoundaryConfig) -> None:
         super().__init__()
         hidden, embedding = config.hidden_size, config.embedding_size
         self.activation = ACTIVATIONS[config.activation]
-        self.position = nn.Embedding(positions, position_size)
-        self.first = nn.Linear(2 * hidden + position_size, hidden)
+        self.position = nn.Embedding(sbo.positions, sbo.position_size)
+        self.first = nn.Linear(2 * hidden + sbo.position_size, hidden)
         self.first_norm = nn.LayerNorm(hidden, eps=config.norm_eps)
         self.second = nn.Linear(hidden, embedding)
         self.second_norm = nn.LayerNorm(embedding, eps=config.norm_eps)

@@ -1,9 +1,8 @@
 """Ways around kernels that are slow on one kind of processor, all in one place; docs/decisions.md has the figures.
 
 `scaled_dot_product`: on a CPU in bfloat16, the backward pass of PyTorch's fused attention is slow, so that training
-there takes two matrix products instead. `whole_rows`: a CPU takes twice the time for element-wise products of strided
-rows, so that they are copied first. `pad_rows`: under autocast, oneDNN keeps a kernel for every number of rows. Other
-machines pay nothing for any of them.
+there takes two matrix products instead. `pad_rows`: under autocast there, oneDNN makes and keeps a kernel for every
+number of rows it meets, the largest where the vocabulary is projected. Other machines pay nothing for either.
 
 Shapes: B sequences, S tokens, A heads, D head size.
 """
@@ -39,17 +38,8 @@ def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
 
 
-def whole_rows(x: Tensor) -> Tensor:
-    """The same numbers with each row in one piece, for element-wise products: a copy, unless they are so already."""
-    return x.contiguous()
-
-
 def pad_rows(rows: Tensor) -> Tensor:
-    """On a CPU under autocast, rows of zeros behind those given (K, ...), up to a multiple of 64.
-
-    oneDNN multiplies there in bfloat16, and makes and keeps a kernel for every number of rows it meets, the largest
-    where the vocabulary is projected (docs/decisions.md).
-    """
+    """On a CPU under autocast, rows of zeros behind those given (K, ...), up to a multiple of 64."""
     if rows.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return rows
     return F.pad(rows, (0, 0) * (rows.ndim - 1) + (0, -len(rows) % 64))

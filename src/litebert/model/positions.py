@@ -1,11 +1,9 @@
 """How the encoder knows the order of its tokens: each kind describes itself here, without torch.
 
 A kind may add vectors to the embeddings (`table`), and may rotate queries and keys or bias the scores (`attention`).
-The table is the encoder's, and a generator borrows it; what acts on attention has the size of its heads, so that every
-stack has its own. A config asks its kind whether it is possible, and `cost` asks how many parameters it has: that is
-why the modules are built, and torch is imported, inside methods only.
-
-To add a kind, subclass `Positions` and write `POSITIONS.add("mine", Mine)`.
+A generator borrows the encoder's table; what acts on attention has the size of its heads, so that it has its own. The
+modules are built, and torch is imported, inside methods only. To add a kind, subclass `Positions` and write
+`POSITIONS.add("mine", Mine)`.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from litebert.errors import require
 
 if TYPE_CHECKING:
     from litebert.config import EncoderConfig
-    from litebert.model.attention import AttentionPositions
+    from litebert.model.blocks import AttentionPositions
     from litebert.model.embedding import AddedPositions
 
 
@@ -30,11 +28,7 @@ class Positions:
         self.config = config
 
     def check(self) -> None:
-        """Refuse a config in which the kind is impossible; this base refuses an offset, which only a table reads.
-
-        Raises:
-            ConfigError: it is.
-        """
+        """Refuse a config in which the kind is impossible, by a ConfigError; this base refuses an offset."""
         offset = self.config.position_offset
         require(offset == 0, f"encoder.position_offset is {offset}, which only encoder.positions=learned reads")
 
@@ -52,7 +46,7 @@ class Positions:
 
     def attention(self) -> AttentionPositions:
         """A module that rotates queries and keys or biases the scores; all layers of a stack use it."""
-        from litebert.model.attention import AttentionPositions
+        from litebert.model.blocks import AttentionPositions
 
         return AttentionPositions()
 
@@ -84,6 +78,6 @@ class RotaryPositions(Positions):
         require(even, f"encoder.positions=rotary needs an even head size, and {hidden}/{heads} is odd")
 
     def attention(self) -> AttentionPositions:
-        from litebert.model.rotary import Rotary
+        from litebert.model.blocks import Rotary
 
         return Rotary(self.config)

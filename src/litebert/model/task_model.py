@@ -1,61 +1,23 @@
 """An encoder with a fine-tuning head.
 
-Fact of the official code: fine-tuning heads put dropout 0.1 before their linear map.
-
 Shapes: B sequences, S tokens, H hidden size, C classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
-
-import torch
 from torch import Tensor, nn
 
-from litebert.config import Activation, EncoderConfig
+from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.model.encoder import Encoder, EncoderOutput, initialiser
-from litebert.model.feedforward import ACTIVATIONS
-
-HeadActivation = Literal[Activation, "tanh"]
-HEAD_ACTIVATIONS: dict[HeadActivation, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    **{name: function for name, function in ACTIVATIONS.items()},  # noqa: C416 (a copy with the wider kind of key)
-}
-"""What may follow the dense map of a fine-tuning head."""
-
-
-class TaskHead(nn.Module):
-    """Dropout and one linear map, H -> C; with `dense`, dropout and a map H -> H with that activation come before."""
-
-    def __init__(
-        self, config: EncoderConfig, classes: int, dense: HeadActivation | None = None, dropout: float = 0.1
-    ) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.dense = None
-        if dense is not None:
-            self.activation = HEAD_ACTIVATIONS[dense]
-            self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.classifier = nn.Linear(config.hidden_size, classes)
-        self.apply(initialiser(config))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., H) -> (..., C)."""
-        x = self.dropout(x)
-        if self.dense is not None:
-            x = self.dropout(self.activation(self.dense(x)))
-        logits: Tensor = self.classifier(x)
-        return logits
+from litebert.model.encoder import Encoder, EncoderOutput
+from litebert.model.heads import ClassifierHead, HeadActivation
 
 
 class TaskModel(nn.Module):
-    """An encoder with a fine-tuning head.
+    """Logits of C `classes` for every token, (B, S, C), or with `reads_cls` for [CLS], (B, C).
 
-    The head gives C `classes` for every token, (B, S, C), or with `reads_cls` for [CLS], (B, C). Of [CLS] it reads the
-    pooled state, or without a pooler the last state through a dense map of its own with the activation `dense`.
-    RoBERTa's code has tanh there, which makes that map a pooler, and ELECTRA's has gelu.
+    Of [CLS] the head reads the pooled state, or without a pooler the last state through a dense map of its own with
+    the activation `dense`: tanh in RoBERTa's code, which makes that map a pooler, and gelu in ELECTRA's.
 
     Raises:
         ModelError: `dense` where the head has no place for it, or neither `dense` nor a pooler where it needs one.
@@ -74,7 +36,7 @@ class TaskModel(nn.Module):
             raise ModelError(f"a head that reads every token has no dense map; leave dense={dense} out")
         self.reads_cls, self.classes, self.dense = reads_cls, classes, dense
         self.encoder = Encoder(config)
-        self.head = TaskHead(config, classes, dense)
+        self.head = ClassifierHead(config, classes, dense, dropout=0.1)
 
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor | None = None, attention_mask: Tensor | None = None

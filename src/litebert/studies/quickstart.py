@@ -146,7 +146,7 @@ def compare(configs: Sequence[Config]) -> report.Table:
     machine = devices.choose("auto")
     rows = []
     for config in configs:
-        parts = cost.parameters(config.encoder)
+        parts = cost.encoder_parameters(config.encoder)
         flat = replace(config, train=replace(config.train, depth_schedule=()))
         rate = measure(flat, machine, MEASURE_SECONDS)
         tokens = config.batch_sequences * config.sequences.length
@@ -217,8 +217,8 @@ def _write_report(path: Path, run: Run, shards: Shards, tables: Sequence[report.
     shape = run.config.encoder
     lead = (
         f"{run.config.name}: {shape.layers} layers, hidden size {shape.hidden_size}, embedding size "
-        f"{shape.embedding_size}, {sum(cost.parameters(shape).values()):,} parameters; {run.outcome.tokens:,} tokens "
-        f"in {run.outcome.seconds / 60:.1f} minutes on {facts['machine']}."
+        f"{shape.embedding_size}, {sum(cost.encoder_parameters(shape).values()):,} parameters; {run.outcome.tokens:,} "
+        f"tokens in {run.outcome.seconds / 60:.1f} minutes on {facts['machine']}."
     )
     rows = metrics.read(run.folder / "metrics.jsonl")
     sections = [*tables, *report.run_sections(rows, unigram_entropy=shards.unigram_entropy)]

@@ -76,8 +76,9 @@ def evaluate_split(
                     part = replace(part, token_type_ids=torch.zeros_like(part.token_type_ids))
                 losses.append(_losses(model, part, i, device))
             for prefix, name in names.items():
-                found = model.named_objectives[name].scores([loss[name] for loss in losses])
-                scores.update({f"{prefix}_{key}": value for key, value in found.items()})
+                if any(int(loss[name].count) for loss in losses):
+                    found = model.named_objectives[name].scores([loss[name] for loss in losses])
+                    scores.update({f"{prefix}_{key}": value for key, value in found.items()})
     finally:
         model.train(was_training)
     return scores

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
-from litebert.model.block import Block
+from litebert.model.blocks import Block
 
 NO_RATES: Mapping[str, float] = MappingProxyType({})
 

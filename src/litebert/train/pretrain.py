@@ -25,7 +25,7 @@ from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.model.block import Block
+from litebert.model.blocks import Block
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import atomic_write, read_json

@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # only learning needs torch: answers may come from another en
     from torch import Tensor
 
     from litebert.finetuning.batches import TaskBatch
+    from litebert.model.heads import ClassifierHead
     from litebert.model.objectives import Loss
-    from litebert.model.task_model import TaskHead
 
 
 class Answer(NamedTuple):
@@ -71,7 +71,7 @@ class Output(ABC):
         """A training target as the fitted output learns it."""
         return target
 
-    def settle(self, head: TaskHead) -> None:  # noqa: B027 (only numbers have something to do)
+    def settle(self, head: ClassifierHead) -> None:  # noqa: B027 (only numbers have something to do)
         """Change a trained head so that the unfitted output reads it."""
 
     def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:

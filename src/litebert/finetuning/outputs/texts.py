@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from litebert.finetuning.batches import TaskBatch
-    from litebert.model.task_model import TaskHead
+    from litebert.model.heads import ClassifierHead
 
 
 class OneClass(Output):
@@ -101,7 +101,7 @@ class Number(Output):
         """With mean 0 and deviation 1."""
         return (target - self.mean) / self.deviation
 
-    def settle(self, head: TaskHead) -> None:
+    def settle(self, head: ClassifierHead) -> None:
         """Let the last map give the numbers as they are."""
         import torch
 

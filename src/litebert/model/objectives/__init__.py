@@ -4,11 +4,10 @@ An objective of your own is a subclass of `Objective` and a line, `OBJECTIVES.ad
 does not load torch, so that a config can be checked and its cost be known without it.
 """
 
-from litebert.model.objectives.classification import Classification as Classification
+from litebert.model.objectives.objective import Classification as Classification
 from litebert.model.objectives.objective import Context as Context
+from litebert.model.objectives.objective import Curves as Curves
 from litebert.model.objectives.objective import Loss as Loss
 from litebert.model.objectives.objective import Objective as Objective
-from litebert.model.objectives.presentation import Curves as Curves
-from litebert.model.objectives.presentation import Score as Score
-from litebert.model.objectives.presentation import accuracy_curves as accuracy_curves
-from litebert.model.objectives.presentation import score_rows as score_rows
+from litebert.model.objectives.objective import Score as Score
+from litebert.model.objectives.objective import score_rows as score_rows

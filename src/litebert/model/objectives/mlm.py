@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING
 
 from litebert import cost
 from litebert.config import EncoderConfig, replace
-from litebert.model.objectives.classification import TokenPrediction
-from litebert.model.objectives.objective import Context
-from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
+from litebert.model.objectives.objective import Context, Curves, Score, TokenPrediction
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -23,26 +21,22 @@ LOGITS = "generator_logits"
 class MaskedLanguageModeling(TokenPrediction):
     """Predict the masked tokens (BERT section 3.1). The vocabulary projection runs on those positions only.
 
-    Where the config has a generator, the prediction is that generator's, which reads the masked text in the encoder's
-    place (ELECTRA section 3.1).
+    Where the config has a generator, it reads the masked text in the encoder's place (ELECTRA section 3.1).
 
     Shapes: B sequences, S tokens, H hidden, V vocabulary, K predicted positions, which `count` counts.
     """
 
-    shown = (
-        TokenPrediction.shown[0],
-        Score("perplexity", "{NAME} perplexity", ".1f"),
-        TokenPrediction.shown[1],
-    )
+    shown = (TokenPrediction.shown[0], Score("perplexity", "{NAME} perplexity", ".1f"), TokenPrediction.shown[1])
     curves = (
         Curves(
             "Loss on masked pieces",
             (("training", "train", "loss"), ("held out", "heldout", "loss")),
             axis="cross entropy, nats",
             scale=1.0,
+            baseline="",
             unigram_entropy=True,
         ),
-        accuracy_curves("masked pieces"),
+        Curves("Accuracy on masked pieces"),
     )
     foreign_part = "mlm"
 
@@ -57,13 +51,13 @@ class MaskedLanguageModeling(TokenPrediction):
 
     def parameters(self) -> dict[str, int]:
         """Of the generator beside the tables it borrows, and of the vocabulary head, whose table is tied."""
-        shape, generator = self._reader, self.config.generator
-        parts = {} if generator is None else cost.encoder_parameters(generator)
-        if generator is not None:
-            own = shape.segment_types * shape.embedding_size + cost.norm(shape.embedding_size, shape.bias)
-            parts["embeddings"] = own if self.config.rtd.generator_embeddings == "tables" else 0
+        shape = self._reader
         head = cost.linear(shape.hidden_size, shape.embedding_size) + cost.norm(shape.embedding_size) + shape.vocab_size
-        return {"generator": sum(parts.values()), "mlm head": head}
+        if self.config.generator is None:
+            return {"mlm head": head}
+        own = shape.segment_types * shape.embedding_size + cost.norm(shape.embedding_size, shape.bias)
+        tables = {"embeddings": own if self.config.rtd.generator_embeddings == "tables" else 0}
+        return {"generator": sum((cost.encoder_parameters(shape) | tables).values()), "mlm head": head}
 
     def flops(self, length: int) -> float:
         """Of the vocabulary head, on the masked share of the tokens."""
@@ -72,7 +66,6 @@ class MaskedLanguageModeling(TokenPrediction):
         return self.config.masking.rate * 2 * head
 
     def head(self) -> nn.Module:
-        """Of the vocabulary."""
         from litebert.model.heads import VocabularyHead
 
         return VocabularyHead(self._reader)
@@ -81,26 +74,17 @@ class MaskedLanguageModeling(TokenPrediction):
         """The generator, where the config has one, before the head."""
         from torch import nn
 
-        from litebert.model.encoder import Generator
+        from litebert.model.encoder import Encoder
 
         if self.config.generator is None:
             return super().build()
-        generator = Generator(self.config.generator, self.config.rtd.generator_embeddings)
+        generator = Encoder(self.config.generator, self.config.rtd.generator_embeddings)
         return nn.ModuleDict({"generator": generator, **super().build()})
 
-    def read(
-        self,
-        context: Context,
-        input_ids: Tensor,
-        token_type_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-    ) -> EncoderOutput:
-        """The pass over masked text (B, S): the generator's where there is one, else the encoder's."""
-        inputs = (input_ids, token_type_ids, attention_mask, context.layers)
-        if "generator" in context.network:
-            output: EncoderOutput = context.network.generator(*inputs, context.encoder.embedding)
-        else:
-            output = context.encoder(*inputs)
+    def read(self, context: Context, *inputs: Tensor | None) -> EncoderOutput:
+        """The pass over masked text: the generator's where there is one, else the encoder's; inputs as to `Encoder`."""
+        reader = getattr(context.network, "generator", context.encoder)
+        output: EncoderOutput = reader(*inputs, layers=context.layers, lender=context.encoder.embedding)
         return output
 
     def guesses(self, last_BSH: Tensor, positions_K: Tensor, context: Context) -> Tensor:

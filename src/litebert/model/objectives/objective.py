@@ -1,17 +1,19 @@
-"""The base of the objectives: all that the rest of the program asks of one.
+"""The bases of the objectives: all that the rest of the program asks of one, and how its scores are shown.
 
-Shapes: B sequences, S tokens, K predicted positions.
+Shapes: N items, C classes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from litebert.config import PAIR_FORMATS, Config, EncoderConfig
+from litebert.data import IGNORED
 from litebert.errors import require
-from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
+from litebert.registry import OBJECTIVES
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -47,8 +49,53 @@ class Context:
     layers: int | None = None
     """Depth of the pass; None is the configured one."""
     teacher: Any | None = None
-    """A model to learn from, for distillation. It is no part of the student: no state dict or count holds it. Nothing
-    fills this place yet."""
+    """A place for a model to learn from, which no state dict or count of the student holds; empty so far."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One held-out score as a person reads it. Keys are those of `Objective.scores`, without the objective's name."""
+
+    key: str
+    title: str
+    """`{NAME}` in it stands for the name of the objective, in capitals."""
+    form: str = ".1%"
+    """How the number is formatted."""
+    baseline: str = ""
+    """Key of what guessing would give."""
+    remark: str = ""
+    """What the baseline is; without a baseline, what the score is a share of."""
+    error: str = ""
+    """Key of the standard error."""
+
+    def number(self, key: str, scores: Mapping[str, float], name: str) -> str:
+        """The score under a key of objective `name`, formatted; empty where there is none."""
+        value = scores.get(f"{name}_{key}")
+        return "" if value is None else f"{value:{self.form}}"
+
+    def text(self, scores: Mapping[str, float], name: str) -> str:
+        """The score of objective `name` beside its error and its baseline; empty where it has none."""
+        value, error = self.number(self.key, scores, name), self.number(self.error, scores, name)
+        guess = self.number(self.baseline, scores, name)
+        remark = f"{self.remark}: {guess}" if guess else "" if self.baseline else self.remark
+        return value and value + (f" ± {error}" if error else "") + (f" ({remark})" if remark else "")
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A chart of a run's report, by default of the accuracy; drawn where the run recorded any of its lines."""
+
+    title: str
+    """With `{NAME}` as in `Score`."""
+    lines: tuple[tuple[str, str, str], ...] = (("training", "train", "accuracy"), ("held out", "heldout", "accuracy"))
+    """Of each its label, the kind of rows it is read from, and the key in them."""
+    axis: str = "correct, %"
+    scale: float = 100.0
+    baseline: str = "majority"
+    """Key of what guessing would give, drawn as a level; empty for none."""
+    note: str = ""
+    unigram_entropy: bool = False
+    """Whether the unigram entropy of the data is the level to get below."""
 
 
 def joined(losses: Sequence[Loss], name: str) -> Tensor:
@@ -61,13 +108,13 @@ def joined(losses: Sequence[Loss], name: str) -> Tensor:
 class Objective:
     """Base of the objectives. An instance knows its name and its config; what is trained is in the network it builds.
 
-    Only `build`, `corrupt`, `loss` and `scores` may load torch, and they import it themselves.
+    Only `head`, `build`, `corrupt`, `loss` and `scores` may load torch, and they import it themselves.
     """
 
     sentence: ClassVar[SentenceTask | None] = None
     """The second segment that the data room must lay out; None where any text will do."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Objectives that it builds on, which come before it; while one is untrained, its own scores mean nothing."""
+    """Objectives that come before it; while one of them is untrained, its own scores mean nothing."""
     also_answers: ClassVar[tuple[str, ...]] = ()
     """Other objectives whose question its head can be asked: what it knows without having learned it."""
     scored_on_training_masks: ClassVar[bool] = False
@@ -80,7 +127,7 @@ class Objective:
     """Its held-out scores, for a table."""
     compared: ClassVar[Mapping[str, str]] = {"{NAME} accuracy (majority)": "accuracy"}
     """Columns of a comparison of runs, by title, and the key of the score that stands there with its baseline."""
-    curves: ClassVar[tuple[Curves, ...]] = (accuracy_curves("{NAME}"),)
+    curves: ClassVar[tuple[Curves, ...]] = (Curves("Accuracy on {NAME}"),)
     """Its charts in a run's report."""
     owner_of: ClassVar[Mapping[str, str]] = {}
     """Whose the scores of another objective are where both are learned, as `{"mlm": "generator's "}`."""
@@ -101,15 +148,9 @@ class Objective:
         self.name, self.config = name, config
 
     def check(self) -> None:
-        """Refuse a config in which it cannot be learned.
-
-        Raises:
-            ConfigError: what it needs does not come before it; two objectives need different second segments, or the
-                format has none.
-        """
-        names = self.config.objectives
+        """Refuse a config in which it cannot be learned, by a ConfigError."""
+        before = self.config.objectives[: self.config.objectives.index(self.name)]
         for need in self.needs:
-            before = names[: names.index(self.name)]
             require(need in before, f"objective {self.name} builds on {need}; name {need} before {self.name}")
         if self.sentence is None:
             return
@@ -127,12 +168,7 @@ class Objective:
 
     @classmethod
     def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Fields of a `Config` for weights whose training is not known.
-
-        Args:
-            fields: those that are known: encoder, sequences, objectives.
-            tensors: of its `foreign_file`; empty where it has none.
-        """
+        """Fields of a config for weights of unknown training, from known ones and the tensors of its `foreign_file`."""
         return {}
 
     @property
@@ -186,11 +222,61 @@ class Objective:
         raise NotImplementedError
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """Held-out scores of losses computed in evaluation mode; none where nothing was predicted."""
+        """Held-out scores of losses computed in evaluation mode; something was predicted in one of them."""
         count = sum(int(loss.count) for loss in losses)
-        if count == 0:
-            return {}
         return {
             "loss": sum(float(loss.total) for loss in losses) / count,
             "accuracy": sum(int(loss.correct) for loss in losses) / count,
         }
+
+
+class Classification(Objective):
+    """Base of the objectives whose loss is a cross-entropy."""
+
+    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+        """Logits (N, C) and labels (N,); an item with label IGNORED does not count."""
+        raise NotImplementedError
+
+    def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
+        """Summed cross-entropy, in float32 whatever the autocast precision."""
+        from torch.nn import functional as F
+
+        logits_NC, labels_N = self.logits(output, batch, context)
+        logits_NC = logits_NC.float()
+        total = F.cross_entropy(logits_NC, labels_N, ignore_index=IGNORED, reduction="sum")
+        count, correct = (labels_N != IGNORED).sum(), (logits_NC.argmax(-1) == labels_N).sum()
+        return Loss(total, count, correct, eval_tensors={} if context.network.training else {"labels": labels_N})
+
+    def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
+        """With the accuracy of always giving the commonest label."""
+        labels = joined(losses, "labels")
+        labels = labels[labels != IGNORED]
+        return {**super().scores(losses), "majority": int(labels.bincount().max()) / len(labels)}
+
+
+class TokenPrediction(Classification):
+    """Base of the objectives that choose one piece of the vocabulary for a masked token."""
+
+    shown: ClassVar[tuple[Score, ...]] = (
+        Objective.shown[0],
+        Score("accuracy", "{NAME} accuracy", baseline="majority", remark="most frequent piece"),
+    )
+
+    def kept_bytes(self, width: int) -> float:
+        """The logits of the masked share, as computed, in float32, and normalised."""
+        return self.config.masking.rate * (4 + 4 + width) * self.config.encoder.vocab_size
+
+    def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
+        scores = super().scores(losses)
+        return {**scores, "perplexity": math.exp(min(scores["loss"], 700.0))}
+
+
+def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Held-out scores as a table's rows, each accuracy beside what guessing would give."""
+    there = {name: one for name, one in OBJECTIVES.items() if f"{name}_loss" in scores or f"{name}_accuracy" in scores}
+    rows = []
+    for name, objective in there.items():
+        owner = "".join(other.owner_of.get(name, "") for other in there.values())
+        shown = [(score.title.format(NAME=name.upper()), score.text(scores, name)) for score in objective.shown]
+        rows += [(owner + title, text) for title, text in shown if text]
+    return rows

@@ -9,8 +9,7 @@ from litebert import cost
 from litebert.config import EncoderConfig, ReplacedTokenConfig, replace
 from litebert.errors import require
 from litebert.model.objectives.mlm import LOGITS
-from litebert.model.objectives.objective import Context, Loss, Objective, joined
-from litebert.model.objectives.presentation import Curves, Score, accuracy_curves
+from litebert.model.objectives.objective import Context, Curves, Loss, Objective, Score, joined
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -42,7 +41,7 @@ class ReplacedTokenDetection(Objective):
     )
     compared: ClassVar = {"{NAME} area (pieces alone)": "auc", "{NAME} accuracy (base rate)": "accuracy"}
     curves = (
-        accuracy_curves("replaced tokens", "base_rate"),
+        Curves("Accuracy on replaced tokens", baseline="base_rate"),
         Curves(
             "Finding the replaced tokens",
             (
@@ -52,6 +51,7 @@ class ReplacedTokenDetection(Objective):
                 ("share replaced", "train", "replaced"),
             ),
             axis="%",
+            baseline="",
             note="On held-out text, the area under the curve is how often a replaced token looks more replaced than an "
             "original one, where 50 % is guessing; precision is the share of replaced ones among the tokens called "
             "replaced; recall is the share of the replaced ones that are called so. The share replaced is that of all "
@@ -66,18 +66,13 @@ class ReplacedTokenDetection(Objective):
     classifier = "gelu"
 
     def check(self) -> None:
-        """The generator has whole heads, and no other objective reads masks.
-
-        Raises:
-            ConfigError: it is not so.
-        """
         super().check()
         require(
             "sbo" not in self.config.objectives,
             f"objective sbo predicts masked spans and {self.name} shows the encoder a text without masks; keep one of "
             "them",
         )
-        _generator(self.config.encoder, self.config.rtd.generator_width)
+        _ = self.generator  # which refuses a width of no whole heads
 
     @classmethod
     def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -90,16 +85,23 @@ class ReplacedTokenDetection(Objective):
         return self.config.rtd.weight
 
     @property
-    def generator(self) -> EncoderConfig | None:
-        return _generator(self.config.encoder, self.config.rtd.generator_width)
+    def generator(self) -> EncoderConfig:
+        """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its code) or one smaller."""
+        encoder, width = self.config.encoder, self.config.rtd.generator_width
+        size, heads = encoder.hidden_size // encoder.heads, max(1, round(width * encoder.heads))
+        hidden, inner = round(width * encoder.hidden_size), max(1, round(width * encoder.intermediate_size))
+        require(
+            hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
+            f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no whole number of heads of the "
+            f"encoder's size {size}; take 1/{encoder.heads}, 2/{encoder.heads}, ... or 1",
+        )
+        return replace(encoder, hidden_size=hidden, heads=heads, intermediate_size=inner, pooler=False)
 
     def parameters(self) -> dict[str, int]:
-        """A dense map and one logit."""
         hidden = self.config.encoder.hidden_size
         return {"rtd head": cost.linear(hidden, hidden) + cost.linear(hidden, 1)}
 
     def flops(self, length: int) -> float:
-        """At every token."""
         hidden = self.config.encoder.hidden_size
         return 2 * (hidden * hidden + hidden)
 
@@ -108,10 +110,9 @@ class ReplacedTokenDetection(Objective):
         return 2 * width * self.config.encoder.hidden_size
 
     def head(self) -> nn.Module:
-        """One logit a token."""
-        from litebert.model.heads import ReplacedTokenHead
+        from litebert.model.heads import ClassifierHead
 
-        return ReplacedTokenHead(self.config.encoder)
+        return ClassifierHead(self.config.encoder, classes=1, dense=self.config.encoder.activation)
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:
         """The text with samples in place of masks. No gradient passes through sampling."""
@@ -135,30 +136,26 @@ class ReplacedTokenDetection(Objective):
         labels_N = batch.added[REPLACED].flatten()[real]
         total = F.binary_cross_entropy_with_logits(logits_N, labels_N.float(), reduction="sum")
         count, correct = torch.tensor(len(labels_N), device=labels_N.device), ((logits_N > 0) == labels_N).sum()
-        tensors = {"logits": logits_N.detach(), "labels": labels_N, "pieces": batch.input_ids.flatten()[real]}
-        kept = {} if context.network.training else tensors
-        return Loss(total, count, correct, {"replaced": labels_N.sum()}, kept)
+        kept = {"logits": logits_N.detach(), "labels": labels_N, "pieces": batch.input_ids.flatten()[real]}
+        return Loss(total, count, correct, {"replaced": labels_N.sum()}, {} if context.network.training else kept)
 
     def count(self, batch: Batch) -> int:
         return batch.tokens
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """Accuracy beside that of the commoner answer, precision and recall of `replaced`, area under the ROC curve.
+        """With the accuracy of the commoner answer, precision and recall of `replaced`, and the area under the curve.
 
-        `piece_auc` is the area that pieces give without their context, each scored by how often it was replaced in
-        the other half of the tokens: a generator's samples have other frequencies than text, so an early one gives
-        itself away. Without both labels there is no area and no recall, with nothing called replaced no precision.
+        `piece_auc` is the area that pieces give without their context (`_replaced_rates`): a generator's samples have
+        other frequencies than text, so an early one gives itself away. Without both labels there is no area and no
+        recall, with nothing called replaced no precision.
         """
         from sklearn.metrics import roc_auc_score  # takes half a second to load
 
         scores = super().scores(losses)
-        if not scores:
-            return {}
         logits, labels = joined(losses, "logits").cpu(), joined(losses, "labels").cpu()
         hits, called, there = int(((logits > 0) & labels).sum()), int((logits > 0).sum()), int(labels.sum())
         share = there / len(labels)
-        scores["base_rate"] = max(share, 1 - share)
-        scores["replaced"] = share
+        scores |= {"base_rate": max(share, 1 - share), "replaced": share}
         if called:
             scores["precision"] = hits / called
         if 0 < there < len(labels):
@@ -169,29 +166,13 @@ class ReplacedTokenDetection(Objective):
         return scores
 
 
-def _generator(encoder: EncoderConfig, width: float) -> EncoderConfig:
-    """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its code), or one smaller."""
-    size = encoder.hidden_size // encoder.heads
-    heads = max(1, round(width * encoder.heads))
-    hidden = round(width * encoder.hidden_size)
-    require(
-        hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
-        f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no whole number of heads of the "
-        f"encoder's size {size}; take 1/{encoder.heads}, 2/{encoder.heads}, ... or 1",
-    )
-    inner = max(1, round(width * encoder.intermediate_size))
-    return replace(encoder, hidden_size=hidden, heads=heads, intermediate_size=inner, pooler=False)
-
-
 def _replaced_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
     """How often the piece of each token was replaced among the tokens of the other half, even or odd places."""
     import torch
 
-    rates_N = torch.empty(len(pieces_N))
-    share = labels_N.float().mean()
+    rates_N, share, size = torch.empty(len(pieces_N)), labels_N.float().mean(), int(pieces_N.max()) + 1
     for here in (0, 1):
         other = slice(1 - here, None, 2)
-        size = int(pieces_N.max()) + 1
         seen = torch.bincount(pieces_N[other], minlength=size)
         replaced = torch.bincount(pieces_N[other], weights=labels_N[other].float(), minlength=size)
         rates_N[here::2] = ((replaced + share) / (seen + 1))[pieces_N[here::2]].float()

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from litebert import cost
 from litebert.config import SpanBoundaryConfig, replace
-from litebert.model.objectives.classification import TokenPrediction
-from litebert.model.objectives.objective import Context
-from litebert.model.objectives.presentation import accuracy_curves
+from litebert.model.objectives.objective import Context, Curves, TokenPrediction
 from litebert.recipes import SPANS
 from litebert.registry import OBJECTIVES
 
@@ -23,15 +21,15 @@ if TYPE_CHECKING:
 class SpanBoundary(TokenPrediction):
     """Predict the tokens of a masked span from the two tokens around it and their place (SpanBERT section 3.2).
 
-    A span is a run of masked tokens. It is left out where a special token stands beside it, as at the ends of the
-    text, and its tokens are beyond the place that the table reaches. The paper's loss of a masked token is the sum of
-    its MLM and SBO losses; here, as in its code, each of the two is the mean over the tokens that have it.
+    A span is a run of masked tokens. Left out are spans beside a special token, as at the ends of the text, and tokens
+    beyond the places of the table. The paper's loss of a masked token is the sum of its MLM and SBO losses; here, as
+    in its code, each of the two is the mean over the tokens that have it.
 
     Shapes: K predicted positions, V vocabulary.
     """
 
     scored_on_training_masks = True
-    curves = (accuracy_curves("pieces told from around their span"),)
+    curves = (Curves("Accuracy on pieces told from around their span"),)
     foreign_file = "sbo.safetensors"
 
     @classmethod
@@ -62,10 +60,9 @@ class SpanBoundary(TokenPrediction):
         return self.config.masking.rate * 2 * (boundary + embedding * shape.vocab_size)
 
     def head(self) -> nn.Module:
-        """Two layers over the two neighbours and the place, and the tied projection."""
         from litebert.model.heads import SpanBoundaryHead
 
-        return SpanBoundaryHead(self.config.encoder, self.config.sbo.positions, self.config.sbo.position_size)
+        return SpanBoundaryHead(self.config.encoder, self.config.sbo)
 
     def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
         """(N, V) and (N,) of the N predicted tokens that have both neighbours."""
@@ -76,7 +73,6 @@ class SpanBoundary(TokenPrediction):
         return logits, batch.masked_labels[chosen_K]
 
     def count(self, batch: Batch) -> int:
-        """Predicted tokens that have both neighbours."""
         return int(self._places(batch)[0].sum())
 
     def _places(self, batch: Batch) -> tuple[Tensor, Tensor]:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from litebert import cost
 from litebert.data import IGNORED
 from litebert.errors import require
-from litebert.model.objectives.classification import Classification
-from litebert.model.objectives.objective import Context, Loss
-from litebert.model.objectives.presentation import Score, accuracy_curves
+from litebert.model.objectives.objective import Classification, Context, Curves, Loss, Score
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -28,34 +26,24 @@ class SentenceOrder(Classification):
     also_answers = ("nsp",)
     shown = (Score("accuracy", "{NAME} accuracy", baseline="majority", remark="majority", error="standard_error"),)
     compared: ClassVar = {"sentence accuracy (majority)": "accuracy"}
-    curves = (accuracy_curves("sentence order"),)
+    curves = (Curves("Accuracy on sentence order"),)
     foreign_part = "sentence"
 
     def check(self) -> None:
-        """It reads the pooled state too.
-
-        Raises:
-            ConfigError: as the base has it, or the encoder has no pooler.
-        """
         super().check()
-        require(
-            self.config.encoder.pooler,
-            f"objective {self.name} reads the pooled [CLS] state; set encoder.pooler=True",
-        )
+        pooler = self.config.encoder.pooler
+        require(pooler, f"objective {self.name} reads the pooled [CLS] state; set encoder.pooler=True")
 
     def parameters(self) -> dict[str, int]:
-        """One linear map to two classes."""
         return {f"{self.name} head": cost.linear(self.config.encoder.hidden_size, 2)}
 
     def flops(self, length: int) -> float:
-        """Once a sequence."""
-        return 2 * 2 * self.config.encoder.hidden_size / length
+        return 2 * 2 * self.config.encoder.hidden_size / length  # once a sequence
 
     def head(self) -> nn.Module:
-        """A linear map from the pooled state."""
-        from litebert.model.heads import SentenceHead
+        from litebert.model.heads import ClassifierHead
 
-        return SentenceHead(self.config.encoder)
+        return ClassifierHead(self.config.encoder, classes=2)
 
     def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
         """(B, 2) and (B,)."""
@@ -63,19 +51,13 @@ class SentenceOrder(Classification):
         return context.network.head(output.pooled), batch.sentence_labels
 
     def count(self, batch: Batch) -> int:
-        """Sequences with a label."""
         return int((batch.sentence_labels != IGNORED).sum())
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """The standard error and the number of pairs too."""
-        scores = super().scores(losses)
-        if scores:
-            pairs = sum(int(loss.count) for loss in losses)
-            correct = sum(int(loss.correct) for loss in losses)
-            smoothed = (correct + 1) / (pairs + 2)  # so that a perfect score on three pairs is not called certain
-            scores["standard_error"] = math.sqrt(smoothed * (1 - smoothed) / pairs)
-            scores["pairs"] = float(pairs)
-        return scores
+        pairs, correct = sum(int(loss.count) for loss in losses), sum(int(loss.correct) for loss in losses)
+        smoothed = (correct + 1) / (pairs + 2)  # so that a perfect score on three pairs is not called certain
+        error = math.sqrt(smoothed * (1 - smoothed) / pairs)
+        return {**super().scores(losses), "standard_error": error, "pairs": float(pairs)}
 
 
 class NextSentence(SentenceOrder):
@@ -83,4 +65,4 @@ class NextSentence(SentenceOrder):
 
     sentence: ClassVar[SentenceTask | None] = "nsp"
     also_answers = ("sop",)
-    curves = (accuracy_curves("the next sentence"),)
+    curves = (Curves("Accuracy on the next sentence"),)
