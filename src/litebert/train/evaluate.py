@@ -32,6 +32,9 @@ EVALUATION_BATCH = 32
 """Sequences per forward pass."""
 MASKING = MaskingConfig(rate=0.15, unit="token", span="single", copies=1)
 
+Question = tuple[SequenceConfig, MaskingConfig, SentenceTask | None]
+"""What is asked, by text, masks and second segment."""
+
 
 def evaluate_split(
     model: Pretrainer,
@@ -68,13 +71,13 @@ def evaluate_split(
                 if task is None:
                     raise
                 continue  # one document has no other to draw a random segment from
-            rows = min(sequences, batches.examples)
+            count = min(sequences, batches.examples)
             losses = []
-            for i in range(math.ceil(rows / batch)):
-                part = batches(i, slice(0, min(batch, rows - i * batch)))
+            for i in range(math.ceil(count / batch)):
+                asked = batches(i, slice(0, min(batch, count - i * batch)))
                 if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
-                    part = replace(part, token_type_ids=torch.zeros_like(part.token_type_ids))
-                losses.append(_losses(model, part, i, device))
+                    asked = replace(asked, token_type_ids=torch.zeros_like(asked.token_type_ids))
+                losses.append(_losses(model, asked, i, device))
             for prefix, name in names.items():
                 found = model.named_objectives[name].scores([loss[name] for loss in losses])
                 scores.update({f"{prefix}_{key}": value for key, value in found.items()})
@@ -85,15 +88,13 @@ def evaluate_split(
 
 def _questions(
     model: Pretrainer, length: int, transfer: bool, untrained: Collection[str]
-) -> dict[tuple[SequenceConfig, MaskingConfig, SentenceTask | None], dict[str, str]]:
-    """What is asked, by text, masks and second segment: the prefix of the scores, and the objective that answers."""
+) -> dict[Question, dict[str, str]]:
+    """The prefix of the scores and the objective that answers, by question."""
     common = SequenceConfig(length=length, short_probability=0.0), MASKING
-    own = (
-        replace(model.config.sequences, length=length, short_probability=0.0),
-        replace(model.config.masking, copies=1),
-    )
+    layout = replace(model.config.sequences, length=length, short_probability=0.0)
+    own = layout, replace(model.config.masking, copies=1)
     trained = [one for one in model.named_objectives.values() if not {one.name, *one.needs} & set(untrained)]
-    questions: dict[tuple[SequenceConfig, MaskingConfig, SentenceTask | None], dict[str, str]] = {}
+    questions: dict[Question, dict[str, str]] = {}
     for one in sorted(trained, key=lambda one: (one.sentence is not None, one.scored_on_training_masks)):
         for asked in (name for name in OBJECTIVES if name == one.name or (transfer and name in one.also_answers)):
             text = own if one.scored_on_training_masks else common
@@ -102,12 +103,7 @@ def _questions(
 
 
 def evaluate(
-    model: str | Path,
-    data: str | Path,
-    *,
-    sequences: int = 2048,
-    length: int | None = None,
-    device: str = "auto",
+    model: str | Path, data: str | Path, *, sequences: int = 2048, length: int | None = None, device: str = "auto"
 ) -> dict[str, float]:
     """Held-out scores of a run folder, a litebert model folder or a Hugging Face folder, on both sentence tasks.
 

@@ -4,8 +4,8 @@ It knows nothing of what it trains: a `Trainable` gives losses for a batch, a ba
 and everything random inside a step is a pure function of (seed, step). So a run that was killed and started again
 is the same run, bit for bit, and resuming costs nothing at any step.
 
-Between two rows of metrics nothing waits for an accelerator: sums stay on the device, and so does the judgement
-whether a step is finite.
+Between two rows of metrics or checkpoints nothing here waits for an accelerator: sums stay on the device, and so does
+the judgement whether a step is finite.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -44,11 +44,9 @@ class TrainBatch(Protocol):
     @property
     def tokens(self) -> int:
         """Tokens, padding aside."""
-        ...
 
     def to(self, device: torch.device) -> Any:
         """The same batch on a device."""
-        ...
 
 
 B = TypeVar("B", bound=TrainBatch)
@@ -64,35 +62,27 @@ class Trainable(Protocol[B]):
     @property
     def module(self) -> nn.Module:
         """What has the parameters."""
-        ...
 
     def batch(self, step: int, rows: slice) -> B:
         """Rows of the batch of a step, a pure function."""
-        ...
 
     def counts(self, batch: B) -> dict[str, int]:
         """Predictions per loss in a batch, by which the sums over micro-batches are divided."""
-        ...
 
     def losses(self, batch: B, layers: int) -> dict[str, Loss]:
         """One `Loss` per name."""
-        ...
 
     def weights(self) -> Mapping[str, float]:
         """The weight of each loss in the sum."""
-        ...
 
     def lr_scales(self) -> Mapping[str, float]:
         """Factors of the learning rate by parameter name; 1 where a name is absent."""
-        ...
 
     def evaluate(self) -> dict[str, float]:
         """Held-out scores now."""
-        ...
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
         """Warnings about a row of metrics, in words."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -124,15 +114,18 @@ class Loop(Generic[B]):
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """As `TrainConfig` has it."""
     tensorboard: bool = False
-    on_step: Callable[[Loop[B]], None] = lambda loop: None
+    on_step: Callable[[Loop[B]], None] | None = None
+    """Called after every step."""
     ranks: Ranks = field(default_factory=Ranks)
 
     def __post_init__(self) -> None:
         module = self.trainable.module
+        self.checkpoints = self.folder / "checkpoints"
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.optimizers = Optimizers(module, self.config.optimizer, self.trainable.lr_scales())
         self.step = self.tokens = 0
         self.seconds = 0.0
+        self.signal: int | None = None
         self.window = Window()
         self.scores: dict[str, float] = {}
         share = self.ranks.share(self.batch_sequences)
@@ -145,11 +138,6 @@ class Loop(Generic[B]):
         self._resume()
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------
-
-    @property
-    def checkpoints(self) -> Path:
-        """Where they are."""
-        return self.folder / "checkpoints"
 
     def _resume(self) -> None:
         """Continue from the newest whole checkpoint, saying which damaged ones were passed over."""
@@ -192,19 +180,23 @@ class Loop(Generic[B]):
     def run(self) -> Outcome:
         """Train to the end, or until a signal asks to leave."""
         every = parse_amount(self.config.save_every, "train.save_every", ("time", "steps"))
-        began = last_save = time.monotonic()
-        before = self.seconds
+        last_save = time.monotonic()
+        began = last_save - self.seconds
         self.trainable.module.train()
-        with self._metrics() as metrics, _signals() as received, ThreadPoolExecutor(1) as worker:
+        kept: AbstractContextManager[MetricsLog | None] = nullcontext()
+        if self.ranks.main:
+            kept = closing(MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard))
+        with kept as metrics, self._signals(), ThreadPoolExecutor(1) as worker:
             if self.step < self.steps:
                 ahead = worker.submit(self.batches, self.step)
-                while self.step < self.steps and self.ranks.agree(received.number) is None:
+                while self.step < self.steps and self.ranks.agree(self.signal) is None:
                     batches = ahead.result()
                     if self.step + 1 < self.steps:
                         ahead = worker.submit(self.batches, self.step + 1)
                     self.train_step(batches)
-                    self.seconds = before + time.monotonic() - began
-                    self.on_step(self)
+                    self.seconds = time.monotonic() - began
+                    if self.on_step is not None:
+                        self.on_step(self)
                     self._report(metrics)
                     now = time.monotonic()
                     due = now - last_save >= every.value if every.unit == "time" else self.step % int(every.value) == 0
@@ -212,16 +204,29 @@ class Loop(Generic[B]):
                         self._save(metrics)
                         last_save = time.monotonic()
                 ahead.cancel()
-                self.seconds = before + time.monotonic() - began
+                self.seconds = time.monotonic() - began
                 self._save(metrics)
-            leave = self.ranks.agree(received.number)
+            leave = self.ranks.agree(self.signal)
         return Outcome(self.step, self.step == self.steps, leave, self.scores, self.tokens, self.seconds)
 
-    def _metrics(self) -> AbstractContextManager[MetricsLog | None]:
-        """The log of the run, which the main process keeps."""
-        if not self.ranks.main:
-            return nullcontext()
-        return closing(MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard))
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Turn SIGTERM and the first Ctrl-C into a request to save and leave; a second Ctrl-C stops at once."""
+        self.signal = None
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self.signal is not None and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.signal = number
+
+        before = {}
+        with suppress(ValueError):  # not the main thread, where Python delivers signals: leave them alone
+            before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)
 
     def batches(self, step: int) -> list[B]:
         """The micro-batches of a step."""
@@ -328,29 +333,3 @@ def _nonfinite(what: str) -> NonFiniteError:
         f"the {what} not finite, so the run stopped and saved nothing of it; start another --out with a lower "
         "train.optimizer.learning_rate or a longer train.schedule.warmup"
     )
-
-
-@dataclass
-class _Received:
-    number: int | None = None
-
-
-@contextmanager
-def _signals() -> Iterator[_Received]:
-    """Turn SIGTERM and the first Ctrl-C into a request to save and leave; a second Ctrl-C stops at once."""
-    received = _Received()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if received.number is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        received.number = number
-
-    try:
-        before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not the main thread, where Python delivers signals: leave them alone
-        before = {}
-    try:
-        yield received
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

@@ -30,10 +30,9 @@ from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import atomic_write, read_json
 from litebert.train import device as devices
-from litebert.train.budget import steps_for
 from litebert.train.evaluate import evaluate_split
 from litebert.train.loop import Loop, Outcome
-from litebert.train.measure import measure
+from litebert.train.measure import measure, steps_for
 from litebert.train.run_folder import RunFolder
 
 log = logging.getLogger("litebert")
@@ -43,7 +42,6 @@ PLATEAU_NATS = 0.15
 PLATEAU_ROWS = 40
 """Rows of metrics, a fifth of a run, before that is called a plateau; and never before `PLATEAU_STEPS`."""
 PLATEAU_STEPS = 300
-
 
 _LEFTOVERS = ("tokenizer", "recipe.json")
 """What a run that was killed before its run.json leaves, beside hidden files."""
@@ -62,7 +60,7 @@ class Run:
 
 
 class TrainablePretrainer:
-    """A `Pretrainer` with its batches, as the loop sees it."""
+    """A `Pretrainer` with its batches, as the loop sees it (`loop.Trainable`)."""
 
     def __init__(self, config: Config, model: Pretrainer, shards: Shards, device: devices.Device) -> None:
         self.config, self.module, self.shards, self.device = config, model, shards, device
@@ -80,28 +78,22 @@ class TrainablePretrainer:
         self.diagnostic_state: dict[str, Any] = {}
 
     def batch(self, step: int, rows: slice) -> Batch:
-        """Rows of the batch of a step."""
         return self.batches(step, rows)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Predictions per objective."""
         return {name: objective.count(batch) for name, objective in self.module.named_objectives.items()}
 
     def losses(self, batch: Batch, layers: int) -> dict[str, Loss]:
-        """One loss per objective."""
         losses: dict[str, Loss] = self.module(batch, layers)
         return losses
 
     def weights(self) -> Mapping[str, float]:
-        """Objective weights."""
         return {name: objective.weight for name, objective in self.module.named_objectives.items()}
 
     def lr_scales(self) -> Mapping[str, float]:
-        """One learning rate for all."""
         return {}
 
     def evaluate(self) -> dict[str, float]:
-        """Held-out scores at fixed masks."""
         return evaluate_split(
             self.module,
             self.shards.heldout,
@@ -112,7 +104,6 @@ class TrainablePretrainer:
         )
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        """The plateau, in words."""
         warning = plateau_warning(self.diagnostic_state, step, row.get("mlm_loss"), self.shards.unigram_entropy)
         return [warning] if warning else []
 
@@ -183,11 +174,10 @@ def pretrain(
             folder=folder.path,
             depth_schedule=config.train.depth_schedule,
             tensorboard=tensorboard,
-            on_step=on_step or (lambda loop: None),
+            on_step=on_step,
             ranks=folder.ranks,
         )
-        outcome = loop.run()
-    return Run(folder.path, config, steps, outcome)
+        return Run(folder.path, config, steps, loop.run())
 
 
 def build(config: Config, machine: devices.Device) -> Pretrainer:
@@ -195,18 +185,17 @@ def build(config: Config, machine: devices.Device) -> Pretrainer:
     torch.manual_seed(config.train.seed)
     model = Pretrainer(config).to(machine.device)
     if config.train.compile:
-        for block in [module for module in model.modules() if isinstance(module, Block)]:
-            block.compile()
+        for module in model.modules():
+            if isinstance(module, Block):
+                module.compile()
     return model
 
 
 def resolve(config: Config, shards: Shards) -> Config:
     """The config on this data: the vocabulary is the tokenizer's."""
-    size = shards.tokenizer.vocab_size
-    if config.encoder.vocab_size != size:
-        log.info(
-            f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {config.encoder.vocab_size})"
-        )
+    size, asked = shards.tokenizer.vocab_size, config.encoder.vocab_size
+    if size != asked:
+        log.info(f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {asked})")
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
@@ -247,8 +236,7 @@ def _start(folder: RunFolder, config: Config, shards: Shards, machine: devices.D
 
 def _arithmetic(machine: devices.Device) -> str:
     """What decides the last bits of a sum."""
-    precision = "float32" if machine.autocast is None else str(machine.autocast).removeprefix("torch.")
-    return f"{machine.device.type}, {precision}, {torch.get_num_threads()} threads"
+    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads"
 
 
 def _same_run(
