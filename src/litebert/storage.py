@@ -60,8 +60,6 @@ def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -
     """
     try:
         data = json.loads(path.read_bytes().decode())
-    except FileNotFoundError:
-        raise error(f"{path} is missing; {fix}") from None
     except OSError as problem:
         raise error(f"{path} cannot be read ({problem.strerror}); {fix}") from None
     except (ValueError, RecursionError) as problem:  # UnicodeDecodeError is a ValueError

@@ -107,6 +107,7 @@ def build_optimizers(
     """
     named = [(name, param) for name, param in module.named_parameters() if param.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []
+    decay, lr, eps, betas = config.weight_decay, config.learning_rate, config.eps, (config.beta1, config.beta2)
     if config.name == "muon":
         if not hasattr(torch.optim, "Muon"):
             raise ConfigError(
@@ -114,25 +115,13 @@ def build_optimizers(
                 "upgrade torch or choose adamw or lamb"
             )
         owned = {param for block in module.modules() if isinstance(block, Block) for param in block.matrices()}
-        matrices = [(name, param) for name, param in named if param in owned]
-        if matrices:
-            optimizers.append(
-                torch.optim.Muon(
-                    _groups(matrices, rates, config.muon_learning_rate),
-                    lr=config.muon_learning_rate,
-                    momentum=config.muon_momentum,
-                    weight_decay=config.weight_decay,
-                )
-            )
+        own = _groups([(name, param) for name, param in named if param in owned], rates, config.muon_learning_rate)
+        optimizers.append(torch.optim.Muon(own, momentum=config.muon_momentum, weight_decay=decay))
         named = [(name, param) for name, param in named if param not in owned]
-    betas, lr, eps = (config.beta1, config.beta2), config.learning_rate, config.eps
-    vectors: dict[str, Any] = {"weight_decay": 0.0, **({"adapt": False} if config.name == "lamb" else {})}
-    groups = _groups([(name, param) for name, param in named if param.ndim >= 2], rates, lr)
-    for group in groups:
-        group["weight_decay"] = config.weight_decay
-    groups += [{**group, **vectors} for group in _groups([item for item in named if item[1].ndim < 2], rates, lr)]
-    if not groups:
-        return optimizers
+    groups = [
+        *_groups([(name, param) for name, param in named if param.ndim >= 2], rates, lr, weight_decay=decay),
+        *_groups([(name, param) for name, param in named if param.ndim < 2], rates, lr, weight_decay=0.0, adapt=False),
+    ]
     if config.name == "lamb":
         optimizers.append(Lamb(groups, lr=lr, betas=betas, eps=eps))
     elif config.bias_correction:
@@ -143,13 +132,13 @@ def build_optimizers(
 
 
 def _groups(
-    named: Iterable[tuple[str, nn.Parameter]], rates: Mapping[str, float], learning_rate: float
+    named: Iterable[tuple[str, nn.Parameter]], rates: Mapping[str, float], learning_rate: float, **settings: Any
 ) -> list[dict[str, Any]]:
     """Parameters by their learning rate, in order of first mention; one group where all have the same."""
     groups: dict[float, list[nn.Parameter]] = {}
     for name, param in named:
         groups.setdefault(rates.get(name, 1.0), []).append(param)
-    return [{"params": params, "lr": learning_rate * rate} for rate, params in groups.items()]
+    return [{"params": params, "lr": learning_rate * rate, **settings} for rate, params in groups.items()]
 
 
 def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Tensor]:
@@ -198,16 +187,15 @@ class Optimizers:
         Raises:
             RunError: a name is missing or unknown, or a shape or a type differs; nothing has been changed then.
         """
-        problem = next((f"lacks {name}" for name in self._state if name not in tensors), None) or next(
-            (f"has {name}, which this run has not" for name in tensors if name not in self._state), None
+        saved, here = (
+            {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in state.items()}
+            for state in (tensors, self._state)
         )
-        for name, held in self._state.items():
-            if problem is None and (tensors[name].shape != held.shape or tensors[name].dtype != held.dtype):
-                given = f"{tensors[name].dtype} {tuple(tensors[name].shape)}"
-                problem = f"has {name} as {given} where this run has {held.dtype} {tuple(held.shape)}"
-        if problem is not None:
+        if saved != here:
+            name = min(name for name in saved | here if saved.get(name) != here.get(name))
             raise RunError(
-                f"the saved optimizer state {problem}; it belongs to another recipe, so continue with that one "
+                f"the saved optimizer state has {name} as {saved.get(name, 'nothing')} where this run has "
+                f"{here.get(name, 'nothing')}; it belongs to another recipe, so continue with that one "
                 "or start in another folder"
             )
         for name, held in self._state.items():

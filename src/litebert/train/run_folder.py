@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,10 @@ class RunFolder:
             RunError: another process has it, or `check` refuses the folder.
         """
         self.check()
-        with locked(self.path, RunError) if self.ranks.main else nullcontext():
+        if not self.ranks.main:
+            yield
+            return
+        with locked(self.path, RunError):
             if (self.path / _MOVING).is_dir():
                 self.set_aside()
             checkpoint.tidy(self.path / "checkpoints")
