@@ -9,7 +9,6 @@ among runs that share it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from pathlib import Path
 
@@ -44,7 +43,6 @@ def evaluate_split(
     *,
     length: int,
     sequences: int = 512,
-    batch: int = EVALUATION_BATCH,
     transfer: bool = False,
     untrained: Collection[str] = (),
 ) -> dict[str, float]:
@@ -56,9 +54,9 @@ def evaluate_split(
         untrained: objectives whose weights say nothing; neither they nor what needs them are scored.
 
     Returns:
-        Under `{objective}_{score}` what each objective's `scores` tells, such as mlm_loss (nats per masked token) and
-        mlm_majority (accuracy of always guessing the most frequent masked piece). A score that the split cannot give
-        (no labelled pair) is left out. A run on one segment answers with one token type throughout.
+        `{objective}_{score}`, as each objective's `scores` tells: mlm_loss (nats per masked token), mlm_majority
+        (accuracy of always guessing the most frequent masked piece). A score that the split cannot give (no labelled
+        pair) is left out. A run on one segment answers with one token type throughout.
     """
     scores: dict[str, float] = {}
     was_training = model.training
@@ -66,15 +64,15 @@ def evaluate_split(
     try:
         for (layout, masking, task), names in _questions(model, length, transfer, untrained).items():
             try:
-                batches = Batches(split, tokenizer, layout, masking, task, batch, SEED)
+                batches = Batches(split, tokenizer, layout, masking, task, EVALUATION_BATCH, SEED)
             except DataError:
                 if task is None:
                     raise
                 continue  # one document has no other to draw a random segment from
             count = min(sequences, batches.examples)
             losses = []
-            for i in range(math.ceil(count / batch)):
-                asked = batches(i, slice(0, min(batch, count - i * batch)))
+            for i, first in enumerate(range(0, count, EVALUATION_BATCH)):
+                asked = batches(i, slice(0, min(EVALUATION_BATCH, count - first)))
                 if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
                     asked = replace(asked, token_type_ids=torch.zeros_like(asked.token_type_ids))
                 losses.append(_losses(model, asked, i, device))
@@ -116,8 +114,7 @@ def evaluate(
     loaded, shards = load(model), Shards.open(data, verify=True)
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(f"{model} holds a fine-tuned model; evaluate scores pretraining objectives")
-    config = loaded.model.config
-    objectives = loaded.model.named_objectives
+    config, objectives = loaded.model.config, loaded.model.named_objectives
     if all({name, *one.needs} & set(loaded.untrained) for name, one in objectives.items()):
         absent = " and ".join(objectives[name].network_name for name in loaded.untrained)
         raise ModelError(

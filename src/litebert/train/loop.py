@@ -1,8 +1,7 @@
 """The one training loop: steps, checkpoints, held-out scores, interruption, resumption.
 
-It knows nothing of what it trains: a `Trainable` gives losses for a batch, a batch is a pure function of the step,
-and everything random inside a step is a pure function of (seed, step). So a run that was killed and started again
-is the same run, bit for bit, and resuming costs nothing at any step.
+It knows nothing of what it trains. A batch is a pure function of the step, and everything random inside a step is one
+of (seed, step): a run that was killed and started again is the same run, bit for bit, and resumes at any step at once.
 
 Between two rows of metrics or checkpoints nothing here waits for an accelerator: sums stay on the device, and so does
 the judgement whether a step is finite.
@@ -14,6 +13,7 @@ import logging
 import math
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
@@ -64,13 +64,13 @@ class Trainable(Protocol[B]):
         """What has the parameters."""
 
     def batch(self, step: int, rows: slice) -> B:
-        """Rows of the batch of a step, a pure function."""
+        """Rows of the batch of a step; a pure function."""
 
     def counts(self, batch: B) -> dict[str, int]:
         """Predictions per loss in a batch, by which the sums over micro-batches are divided."""
 
     def losses(self, batch: B, layers: int) -> dict[str, Loss]:
-        """One `Loss` per name."""
+        """By name."""
 
     def weights(self) -> Mapping[str, float]:
         """The weight of each loss in the sum."""
@@ -101,8 +101,8 @@ class Outcome:
 class Loop(Generic[B]):
     """Train for `steps` optimizer steps in a run folder whose lock the caller holds.
 
-    A new loop stands where the newest whole checkpoint of the folder left off. `train_step` takes one step, `run` all
-    that are left, with metrics, evaluations and checkpoints.
+    A new loop stands where the newest whole checkpoint left off. `train_step` takes one step; `run` all that are left,
+    with metrics, evaluations and checkpoints.
     """
 
     trainable: Trainable[B]
@@ -134,7 +134,8 @@ class Loop(Generic[B]):
         self.log_every = max(1, self.steps // 200)
         every = parse_amount(self.config.evaluate_every, "train.evaluate_every", ("share", "steps"))
         self.evaluate_every = max(1, round(every.value * self.steps) if every.unit == "share" else int(every.value))
-        self._failures = torch.zeros(len(_JUDGED), dtype=torch.int64, device=self.device.device)
+        self._failures = torch.zeros(2, dtype=torch.int64, device=self.device.device)
+        """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while there is none."""
         self._resume()
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------
@@ -250,8 +251,9 @@ class Loop(Generic[B]):
         for batch in batches:
             with self.device.autocast_context():
                 losses = self.trainable.losses(batch.to(self.device.device), layers)
-            parts = [weights[name] * loss.total / max(1, counts[name]) for name, loss in losses.items()]
-            value = torch.stack(parts).sum()
+            value = torch.stack(
+                [weights[name] * one.total / max(1, counts[name]) for name, one in losses.items()]
+            ).sum()
             value.backward()  # type: ignore[no-untyped-call]
             total += value.detach()
             for name, loss in losses.items():
@@ -272,10 +274,9 @@ class Loop(Generic[B]):
 
     def _counts(self, batches: list[B]) -> tuple[dict[str, int], int]:
         """Predictions by loss, and tokens, of the whole batch."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for batch in batches:
-            for name, count in self.trainable.counts(batch).items():
-                counts[name] = counts.get(name, 0) + count
+            counts.update(self.trainable.counts(batch))
         numbers = torch.tensor([*counts.values(), sum(batch.tokens for batch in batches)])
         self.ranks.sum([numbers])
         *found, tokens = numbers.tolist()
@@ -298,7 +299,7 @@ class Loop(Generic[B]):
         steps = self._failures.tolist()
         if any(steps):
             first = min(filter(None, steps))
-            raise _nonfinite(f"{_JUDGED[steps.index(first)]} of step {first} is")
+            raise _nonfinite(f"{('loss', 'gradient')[steps.index(first)]} of step {first} is")
 
     def _report(self, metrics: MetricsLog | None) -> None:
         last = self.step == self.steps
@@ -322,10 +323,6 @@ class Loop(Generic[B]):
             self.scores = self.ranks.agree(self.trainable.evaluate())
             if metrics is not None:
                 metrics.write("heldout", self.step, **self.scores)
-
-
-_JUDGED = ("loss", "gradient")
-"""What of a step must be finite."""
 
 
 def _nonfinite(what: str) -> NonFiniteError:

@@ -1,5 +1,4 @@
-"""What a config costs on this machine: seconds per step, bytes kept per sequence, the batch that fits; and how many
-steps a budget buys.
+"""What a config costs on this machine, in time and memory, and how many steps a budget buys.
 
 Measured on made-up batches of full length, so nothing but the config is needed.
 """

@@ -4,8 +4,8 @@ Groups follow the role of a parameter, never its name: what has fewer than two d
 weight decay and no layer-wise adaptation, and each block of a layer says which matrices are its own. AdamW is torch's
 fused kernel; that of the TensorFlow releases has no bias correction, and torch lacks it.
 
-The state of all of them is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated at
-the start instead of at the first step: a checkpoint of step 0 is whole, and a missing tensor is always an error.
+Their state is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated at the start: a
+checkpoint of step 0 is whole, and a missing tensor is always an error.
 """
 
 from __future__ import annotations
@@ -96,11 +96,10 @@ def build_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a run; every trainable parameter is in exactly one group of one of them.
 
-    LAMB never corrects the bias of its moments, whatever `bias_correction` says. Muon gets the matrices that the
-    blocks call their own (`Block.matrices`) and keeps torch's own scale, sqrt(max(1, rows / columns)).
-    It sees the fused matrices as they are stored: q, k, v (3H, H) and both halves of a gated feed-forward (2I, H)
-    are orthogonalised as one tall matrix. Their rows together then have the same root mean square as when
-    orthogonalised apart, but the part with the larger gradient takes the larger share of the step.
+    LAMB never corrects the bias of its moments, whatever `bias_correction` says. Muon gets `Block.matrices` and keeps
+    torch's own scale, sqrt(max(1, rows / columns)). It orthogonalises fused matrices as they are stored, q, k, v
+    (3H, H) and both halves of a gated feed-forward (2I, H), as one tall matrix. Their rows together then have the same
+    root mean square as when done apart, but the part with the larger gradient takes the larger share of the step.
 
     Raises:
         ConfigError: Muon is asked for and this torch has none (it came with 2.9).

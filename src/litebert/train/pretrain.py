@@ -65,13 +65,13 @@ class TrainablePretrainer:
     def __init__(self, config: Config, model: Pretrainer, shards: Shards, device: devices.Device) -> None:
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.layers = config.encoder.layers
-        sentences = [objective.sentence for objective in model.named_objectives.values() if objective.sentence]
+        sentence = next((one.sentence for one in model.named_objectives.values() if one.sentence), None)
         self.batches = Batches(
             shards.train,
             shards.tokenizer,
             config.sequences,
             config.masking,
-            sentences[0] if sentences else None,
+            sentence,
             config.batch_sequences,
             config.train.seed,
         )
@@ -203,15 +203,12 @@ def _start(folder: RunFolder, config: Config, shards: Shards, machine: devices.D
     """Start a run in a folder, or check that the folder holds this very run; the number of steps."""
     if runs := folder.identities():
         return _same_run(folder, runs[-1], config, shards, machine)
-    rate = None
-    if parse_amount(config.train.budget, "train.budget", ("time", "steps", "tokens")).unit == "time":
-        rate = measure(config, machine)
+    timed = parse_amount(config.train.budget, "train.budget", ("time", "steps", "tokens")).unit == "time"
+    rate = measure(config, machine) if timed else None
     steps = folder.ranks.agree(steps_for(config, rate))
     if rate is not None:
-        tokens_per_second = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
-        log.info(
-            f"{config.train.budget} on this machine is {steps} steps ({tokens_per_second:,.0f} tokens/s); now fixed"
-        )
+        speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
+        log.info(f"{config.train.budget} on this machine is {steps} steps ({speed:,.0f} tokens/s); now fixed")
     if folder.ranks.main:
         shards.tokenizer.save(folder.path / "tokenizer")
         with atomic_write(folder.path / "recipe.json") as file:
@@ -243,7 +240,7 @@ def _same_run(
     folder: RunFolder, run: Mapping[str, Any], config: Config, shards: Shards, machine: devices.Device
 ) -> int:
     """The steps of the run in the folder, which must be of this config and data."""
-    recipe_file = folder.path / "recipe.json"
+    recipe_file, now = folder.path / "recipe.json", _arithmetic(machine)
     try:
         there = from_dict(Config, read_json(recipe_file, RunError))
         steps, fingerprint = int(run["steps"]), run["data_fingerprint"]
@@ -254,7 +251,6 @@ def _same_run(
     if fingerprint != shards.fingerprint:
         raise RunError(f"{folder.path} was trained on other data than {shards.path}; give its data or another --out")
     folder.refuse_other(to_dict(there), to_dict(config), _FREE)
-    was, now = run.get("arithmetic"), _arithmetic(machine)
-    if was != now:
+    if (was := run.get("arithmetic")) != now:
         log.warning(f"this run was computed with {was} and continues with {now}: its last bits will differ")
     return steps
