@@ -78,10 +78,7 @@ def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "aut
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Seed all of torch's generators with a function of (seed, step, rank) alone, so that a resumed run needs no state.
-
-    Processes that train together differ in their dropout by their rank.
-    """
+    """Seed torch by (seed, step, rank) alone: a resumed run needs no state, and dropout differs between processes."""
     key = f"{seed}:{step}" if rank == 0 else f"{seed}:{step}:{rank}"
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))
@@ -91,10 +88,10 @@ _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # malloc.h
 
 
 def keep_freed_memory() -> bool:
-    """Have glibc keep what is freed for the next step of training, instead of giving it back; whether it does.
+    """Have glibc keep freed memory for the next step of training; whether it does.
 
-    Otherwise the kernel maps and clears the large tensors of every step anew (docs/decisions.md). Settings of
-    malloc's own in the environment are left as they are.
+    Otherwise the kernel maps and clears the large tensors of every step anew (docs/decisions.md). Settings of malloc
+    in the environment stay as they are.
     """
     if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
         return False

@@ -1,10 +1,9 @@
 """Held-out scores on fixed questions, so that runs compare whatever they trained with.
 
 Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length, and for masked words their
-segments are in order, whichever sentence task a run trained on. A sentence head answers both sentence tasks: what a
-model trained on one knows about the other is a finding of the ALBERT paper (table 5). Objectives that are nothing
-without their own mask law or format (`Objective.scored_on_training_masks`) are asked in that one, and compare
-among runs that share it.
+segments are in order. A sentence head answers both sentence tasks: what a model trained on one knows about the other
+is a finding of the ALBERT paper (table 5). Objectives that are nothing without their own mask law or format
+(`Objective.scored_on_training_masks`) are asked in that one, and compare among runs that share it.
 """
 
 from __future__ import annotations

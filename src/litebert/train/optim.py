@@ -1,8 +1,8 @@
 """Parameters -> optimizers: AdamW, LAMB, or Muon on the block matrices with AdamW elsewhere.
 
-Groups follow the role of a parameter, never its name: what has fewer than two dimensions (norms and biases) gets no
-weight decay and no layer-wise adaptation, and each block of a layer says which matrices are its own. AdamW is torch's
-fused kernel; that of the TensorFlow releases has no bias correction, and torch lacks it.
+Groups follow the role of a parameter, never its name: norms and biases, of fewer than two dimensions, get no weight
+decay and no layer-wise adaptation, and each block says which matrices are its own. AdamW is torch's fused kernel;
+that of the TensorFlow releases has no bias correction, and torch lacks it.
 
 Their state is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated at the start: a
 checkpoint of step 0 is whole, and a missing tensor is always an error.
@@ -51,11 +51,9 @@ class UncorrectedAdamW(torch.optim.Optimizer):
             if not params:
                 continue
             for param in params:
-                if not self.state[param]:
-                    self.state[param] = _zero_state(self, param)
+                self.state[param] = self.state[param] or _zero_state(self, param)
             grads = [param.grad for param in params]
-            first = [self.state[param]["exp_avg"] for param in params]
-            second = [self.state[param]["exp_avg_sq"] for param in params]
+            first, second = ([self.state[param][key] for param in params] for key in ("exp_avg", "exp_avg_sq"))
             beta1, beta2 = group["betas"]
             torch._foreach_lerp_(first, grads, 1 - beta1)
             torch._foreach_mul_(second, beta2)
@@ -162,8 +160,8 @@ class Optimizers:
         self._state: dict[str, Tensor] = {}
         for optimizer in self._optimizers:
             for param in (param for group in optimizer.param_groups for param in group["params"]):
-                optimizer.state[param] = _zero_state(optimizer, param)
-                self._state |= {f"{names[param]}.{key}": value for key, value in optimizer.state[param].items()}
+                state = optimizer.state[param] = _zero_state(optimizer, param)
+                self._state |= {f"{names[param]}.{key}": value for key, value in state.items()}
 
     def step(self, factor: float) -> None:
         """One step of all, every learning rate at `factor` of its peak."""
