@@ -21,7 +21,7 @@ LOCK = ".lock"
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """A path to write a file or a folder at, which then takes the name `path`, complete and on the disk, or never does.
+    """Where to write a file or a folder that then takes the name `path`, complete and on the disk, or never does.
 
     A file of that name is replaced; so is an empty folder, but no other.
     """
@@ -29,8 +29,7 @@ def written_whole(path: Path) -> Iterator[Path]:
     remove(aside)
     try:
         yield aside
-        inside = sorted(aside.rglob("*"), reverse=True) if aside.is_dir() else []
-        for written in (*inside, aside):
+        for written in (*sorted(aside.rglob("*"), reverse=True), aside):
             sync(written)
         os.replace(aside, path)
     except BaseException:
@@ -47,7 +46,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write a JSON file as a person reads it, whole or not at all."""
+    """Write a JSON file as a person reads it."""
     with atomic_write(path) as file:
         file.write((json.dumps(data, indent=2) + "\n").encode())
 
@@ -60,8 +59,6 @@ def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -
     """
     try:
         data = json.loads(path.read_bytes().decode())
-    except FileNotFoundError:
-        raise error(f"{path} is missing; {fix}") from None
     except OSError as problem:
         raise error(f"{path} cannot be read ({problem.strerror}); {fix}") from None
     except (ValueError, RecursionError) as problem:  # UnicodeDecodeError is a ValueError
@@ -101,9 +98,9 @@ def sha256_of(path: Path) -> str:
 
 @contextmanager
 def locked(folder: Path, error: type[LitebertError]) -> Iterator[None]:
-    """The right to write into a folder, which is made if need be. The system drops it when the process dies.
+    """The right to write into a folder, which is made if need be, until the process dies; forks do not keep it.
 
-    `folder`/.lock holds the owner's process id. Forked children do not keep the lock.
+    `folder`/.lock holds the owner's process id.
 
     Raises:
         error: another process holds it, the folder cannot be made, or its file system has no locks.
@@ -120,15 +117,12 @@ def locked(folder: Path, error: type[LitebertError]) -> Iterator[None]:
         owner = "unknown"
         with suppress(OSError):  # Windows lets nobody read a locked file
             owner = file.read_text("ascii", "replace").strip() or owner
-        raise error(
-            f"the folder {folder} is in use by process {owner}; wait until it ends, or choose another folder"
-        ) from None
-    except OSError as problem:
-        if problem.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-            reason = f"is on a file system without locks ({problem.strerror}); choose a folder on another one"
-        else:
-            reason = f"cannot be opened ({problem.strerror}); choose another one"
+        reason = f"is in use by process {owner}; wait until it ends, or choose another folder"
         raise error(f"the folder {folder} {reason}") from None
+    except OSError as problem:
+        without = problem.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+        reason = "is on a file system without locks" if without else "cannot be opened"
+        raise error(f"the folder {folder} {reason} ({problem.strerror}); choose another one") from None
     try:
         yield
     finally:

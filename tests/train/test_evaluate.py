@@ -81,7 +81,7 @@ def test_no_more_sequences_than_asked_and_none_twice(shards: Shards) -> None:
 
 def test_scores_are_those_of_one_forward_pass_reckoned_in_float64(shards: Shards) -> None:
     model = model_of(encoder={"init_std": 0.2, "hidden_dropout": 0.3})
-    batches, scores = seen_by(model, shards, sequences=50, batch=7)
+    batches, scores = seen_by(model, shards, sequences=50)
     model.eval()
     losses, hits = [], []
     pair_losses, pair_hits, pair_labels = [], [], []

@@ -13,13 +13,14 @@ from litebert.config import Config, MaskingConfig, SequenceConfig, replace
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.files import recipe
 from litebert.train import measure as module
-from litebert.train.budget import Rate, steps_for
 from litebert.train.device import choose
 from litebert.train.measure import (
+    Rate,
     free_memory,
     kept_bytes,
     largest_micro_batch,
     measure,
+    steps_for,
     synthetic_batch,
 )
 from toys.pretraining import config
@@ -136,10 +137,11 @@ def test_the_largest_micro_batch_fills_the_free_memory(monkeypatch: pytest.Monke
     point = config()
     fixed = cost.memory(point, 1)
     resident = fixed.weights + fixed.gradients + fixed.optimizer
+    monkeypatch.setattr(module, "kept_bytes", lambda config: 1000)
     monkeypatch.setattr(module, "free_memory", lambda device: int((resident + 1000 * 7.5) / 0.9))
-    assert largest_micro_batch(point, CPU, kept=1000) == 7
+    assert largest_micro_batch(point, CPU) == 7
     monkeypatch.setattr(module, "free_memory", lambda device: resident // 2)
-    assert largest_micro_batch(point, CPU, kept=1000) == 0
+    assert largest_micro_batch(point, CPU) == 0
 
 
 def test_free_memory_is_some_of_the_machine() -> None:

@@ -135,8 +135,7 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
     }
     if measured:
         from litebert.train import device as devices
-        from litebert.train.budget import steps_for
-        from litebert.train.measure import largest_micro_batch, measure
+        from litebert.train.measure import largest_micro_batch, measure, steps_for
 
         devices.keep_freed_memory()
         machine = devices.choose(config.train.precision, device)

@@ -285,7 +285,7 @@ def _run(
     trainable = TrainableTaskModel(model, task, output, batches, prepared.dev, pad, machine, best, config.layer_decay)
     loop = Loop(
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
-        on_step=on_step or (lambda loop: None),
+        on_step=on_step,
     )  # fmt: skip
     outcome = loop.run()
     if not outcome.finished:

@@ -4,9 +4,9 @@
         model.safetensors  optimizer.safetensors  state.json
         index.json         format version, bytes and sha256 of the three; written last
 
-A checkpoint is written under a temporary name, every file and then the folder flushed to the disk, and renamed; so
-what bears a step's name is whole unless the disk damaged it later, and then the hashes tell. Reading everything back
-to hash it costs about a second per gigabyte; in return a run never continues from damaged weights.
+A checkpoint is written under a temporary name, flushed to the disk and renamed: what bears a step's name is whole
+unless the disk damaged it later, and then the hashes tell. Reading everything back to hash it costs about a second per
+gigabyte; in return a run never continues from damaged weights.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from litebert.errors import RunError
 from litebert.storage import UNFINISHED, read_json, remove, sha256_of, sync, written_whole
 
 FORMAT = 1
-_MODEL, _OPTIMIZER, _STATE, _INDEX = "model.safetensors", "optimizer.safetensors", "state.json", "index.json"
+_HASHED = _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
+_INDEX = "index.json"
 _NAME = re.compile(r"step-(\d{8,})(\.old)?")
 
 
@@ -51,43 +52,39 @@ class Checkpoint:
 
 
 def save(
-    folder: str | Path, step: int, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: dict[str, Any]
+    folder: Path, step: int, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: dict[str, Any]
 ) -> Path:
     """Write `folder`/step-N and return its path; a checkpoint of the same step is replaced.
 
-    Each tensor must have a storage of its own, and `state` must be JSON.
+    No two tensors may share memory, and `state` must be JSON.
 
     Raises:
         RunError: it cannot be written, on a full disk for one; what was there before is untouched.
     """
-    _assert_unshared(model)
-    _assert_unshared(optimizer)
-    parent = Path(folder)
-    final, old = parent / f"step-{step:08d}", parent / f"step-{step:08d}.old"
+    final, old = folder / f"step-{step:08d}", folder / f"step-{step:08d}.old"
     try:
-        parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         with written_whole(final) as aside:
             aside.mkdir()
-            save_file({name: _plain(tensor) for name, tensor in model.items()}, aside / _MODEL)
-            save_file({name: _plain(tensor) for name, tensor in optimizer.items()}, aside / _OPTIMIZER)
+            for file, tensors in ((_MODEL, model), (_OPTIMIZER, optimizer)):
+                save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, aside / file)
             (aside / _STATE).write_text(json.dumps({**state, "step": step}, indent=2) + "\n", encoding="utf-8")
-            files = {name: _fingerprint(aside / name) for name in (_MODEL, _OPTIMIZER, _STATE)}
-            (aside / _INDEX).write_text(_index_text(files), encoding="utf-8")
+            (aside / _INDEX).write_text(_index({name: _fingerprint(aside / name) for name in _HASHED}), "utf-8")
             if final.exists():  # kept findable under another name until the new one is in place
                 remove(old)
                 os.rename(final, old)
-        sync(parent.parent)
+        sync(folder.parent)
         remove(old)
     except (OSError, SafetensorError) as error:
         amount = sum(tensor.nbytes for tensor in (*model.values(), *optimizer.values()))
         raise RunError(
-            f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {parent}: {_reason(error)}, and run "
+            f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: {_reason(error)}, and run "
             "the same command again to continue from the one before"
         ) from error
     return final
 
 
-def newest(folder: str | Path) -> Checkpoint | None:
+def newest(folder: Path) -> Checkpoint | None:
     """The newest checkpoint in `folder` whose files are all as they were written; None where there is none yet.
 
     Raises:
@@ -108,10 +105,9 @@ def newest(folder: str | Path) -> Checkpoint | None:
     return None
 
 
-def tidy(folder: str | Path) -> None:
+def tidy(folder: Path) -> None:
     """Finish what a killed process was replacing, and remove what it was writing; the caller holds the run's lock."""
-    parent = Path(folder)
-    for path in sorted(parent.iterdir()) if parent.is_dir() else ():
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         final = path.with_name(path.name.removesuffix(".old"))
         if path.name.startswith(f"{UNFINISHED}step-") or (path != final and final.exists()):
             remove(path)
@@ -119,7 +115,7 @@ def tidy(folder: str | Path) -> None:
             os.rename(path, final)
 
 
-def prune(folder: str | Path, keep: int) -> None:
+def prune(folder: Path, keep: int) -> None:
     """Delete every checkpoint older than the newest `keep` whole ones."""
     whole = 0
     for _, path in _present(folder):
@@ -129,54 +125,38 @@ def prune(folder: str | Path, keep: int) -> None:
             whole += 1
 
 
-def _present(folder: str | Path) -> list[tuple[int, Path]]:
+def _present(folder: Path) -> list[tuple[int, Path]]:
     """Checkpoints by step, newest first; one set aside comes after the one that replaces it."""
-    parent = Path(folder)
-    paths = [path for path in parent.iterdir() if _NAME.fullmatch(path.name)] if parent.is_dir() else []
-    steps = [(int(path.name[5:].removesuffix(".old")), path) for path in paths]
+    names = [_NAME.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
+    steps = [(int(name[1]), folder / name[0]) for name in names if name]
     return sorted(steps, key=lambda item: (-item[0], item[1].name))
 
 
 def _damage(path: Path) -> str | None:
     """What is wrong with a checkpoint, or None."""
+    name = _INDEX
     try:
-        text = (path / _INDEX).read_text(encoding="utf-8")
+        text = (path / _INDEX).read_text("utf-8")
         index = json.loads(text)
-    except (OSError, ValueError):
-        return f"{_INDEX} is missing or unreadable"
-    if not isinstance(index, dict) or index.get("format") != FORMAT:
-        return f"{_INDEX} is not of format {FORMAT}"
-    files = index.get("files")
-    # Comparing the text too leaves no byte of the index that could change unseen.
-    if not isinstance(files, dict) or set(files) != {_MODEL, _OPTIMIZER, _STATE} or text != _index_text(files):
-        return f"{_INDEX} was changed"
-    for name, written in files.items():
-        try:
+        files = {name: index["files"][name] for name in _HASHED}
+        for name, written in files.items():
             if _fingerprint(path / name) != written:
                 return f"{name} does not match {_INDEX}"
-        except OSError as error:
-            return f"{name} cannot be read: {error.strerror}"
-    return None
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror}"
+    except (ValueError, TypeError, KeyError):
+        return f"{_INDEX} was changed"
+    # Comparing the text leaves no byte of the index that could change unseen.
+    return None if text == _index(files) else f"{_INDEX} was changed or is not of format {FORMAT}"
 
 
-def _index_text(files: dict[str, Any]) -> str:
+def _index(files: dict[str, Any]) -> str:
+    """The text of an index."""
     return json.dumps({"format": FORMAT, "files": files}, indent=2) + "\n"
 
 
 def _fingerprint(path: Path) -> dict[str, int | str]:
     return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    return tensor.detach().cpu().contiguous()
-
-
-def _assert_unshared(tensors: Mapping[str, Tensor]) -> None:
-    seen: dict[int, str] = {}
-    for name, tensor in tensors.items():
-        if tensor.numel():
-            other = seen.setdefault(tensor.untyped_storage().data_ptr(), name)
-            assert other == name, f"{name} and {other} share memory; give tied tensors once"
 
 
 def _reason(error: OSError | SafetensorError) -> str:

@@ -27,13 +27,18 @@ class Device:
 
     device: torch.device
     autocast: torch.dtype | None
-    """What matrix products are computed in, where it is not float32."""
+    """The type of matrix products, where it is not float32."""
     name: str
     """Of the processor or accelerator, as its maker calls it."""
 
     @property
+    def precision(self) -> str:
+        """The type in which matrix products are computed."""
+        return "float32" if self.autocast is None else str(self.autocast).removeprefix("torch.")
+
+    @property
     def answers_at_once(self) -> bool:
-        """Whether a number is there to be read without waiting for queued work."""
+        """Whether reading a number waits for no queued work."""
         return self.device.type == "cpu"
 
     def autocast_context(self) -> AbstractContextManager[Any]:
@@ -44,8 +49,10 @@ class Device:
 
     def describe(self) -> str:
         """One line for reports: the machine, its cores, torch, and the precision."""
-        precision = "float32" if self.autocast is None else f"{str(self.autocast).removeprefix('torch.')} autocast"
-        return f"{self.name}, {_cores()} CPU cores, torch {torch.__version__}, {precision}"
+        precision = self.precision + (" autocast" if self.autocast else "")
+        # In a container a process may use fewer cores than the machine has.
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return f"{self.name}, {cores} CPU cores, torch {torch.__version__}, {precision}"
 
 
 def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "auto") -> Device:
@@ -54,18 +61,24 @@ def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "aut
     Raises:
         ConfigError: there is no such device on this machine.
     """
-    found = _available()
-    chosen = torch.device(found[0]) if device == "auto" else _named(device, found)
+    accelerators = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    found = [*(kind for kind, there in accelerators.items() if there), "cpu"]  # best first
+    try:
+        chosen = torch.device(found[0] if device == "auto" else device)
+    except RuntimeError:
+        chosen = torch.device("meta")  # a name that torch does not know is refused as one that is absent
+    count = torch.cuda.device_count() if chosen.type == "cuda" else 1
+    if chosen.type not in found or (chosen.index or 0) >= count:
+        raise ConfigError(f"this machine has no device '{device}'; choose one of: auto, {', '.join(found)}")
     native = precision == "auto" and _computes_bfloat16(chosen)
-    name = torch.cuda.get_device_name(chosen) if chosen.type == "cuda" else _cpu_name()
+    name = _cpuinfo("model name") or platform.processor() or platform.machine()
+    if chosen.type == "cuda":
+        name = torch.cuda.get_device_name(chosen)
     return Device(chosen, torch.bfloat16 if native or precision == "bfloat16" else None, name)
 
 
 def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Seed all of torch's generators with a function of (seed, step, rank) alone, so that a resumed run needs no state.
-
-    Processes that train together differ in their dropout by their rank.
-    """
+    """Seed torch by (seed, step, rank) alone: a resumed run needs no state, and dropout differs between processes."""
     key = f"{seed}:{step}" if rank == 0 else f"{seed}:{step}:{rank}"
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))
@@ -75,32 +88,15 @@ _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # malloc.h
 
 
 def keep_freed_memory() -> bool:
-    """Have glibc keep what is freed for the next step of training, instead of giving it back; whether it does.
+    """Have glibc keep freed memory for the next step of training; whether it does.
 
-    Otherwise the kernel maps and clears the large tensors of every step anew (docs/decisions.md). Settings of
-    malloc's own in the environment are left as they are.
+    Otherwise the kernel maps and clears the large tensors of every step anew (docs/decisions.md). Settings of malloc
+    in the environment stay as they are.
     """
     if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
     return mallopt is not None and all([mallopt(_MMAP_MAX, 0), mallopt(_TRIM_THRESHOLD, 2**31 - 1)])
-
-
-def _available() -> list[str]:
-    """Kinds of device on this machine, best first."""
-    accelerators = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    return [kind for kind, there in accelerators.items() if there] + ["cpu"]
-
-
-def _named(device: str, found: list[str]) -> torch.device:
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        chosen = torch.device("meta")  # a name that torch does not know is refused as one that is absent
-    count = torch.cuda.device_count() if chosen.type == "cuda" else 1
-    if chosen.type not in found or (chosen.index or 0) >= count:
-        raise ConfigError(f"this machine has no device '{device}'; choose one of: auto, {', '.join(found)}")
-    return chosen
 
 
 def _computes_bfloat16(device: torch.device) -> bool:
@@ -123,14 +119,3 @@ def _cpuinfo(key: str) -> str:
         if name.strip() == key:
             return value.strip()
     return ""
-
-
-def _cpu_name() -> str:
-    return _cpuinfo("model name") or platform.processor() or platform.machine()
-
-
-def _cores() -> int:
-    """Cores that this process may use, which in a container are fewer than the machine has."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -1,15 +1,13 @@
 """Held-out scores on fixed questions, so that runs compare whatever they trained with.
 
 Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length, and for masked words their
-segments are in order, whichever sentence task a run trained on. A sentence head answers both sentence tasks: what a
-model trained on one knows about the other is a finding of the ALBERT paper (table 5). Objectives that are nothing
-without their own mask law or format (`Objective.scored_on_training_masks`) are asked in that one, and compare
-among runs that share it.
+segments are in order. A sentence head answers both sentence tasks: what a model trained on one knows about the other
+is a finding of the ALBERT paper (table 5). Objectives that are nothing without their own mask law or format
+(`Objective.scored_on_training_masks`) are asked in that one, and compare among runs that share it.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection
 from pathlib import Path
 
@@ -32,6 +30,9 @@ EVALUATION_BATCH = 32
 """Sequences per forward pass."""
 MASKING = MaskingConfig(rate=0.15, unit="token", span="single", copies=1)
 
+Question = tuple[SequenceConfig, MaskingConfig, SentenceTask | None]
+"""What is asked, by text, masks and second segment."""
+
 
 def evaluate_split(
     model: Pretrainer,
@@ -41,7 +42,6 @@ def evaluate_split(
     *,
     length: int,
     sequences: int = 512,
-    batch: int = EVALUATION_BATCH,
     transfer: bool = False,
     untrained: Collection[str] = (),
 ) -> dict[str, float]:
@@ -53,9 +53,9 @@ def evaluate_split(
         untrained: objectives whose weights say nothing; neither they nor what needs them are scored.
 
     Returns:
-        Under `{objective}_{score}` what each objective's `scores` tells, such as mlm_loss (nats per masked token) and
-        mlm_majority (accuracy of always guessing the most frequent masked piece). A score that the split cannot give
-        (no labelled pair) is left out. A run on one segment answers with one token type throughout.
+        `{objective}_{score}`, as each objective's `scores` tells: mlm_loss (nats per masked token), mlm_majority
+        (accuracy of always guessing the most frequent masked piece). A score that the split cannot give (no labelled
+        pair) is left out. A run on one segment answers with one token type throughout.
     """
     scores: dict[str, float] = {}
     was_training = model.training
@@ -63,18 +63,18 @@ def evaluate_split(
     try:
         for (layout, masking, task), names in _questions(model, length, transfer, untrained).items():
             try:
-                batches = Batches(split, tokenizer, layout, masking, task, batch, SEED)
+                batches = Batches(split, tokenizer, layout, masking, task, EVALUATION_BATCH, SEED)
             except DataError:
                 if task is None:
                     raise
                 continue  # one document has no other to draw a random segment from
-            rows = min(sequences, batches.examples)
+            count = min(sequences, batches.examples)
             losses = []
-            for i in range(math.ceil(rows / batch)):
-                part = batches(i, slice(0, min(batch, rows - i * batch)))
+            for i, first in enumerate(range(0, count, EVALUATION_BATCH)):
+                asked = batches(i, slice(0, min(EVALUATION_BATCH, count - first)))
                 if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
-                    part = replace(part, token_type_ids=torch.zeros_like(part.token_type_ids))
-                losses.append(_losses(model, part, i, device))
+                    asked = replace(asked, token_type_ids=torch.zeros_like(asked.token_type_ids))
+                losses.append(_losses(model, asked, i, device))
             for prefix, name in names.items():
                 if any(int(loss[name].count) for loss in losses):
                     found = model.named_objectives[name].scores([loss[name] for loss in losses])
@@ -86,15 +86,13 @@ def evaluate_split(
 
 def _questions(
     model: Pretrainer, length: int, transfer: bool, untrained: Collection[str]
-) -> dict[tuple[SequenceConfig, MaskingConfig, SentenceTask | None], dict[str, str]]:
-    """What is asked, by text, masks and second segment: the prefix of the scores, and the objective that answers."""
+) -> dict[Question, dict[str, str]]:
+    """The prefix of the scores and the objective that answers, by question."""
     common = SequenceConfig(length=length, short_probability=0.0), MASKING
-    own = (
-        replace(model.config.sequences, length=length, short_probability=0.0),
-        replace(model.config.masking, copies=1),
-    )
+    layout = replace(model.config.sequences, length=length, short_probability=0.0)
+    own = layout, replace(model.config.masking, copies=1)
     trained = [one for one in model.named_objectives.values() if not {one.name, *one.needs} & set(untrained)]
-    questions: dict[tuple[SequenceConfig, MaskingConfig, SentenceTask | None], dict[str, str]] = {}
+    questions: dict[Question, dict[str, str]] = {}
     for one in sorted(trained, key=lambda one: (one.sentence is not None, one.scored_on_training_masks)):
         for asked in (name for name in OBJECTIVES if name == one.name or (transfer and name in one.also_answers)):
             text = own if one.scored_on_training_masks else common
@@ -103,12 +101,7 @@ def _questions(
 
 
 def evaluate(
-    model: str | Path,
-    data: str | Path,
-    *,
-    sequences: int = 2048,
-    length: int | None = None,
-    device: str = "auto",
+    model: str | Path, data: str | Path, *, sequences: int = 2048, length: int | None = None, device: str = "auto"
 ) -> dict[str, float]:
     """Held-out scores of a run folder, a litebert model folder or a Hugging Face folder, on both sentence tasks.
 
@@ -121,8 +114,7 @@ def evaluate(
     loaded, shards = load(model), Shards.open(data, verify=True)
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(f"{model} holds a fine-tuned model; evaluate scores pretraining objectives")
-    config = loaded.model.config
-    objectives = loaded.model.named_objectives
+    config, objectives = loaded.model.config, loaded.model.named_objectives
     if all({name, *one.needs} & set(loaded.untrained) for name, one in objectives.items()):
         absent = " and ".join(objectives[name].network_name for name in loaded.untrained)
         raise ModelError(

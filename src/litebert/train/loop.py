@@ -1,11 +1,10 @@
 """The one training loop: steps, checkpoints, held-out scores, interruption, resumption.
 
-It knows nothing of what it trains: a `Trainable` gives losses for a batch, a batch is a pure function of the step,
-and everything random inside a step is a pure function of (seed, step). So a run that was killed and started again
-is the same run, bit for bit, and resuming costs nothing at any step.
+It knows nothing of what it trains. A batch is a pure function of the step, and everything random inside a step is one
+of (seed, step): a run that was killed and started again is the same run, bit for bit, and resumes at any step at once.
 
-Between two rows of metrics nothing waits for an accelerator: sums stay on the device, and so does the judgement
-whether a step is finite.
+Between two rows of metrics or checkpoints nothing here waits for an accelerator: sums stay on the device, and so does
+the judgement whether a step is finite.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ import logging
 import math
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -44,11 +44,9 @@ class TrainBatch(Protocol):
     @property
     def tokens(self) -> int:
         """Tokens, padding aside."""
-        ...
 
     def to(self, device: torch.device) -> Any:
         """The same batch on a device."""
-        ...
 
 
 B = TypeVar("B", bound=TrainBatch)
@@ -64,35 +62,27 @@ class Trainable(Protocol[B]):
     @property
     def module(self) -> nn.Module:
         """What has the parameters."""
-        ...
 
     def batch(self, step: int, rows: slice) -> B:
-        """Rows of the batch of a step, a pure function."""
-        ...
+        """Rows of the batch of a step; a pure function."""
 
     def counts(self, batch: B) -> dict[str, int]:
         """Predictions per loss in a batch, by which the sums over micro-batches are divided."""
-        ...
 
     def losses(self, batch: B, layers: int) -> dict[str, Loss]:
-        """One `Loss` per name."""
-        ...
+        """By name."""
 
     def weights(self) -> Mapping[str, float]:
         """The weight of each loss in the sum."""
-        ...
 
     def lr_scales(self) -> Mapping[str, float]:
         """Factors of the learning rate by parameter name; 1 where a name is absent."""
-        ...
 
     def evaluate(self) -> dict[str, float]:
         """Held-out scores now."""
-        ...
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
         """Warnings about a row of metrics, in words."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -111,8 +101,8 @@ class Outcome:
 class Loop(Generic[B]):
     """Train for `steps` optimizer steps in a run folder whose lock the caller holds.
 
-    A new loop stands where the newest whole checkpoint of the folder left off. `train_step` takes one step, `run` all
-    that are left, with metrics, evaluations and checkpoints.
+    A new loop stands where the newest whole checkpoint left off. `train_step` takes one step; `run` all that are left,
+    with metrics, evaluations and checkpoints.
     """
 
     trainable: Trainable[B]
@@ -124,15 +114,18 @@ class Loop(Generic[B]):
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """As `TrainConfig` has it."""
     tensorboard: bool = False
-    on_step: Callable[[Loop[B]], None] = lambda loop: None
+    on_step: Callable[[Loop[B]], None] | None = None
+    """Called after every step."""
     ranks: Ranks = field(default_factory=Ranks)
 
     def __post_init__(self) -> None:
         module = self.trainable.module
+        self.checkpoints = self.folder / "checkpoints"
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.optimizers = Optimizers(module, self.config.optimizer, self.trainable.lr_scales())
         self.step = self.tokens = 0
         self.seconds = 0.0
+        self.signal: int | None = None
         self.window = Window()
         self.scores: dict[str, float] = {}
         share = self.ranks.share(self.batch_sequences)
@@ -141,15 +134,11 @@ class Loop(Generic[B]):
         self.log_every = max(1, self.steps // 200)
         every = parse_amount(self.config.evaluate_every, "train.evaluate_every", ("share", "steps"))
         self.evaluate_every = max(1, round(every.value * self.steps) if every.unit == "share" else int(every.value))
-        self._failures = torch.zeros(len(_JUDGED), dtype=torch.int64, device=self.device.device)
+        self._failures = torch.zeros(2, dtype=torch.int64, device=self.device.device)
+        """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while there is none."""
         self._resume()
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------
-
-    @property
-    def checkpoints(self) -> Path:
-        """Where they are."""
-        return self.folder / "checkpoints"
 
     def _resume(self) -> None:
         """Continue from the newest whole checkpoint, saying which damaged ones were passed over."""
@@ -192,19 +181,23 @@ class Loop(Generic[B]):
     def run(self) -> Outcome:
         """Train to the end, or until a signal asks to leave."""
         every = parse_amount(self.config.save_every, "train.save_every", ("time", "steps"))
-        began = last_save = time.monotonic()
-        before = self.seconds
+        last_save = time.monotonic()
+        began = last_save - self.seconds
         self.trainable.module.train()
-        with self._metrics() as metrics, _signals() as received, ThreadPoolExecutor(1) as worker:
+        kept: AbstractContextManager[MetricsLog | None] = nullcontext()
+        if self.ranks.main:
+            kept = closing(MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard))
+        with kept as metrics, self._signals(), ThreadPoolExecutor(1) as worker:
             if self.step < self.steps:
                 ahead = worker.submit(self.batches, self.step)
-                while self.step < self.steps and self.ranks.agree(received.number) is None:
+                while self.step < self.steps and self.ranks.agree(self.signal) is None:
                     batches = ahead.result()
                     if self.step + 1 < self.steps:
                         ahead = worker.submit(self.batches, self.step + 1)
                     self.train_step(batches)
-                    self.seconds = before + time.monotonic() - began
-                    self.on_step(self)
+                    self.seconds = time.monotonic() - began
+                    if self.on_step is not None:
+                        self.on_step(self)
                     self._report(metrics)
                     now = time.monotonic()
                     due = now - last_save >= every.value if every.unit == "time" else self.step % int(every.value) == 0
@@ -212,16 +205,29 @@ class Loop(Generic[B]):
                         self._save(metrics)
                         last_save = time.monotonic()
                 ahead.cancel()
-                self.seconds = before + time.monotonic() - began
+                self.seconds = time.monotonic() - began
                 self._save(metrics)
-            leave = self.ranks.agree(received.number)
+            leave = self.ranks.agree(self.signal)
         return Outcome(self.step, self.step == self.steps, leave, self.scores, self.tokens, self.seconds)
 
-    def _metrics(self) -> AbstractContextManager[MetricsLog | None]:
-        """The log of the run, which the main process keeps."""
-        if not self.ranks.main:
-            return nullcontext()
-        return closing(MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard))
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Turn SIGTERM and the first Ctrl-C into a request to save and leave; a second Ctrl-C stops at once."""
+        self.signal = None
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            if self.signal is not None and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self.signal = number
+
+        before = {}
+        with suppress(ValueError):  # not the main thread, where Python delivers signals: leave them alone
+            before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)
 
     def batches(self, step: int) -> list[B]:
         """The micro-batches of a step."""
@@ -245,8 +251,9 @@ class Loop(Generic[B]):
         for batch in batches:
             with self.device.autocast_context():
                 losses = self.trainable.losses(batch.to(self.device.device), layers)
-            parts = [weights[name] * loss.total / max(1, counts[name]) for name, loss in losses.items()]
-            value = torch.stack(parts).sum()
+            value = torch.stack(
+                [weights[name] * one.total / max(1, counts[name]) for name, one in losses.items()]
+            ).sum()
             value.backward()  # type: ignore[no-untyped-call]
             total += value.detach()
             for name, loss in losses.items():
@@ -267,10 +274,9 @@ class Loop(Generic[B]):
 
     def _counts(self, batches: list[B]) -> tuple[dict[str, int], int]:
         """Predictions by loss, and tokens, of the whole batch."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for batch in batches:
-            for name, count in self.trainable.counts(batch).items():
-                counts[name] = counts.get(name, 0) + count
+            counts.update(self.trainable.counts(batch))
         numbers = torch.tensor([*counts.values(), sum(batch.tokens for batch in batches)])
         self.ranks.sum([numbers])
         *found, tokens = numbers.tolist()
@@ -293,7 +299,7 @@ class Loop(Generic[B]):
         steps = self._failures.tolist()
         if any(steps):
             first = min(filter(None, steps))
-            raise _nonfinite(f"{_JUDGED[steps.index(first)]} of step {first} is")
+            raise _nonfinite(f"{('loss', 'gradient')[steps.index(first)]} of step {first} is")
 
     def _report(self, metrics: MetricsLog | None) -> None:
         last = self.step == self.steps
@@ -319,38 +325,8 @@ class Loop(Generic[B]):
                 metrics.write("heldout", self.step, **self.scores)
 
 
-_JUDGED = ("loss", "gradient")
-"""What of a step must be finite."""
-
-
 def _nonfinite(what: str) -> NonFiniteError:
     return NonFiniteError(
         f"the {what} not finite, so the run stopped and saved nothing of it; start another --out with a lower "
         "train.optimizer.learning_rate or a longer train.schedule.warmup"
     )
-
-
-@dataclass
-class _Received:
-    number: int | None = None
-
-
-@contextmanager
-def _signals() -> Iterator[_Received]:
-    """Turn SIGTERM and the first Ctrl-C into a request to save and leave; a second Ctrl-C stops at once."""
-    received = _Received()
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if received.number is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        received.number = number
-
-    try:
-        before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    except ValueError:  # not the main thread, where Python delivers signals: leave them alone
-        before = {}
-    try:
-        yield received
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)

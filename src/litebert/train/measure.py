@@ -1,4 +1,4 @@
-"""What a config costs on this machine: seconds per step at each depth, bytes kept per sequence, the batch that fits.
+"""What a config costs on this machine, in time and memory, and how many steps a budget buys.
 
 Measured on made-up batches of full length, so nothing but the config is needed.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,13 +16,42 @@ from torch import Tensor
 
 from litebert import cost
 from litebert.config import Config
+from litebert.config.amounts import parse_amount
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 from litebert.model.pretrainer import Pretrainer
-from litebert.train.budget import Rate
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
 from litebert.train.optim import Optimizers
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Seconds of one optimizer step at each depth of the schedule, and of one held-out evaluation."""
+
+    step_seconds: tuple[tuple[float, float], ...]
+    """(share of the run, seconds per step at its depth); the shares sum to 1."""
+    evaluation_seconds: float
+
+    @property
+    def mean_step_seconds(self) -> float:
+        """Over the whole run."""
+        return sum(share * seconds for share, seconds in self.step_seconds)
+
+
+def steps_for(config: Config, rate: Rate | None) -> int:
+    """Optimizer steps a budget buys; a time budget needs a measured `rate`, held-out evaluations counted in."""
+    budget = parse_amount(config.train.budget, "train.budget", ("time", "steps", "tokens"))
+    if budget.unit == "steps":
+        return int(budget.value)
+    if budget.unit == "tokens":
+        return max(1, round(budget.value / (config.batch_sequences * config.sequences.length)))
+    assert rate is not None
+    every = parse_amount(config.train.evaluate_every, "train.evaluate_every", ("share", "steps"))
+    if every.unit == "share":
+        evaluations = rate.evaluation_seconds / every.value
+        return max(1, int((budget.value - evaluations) / rate.mean_step_seconds))
+    return max(1, int(budget.value / (rate.mean_step_seconds + rate.evaluation_seconds / every.value)))
 
 
 def synthetic_batch(config: Config, sequences: int) -> Batch:
@@ -53,8 +83,8 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
     sequences = config.micro_sequences
     batch = synthetic_batch(config, sequences).to(device.device)
     scale = config.batch_sequences / sequences
-    timed = []
-    for share, depth in _phases(config):
+    timed, start_share = [], 0.0
+    for end_share, depth in (*config.train.depth_schedule, (1.0, config.encoder.layers)):
         passes: list[float] = []
         updates: list[float] = []
         began = time.monotonic()
@@ -70,7 +100,8 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
             updates.append(_now(device) - middle)
         # The first two find their memory, the second that of the gradients.
         passes, updates = passes[2:] or passes[1:], updates[2:] or updates[1:]
-        timed.append((share, statistics.median(passes) * scale + statistics.median(updates)))
+        timed.append((end_share - start_share, statistics.median(passes) * scale + statistics.median(updates)))
+        start_share = end_share
     model.eval()
     sequences = min(EVALUATION_BATCH, config.train.evaluate_sequences)
     batch = synthetic_batch(config, sequences).to(device.device)
@@ -118,12 +149,11 @@ def _kept(model: Pretrainer, config: Config, sequences: int) -> int:
     return sum(seen.values())
 
 
-def largest_micro_batch(config: Config, device: Device, kept: int | None = None) -> int:
+def largest_micro_batch(config: Config, device: Device) -> int:
     """Sequences of full length per forward pass that fit in nine tenths of the free memory."""
     fixed = cost.memory(config, 1)
     room = 0.9 * free_memory(device) - fixed.weights - fixed.gradients - fixed.optimizer
-    if kept is None:
-        kept = kept_bytes(config) - (0 if device.device.type == "cpu" else cost.attention_weights(config))
+    kept = kept_bytes(config) - (0 if device.device.type == "cpu" else cost.attention_weights(config))
     return max(0, int(room // kept))
 
 
@@ -137,13 +167,6 @@ def free_memory(device: Device) -> int:
         return int(line.split()[1]) * 1024
     except (OSError, StopIteration):
         return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
-def _phases(config: Config) -> list[tuple[float, int]]:
-    """(share of the run, depth) in order."""
-    bounds = [*config.train.depth_schedule, (1.0, config.encoder.layers)]
-    starts = [0.0, *(until for until, _ in bounds[:-1])]
-    return [(until - start, depth) for start, (until, depth) in zip(starts, bounds, strict=True)]
 
 
 def _now(device: Device) -> float:

@@ -32,15 +32,21 @@ class MetricsLog:
             MissingExtraError: tensorboard is asked for and not installed.
             RunError: the file holds a line that no run wrote.
         """
-        self._mirror = _mirror(Path(folder), resume) if tensorboard else None
-        path = Path(folder) / "metrics.jsonl"
+        self._mirror: Any = None
+        if tensorboard:
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ImportError:
+                raise MissingExtraError("tensorboard", "tensorboard") from None
+            purged = None if resume is None else resume + 1
+            self._mirror = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=purged)
+        self._path = path = Path(folder) / "metrics.jsonl"
         kept = b""
         if resume is not None and path.exists():
             kept = b"".join(line + b"\n" for line, row in _rows(path) if row["step"] <= resume)
         if not path.exists() or path.read_bytes() != kept:
             with atomic_write(path) as file:
                 file.write(kept)
-        self._path = path
         self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - open for the length of the run
 
     def write(self, kind: Kind, step: int, **values: Any) -> None:
@@ -110,11 +116,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _mirror(folder: Path, resume: int | None) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise MissingExtraError("tensorboard", "tensorboard") from None
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=None if resume is None else resume + 1)

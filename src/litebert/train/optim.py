@@ -1,11 +1,11 @@
 """Parameters -> optimizers: AdamW, LAMB, or Muon on the block matrices with AdamW elsewhere.
 
-Groups follow the role of a parameter, never its name: what has fewer than two dimensions (norms and biases) gets no
-weight decay and no layer-wise adaptation, and each block of a layer says which matrices are its own. AdamW is torch's
-fused kernel; that of the TensorFlow releases has no bias correction, and torch lacks it.
+Groups follow the role of a parameter, never its name: norms and biases, of fewer than two dimensions, get no weight
+decay and no layer-wise adaptation, and each block says which matrices are its own. AdamW is torch's fused kernel;
+that of the TensorFlow releases has no bias correction, and torch lacks it.
 
-The state of all of them is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated at
-the start instead of at the first step: a checkpoint of step 0 is whole, and a missing tensor is always an error.
+Their state is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated at the start: a
+checkpoint of step 0 is whole, and a missing tensor is always an error.
 """
 
 from __future__ import annotations
@@ -51,11 +51,9 @@ class UncorrectedAdamW(torch.optim.Optimizer):
             if not params:
                 continue
             for param in params:
-                if not self.state[param]:
-                    self.state[param] = _zero_state(self, param)
+                self.state[param] = self.state[param] or _zero_state(self, param)
             grads = [param.grad for param in params]
-            first = [self.state[param]["exp_avg"] for param in params]
-            second = [self.state[param]["exp_avg_sq"] for param in params]
+            first, second = ([self.state[param][key] for param in params] for key in ("exp_avg", "exp_avg_sq"))
             beta1, beta2 = group["betas"]
             torch._foreach_lerp_(first, grads, 1 - beta1)
             torch._foreach_mul_(second, beta2)
@@ -96,17 +94,17 @@ def build_optimizers(
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a run; every trainable parameter is in exactly one group of one of them.
 
-    LAMB never corrects the bias of its moments, whatever `bias_correction` says. Muon gets the matrices that the
-    blocks call their own (`Block.matrices`) and keeps torch's own scale, sqrt(max(1, rows / columns)).
-    It sees the fused matrices as they are stored: q, k, v (3H, H) and both halves of a gated feed-forward (2I, H)
-    are orthogonalised as one tall matrix. Their rows together then have the same root mean square as when
-    orthogonalised apart, but the part with the larger gradient takes the larger share of the step.
+    LAMB never corrects the bias of its moments, whatever `bias_correction` says. Muon gets `Block.matrices` and keeps
+    torch's own scale, sqrt(max(1, rows / columns)). It orthogonalises fused matrices as they are stored, q, k, v
+    (3H, H) and both halves of a gated feed-forward (2I, H), as one tall matrix. Their rows together then have the same
+    root mean square as when done apart, but the part with the larger gradient takes the larger share of the step.
 
     Raises:
         ConfigError: Muon is asked for and this torch has none (it came with 2.9).
     """
     named = [(name, param) for name, param in module.named_parameters() if param.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []
+    decay, lr, eps, betas = config.weight_decay, config.learning_rate, config.eps, (config.beta1, config.beta2)
     if config.name == "muon":
         if not hasattr(torch.optim, "Muon"):
             raise ConfigError(
@@ -114,25 +112,13 @@ def build_optimizers(
                 "upgrade torch or choose adamw or lamb"
             )
         owned = {param for block in module.modules() if isinstance(block, Block) for param in block.matrices()}
-        matrices = [(name, param) for name, param in named if param in owned]
-        if matrices:
-            optimizers.append(
-                torch.optim.Muon(
-                    _groups(matrices, rates, config.muon_learning_rate),
-                    lr=config.muon_learning_rate,
-                    momentum=config.muon_momentum,
-                    weight_decay=config.weight_decay,
-                )
-            )
+        own = _groups([(name, param) for name, param in named if param in owned], rates, config.muon_learning_rate)
+        optimizers.append(torch.optim.Muon(own, momentum=config.muon_momentum, weight_decay=decay))
         named = [(name, param) for name, param in named if param not in owned]
-    betas, lr, eps = (config.beta1, config.beta2), config.learning_rate, config.eps
-    vectors: dict[str, Any] = {"weight_decay": 0.0, **({"adapt": False} if config.name == "lamb" else {})}
-    groups = _groups([(name, param) for name, param in named if param.ndim >= 2], rates, lr)
-    for group in groups:
-        group["weight_decay"] = config.weight_decay
-    groups += [{**group, **vectors} for group in _groups([item for item in named if item[1].ndim < 2], rates, lr)]
-    if not groups:
-        return optimizers
+    groups = [
+        *_groups([(name, param) for name, param in named if param.ndim >= 2], rates, lr, weight_decay=decay),
+        *_groups([(name, param) for name, param in named if param.ndim < 2], rates, lr, weight_decay=0.0, adapt=False),
+    ]
     if config.name == "lamb":
         optimizers.append(Lamb(groups, lr=lr, betas=betas, eps=eps))
     elif config.bias_correction:
@@ -143,13 +129,13 @@ def build_optimizers(
 
 
 def _groups(
-    named: Iterable[tuple[str, nn.Parameter]], rates: Mapping[str, float], learning_rate: float
+    named: Iterable[tuple[str, nn.Parameter]], rates: Mapping[str, float], learning_rate: float, **settings: Any
 ) -> list[dict[str, Any]]:
     """Parameters by their learning rate, in order of first mention; one group where all have the same."""
     groups: dict[float, list[nn.Parameter]] = {}
     for name, param in named:
         groups.setdefault(rates.get(name, 1.0), []).append(param)
-    return [{"params": params, "lr": learning_rate * rate} for rate, params in groups.items()]
+    return [{"params": params, "lr": learning_rate * rate, **settings} for rate, params in groups.items()]
 
 
 def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Tensor]:
@@ -174,8 +160,8 @@ class Optimizers:
         self._state: dict[str, Tensor] = {}
         for optimizer in self._optimizers:
             for param in (param for group in optimizer.param_groups for param in group["params"]):
-                optimizer.state[param] = _zero_state(optimizer, param)
-                self._state |= {f"{names[param]}.{key}": value for key, value in optimizer.state[param].items()}
+                state = optimizer.state[param] = _zero_state(optimizer, param)
+                self._state |= {f"{names[param]}.{key}": value for key, value in state.items()}
 
     def step(self, factor: float) -> None:
         """One step of all, every learning rate at `factor` of its peak."""
@@ -198,16 +184,15 @@ class Optimizers:
         Raises:
             RunError: a name is missing or unknown, or a shape or a type differs; nothing has been changed then.
         """
-        problem = next((f"lacks {name}" for name in self._state if name not in tensors), None) or next(
-            (f"has {name}, which this run has not" for name in tensors if name not in self._state), None
+        saved, here = (
+            {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in state.items()}
+            for state in (tensors, self._state)
         )
-        for name, held in self._state.items():
-            if problem is None and (tensors[name].shape != held.shape or tensors[name].dtype != held.dtype):
-                given = f"{tensors[name].dtype} {tuple(tensors[name].shape)}"
-                problem = f"has {name} as {given} where this run has {held.dtype} {tuple(held.shape)}"
-        if problem is not None:
+        if saved != here:
+            name = min(name for name in saved | here if saved.get(name) != here.get(name))
             raise RunError(
-                f"the saved optimizer state {problem}; it belongs to another recipe, so continue with that one "
+                f"the saved optimizer state has {name} as {saved.get(name, 'nothing')} where this run has "
+                f"{here.get(name, 'nothing')}; it belongs to another recipe, so continue with that one "
                 "or start in another folder"
             )
         for name, held in self._state.items():

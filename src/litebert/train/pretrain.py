@@ -30,10 +30,9 @@ from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import atomic_write, read_json
 from litebert.train import device as devices
-from litebert.train.budget import steps_for
 from litebert.train.evaluate import evaluate_split
 from litebert.train.loop import Loop, Outcome
-from litebert.train.measure import measure
+from litebert.train.measure import measure, steps_for
 from litebert.train.run_folder import RunFolder
 
 log = logging.getLogger("litebert")
@@ -43,7 +42,6 @@ PLATEAU_NATS = 0.15
 PLATEAU_ROWS = 40
 """Rows of metrics, a fifth of a run, before that is called a plateau; and never before `PLATEAU_STEPS`."""
 PLATEAU_STEPS = 300
-
 
 _LEFTOVERS = ("tokenizer", "recipe.json")
 """What a run that was killed before its run.json leaves, beside hidden files."""
@@ -62,46 +60,40 @@ class Run:
 
 
 class TrainablePretrainer:
-    """A `Pretrainer` with its batches, as the loop sees it."""
+    """A `Pretrainer` with its batches, as the loop sees it (`loop.Trainable`)."""
 
     def __init__(self, config: Config, model: Pretrainer, shards: Shards, device: devices.Device) -> None:
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.layers = config.encoder.layers
-        sentences = [objective.sentence for objective in model.named_objectives.values() if objective.sentence]
+        sentence = next((one.sentence for one in model.named_objectives.values() if one.sentence), None)
         self.batches = Batches(
             shards.train,
             shards.tokenizer,
             config.sequences,
             config.masking,
-            sentences[0] if sentences else None,
+            sentence,
             config.batch_sequences,
             config.train.seed,
         )
         self.diagnostic_state: dict[str, Any] = {}
 
     def batch(self, step: int, rows: slice) -> Batch:
-        """Rows of the batch of a step."""
         return self.batches(step, rows)
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        """Predictions per objective."""
         return {name: objective.count(batch) for name, objective in self.module.named_objectives.items()}
 
     def losses(self, batch: Batch, layers: int) -> dict[str, Loss]:
-        """One loss per objective."""
         losses: dict[str, Loss] = self.module(batch, layers)
         return losses
 
     def weights(self) -> Mapping[str, float]:
-        """Objective weights."""
         return {name: objective.weight for name, objective in self.module.named_objectives.items()}
 
     def lr_scales(self) -> Mapping[str, float]:
-        """One learning rate for all."""
         return {}
 
     def evaluate(self) -> dict[str, float]:
-        """Held-out scores at fixed masks."""
         return evaluate_split(
             self.module,
             self.shards.heldout,
@@ -112,7 +104,6 @@ class TrainablePretrainer:
         )
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        """The plateau, in words."""
         warning = plateau_warning(self.diagnostic_state, step, row.get("mlm_loss"), self.shards.unigram_entropy)
         return [warning] if warning else []
 
@@ -183,11 +174,10 @@ def pretrain(
             folder=folder.path,
             depth_schedule=config.train.depth_schedule,
             tensorboard=tensorboard,
-            on_step=on_step or (lambda loop: None),
+            on_step=on_step,
             ranks=folder.ranks,
         )
-        outcome = loop.run()
-    return Run(folder.path, config, steps, outcome)
+        return Run(folder.path, config, steps, loop.run())
 
 
 def build(config: Config, machine: devices.Device) -> Pretrainer:
@@ -195,18 +185,17 @@ def build(config: Config, machine: devices.Device) -> Pretrainer:
     torch.manual_seed(config.train.seed)
     model = Pretrainer(config).to(machine.device)
     if config.train.compile:
-        for block in [module for module in model.modules() if isinstance(module, Block)]:
-            block.compile()
+        for module in model.modules():
+            if isinstance(module, Block):
+                module.compile()
     return model
 
 
 def resolve(config: Config, shards: Shards) -> Config:
     """The config on this data: the vocabulary is the tokenizer's."""
-    size = shards.tokenizer.vocab_size
-    if config.encoder.vocab_size != size:
-        log.info(
-            f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {config.encoder.vocab_size})"
-        )
+    size, asked = shards.tokenizer.vocab_size, config.encoder.vocab_size
+    if size != asked:
+        log.info(f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {asked})")
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
@@ -214,15 +203,12 @@ def _start(folder: RunFolder, config: Config, shards: Shards, machine: devices.D
     """Start a run in a folder, or check that the folder holds this very run; the number of steps."""
     if runs := folder.identities():
         return _same_run(folder, runs[-1], config, shards, machine)
-    rate = None
-    if parse_amount(config.train.budget, "train.budget", ("time", "steps", "tokens")).unit == "time":
-        rate = measure(config, machine)
+    timed = parse_amount(config.train.budget, "train.budget", ("time", "steps", "tokens")).unit == "time"
+    rate = measure(config, machine) if timed else None
     steps = folder.ranks.agree(steps_for(config, rate))
     if rate is not None:
-        tokens_per_second = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
-        log.info(
-            f"{config.train.budget} on this machine is {steps} steps ({tokens_per_second:,.0f} tokens/s); now fixed"
-        )
+        speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
+        log.info(f"{config.train.budget} on this machine is {steps} steps ({speed:,.0f} tokens/s); now fixed")
     if folder.ranks.main:
         shards.tokenizer.save(folder.path / "tokenizer")
         with atomic_write(folder.path / "recipe.json") as file:
@@ -247,15 +233,14 @@ def _start(folder: RunFolder, config: Config, shards: Shards, machine: devices.D
 
 def _arithmetic(machine: devices.Device) -> str:
     """What decides the last bits of a sum."""
-    precision = "float32" if machine.autocast is None else str(machine.autocast).removeprefix("torch.")
-    return f"{machine.device.type}, {precision}, {torch.get_num_threads()} threads"
+    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads"
 
 
 def _same_run(
     folder: RunFolder, run: Mapping[str, Any], config: Config, shards: Shards, machine: devices.Device
 ) -> int:
     """The steps of the run in the folder, which must be of this config and data."""
-    recipe_file = folder.path / "recipe.json"
+    recipe_file, now = folder.path / "recipe.json", _arithmetic(machine)
     try:
         there = from_dict(Config, read_json(recipe_file, RunError))
         steps, fingerprint = int(run["steps"]), run["data_fingerprint"]
@@ -266,7 +251,6 @@ def _same_run(
     if fingerprint != shards.fingerprint:
         raise RunError(f"{folder.path} was trained on other data than {shards.path}; give its data or another --out")
     folder.refuse_other(to_dict(there), to_dict(config), _FREE)
-    was, now = run.get("arithmetic"), _arithmetic(machine)
-    if was != now:
+    if (was := run.get("arithmetic")) != now:
         log.warning(f"this run was computed with {was} and continues with {now}: its last bits will differ")
     return steps

@@ -1,7 +1,6 @@
-"""The group of processes that train one model together, as one object which everything that depends on it asks.
+"""The group of processes that train one model together, and share a run folder that the main one writes.
 
-There is one process today, so every method is the identity; a group of several overrides these methods and nothing
-else. The processes share a run folder: the main one writes into it.
+There is one process today, so `sum` and `agree` change nothing; a group of several overrides them and nothing else.
 """
 
 from __future__ import annotations

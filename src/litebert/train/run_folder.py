@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,10 @@ class RunFolder:
         Raises:
             RunError: it does.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise RunError(f"{self.path} is a file; give --out a folder")
         if not self.path.exists() or self.identity_file.exists() or (self.path / _MOVING).is_dir():
             return
+        if not self.path.is_dir():
+            raise RunError(f"{self.path} is a file; give --out a folder")
         known = (ASIDE, *self.leftovers)
         foreign = sorted(path.name for path in self.path.iterdir() if path.name[0] != "." and path.name not in known)
         if foreign and (self.path / foreign[0] / self.identity_name).is_file():
@@ -66,14 +66,17 @@ class RunFolder:
             RunError: another process has it, or `check` refuses the folder.
         """
         self.check()
-        with locked(self.path, RunError) if self.ranks.main else nullcontext():
+        if not self.ranks.main:
+            yield
+            return
+        with locked(self.path, RunError):
             if (self.path / _MOVING).is_dir():
                 self.set_aside()
             checkpoint.tidy(self.path / "checkpoints")
             yield
 
     def identities(self) -> list[dict[str, Any]]:
-        """What the identity files hold of a run that was set aside and of the one that is there, as far as they are."""
+        """Those of a run that was set aside and of the one that is there, as far as there are."""
         files = (self.path / ASIDE / self.identity_name, self.identity_file)
         return [read_json(file, RunError) for file in files if file.exists()]
 
@@ -89,11 +92,9 @@ class RunFolder:
             RunError: they differ.
         """
         here = json.loads(json.dumps(here))  # as the file would hold it
-        found = [difference for name, difference in _differences(there, here) if name not in free]
-        if found:
-            raise RunError(
-                f"{self.path} holds another run ({'; '.join(found[:3])}); give the same fields or another --out"
-            )
+        if found := [difference for name, difference in _differences(there, here) if name not in free]:
+            differs = "; ".join(found[:3])
+            raise RunError(f"{self.path} holds another run ({differs}); give the same fields or another --out")
 
     @property
     def was_set_aside(self) -> bool:

@@ -64,13 +64,11 @@ class Window:
     def row(self, weights: Mapping[str, float], ranks: Ranks = _ALONE) -> dict[str, float]:
         """Means over the window."""
         sums = self.state(ranks)
-        means = {name: total / max(1, sums["count"][name]) for name, total in sums["total"].items()}
-        row = {"loss": sum(weights[name] * mean for name, mean in means.items())}
-        for name, mean in means.items():
-            row[f"{name}_loss"] = mean
-            row[f"{name}_accuracy"] = sums["correct"][name] / max(1, sums["count"][name])
-            for extra, value in sums["extras"][name].items():
-                row[f"{name}_{extra}"] = value / max(1, sums["count"][name])
+        counts = {name: max(1, count) for name, count in sums["count"].items()}
+        row = {"loss": sum(weights[name] * (total / counts[name]) for name, total in sums["total"].items())}
+        for name, count in counts.items():
+            own = {"loss": sums["total"][name], "accuracy": sums["correct"][name], **sums["extras"][name]}
+            row |= {f"{name}_{key}": value / count for key, value in own.items()}
         row["gradient_norm"] = sums["gradient_norm"] / max(1, self._steps)
         return row
 
