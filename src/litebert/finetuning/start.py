@@ -77,19 +77,14 @@ def task_model(start: InitialModel, task: Task[Any], config: FinetuneConfig) -> 
     if config.dropout >= 0:
         shape = replace(shape, hidden_dropout=config.dropout, attention_dropout=config.dropout)
     reads_cls = task.output.reads_cls
-    if not reads_cls:
-        shape = replace(shape, pooler=False)
     dense = start.dense if reads_cls and not shape.pooler else None
-    fresh_pooler = reads_cls and not shape.pooler and dense is None
-    if fresh_pooler:
-        shape = replace(shape, pooler=True)
+    shape = replace(shape, pooler=reads_cls and dense is None)
     torch.manual_seed(config.train.seed)
     model = TaskModel(shape, reads_cls, task.output.width, dense)
     model.head.dropout.p = config.head_dropout
-    if start.state is not None:
-        own = {"pooler.weight", "pooler.bias"} if fresh_pooler else set[str]()
-        wanted = model.encoder.state_dict().keys() - own
-        model.encoder.load_state_dict({name: start.state[name] for name in wanted}, strict=not fresh_pooler)
+    if start.state is not None:  # a pooler that it lacks stays fresh, and one without use is left out
+        fresh = model.encoder.state_dict()
+        model.encoder.load_state_dict({name: start.state.get(name, tensor) for name, tensor in fresh.items()})
     return model
 
 

@@ -133,9 +133,12 @@ class Task(ABC, Generic[E]):
 
     # ---- answers ---------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def answers(self, examples: Sequence[E], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]) -> list[Any]:
-        """One answer per example, from the logits of each item as `Output.of_item` gives them."""
+        """One answer per example, from the logits of each item as `Output.of_item` gives them.
+
+        Where an example has several items, or one may have none, the task puts their answers together itself.
+        """
+        return self.output.answers(logits)
 
     def record(self, example: E, answer: Any) -> dict[str, Any]:
         """What `predict` tells of an answer."""
