@@ -27,12 +27,10 @@ _POOL_BATCHES = 50
 
 @dataclass(frozen=True, eq=False)
 class TaskBatch:
-    """R rows of S tokens: one for each of B items, or one for each choice of an item."""
+    """R rows of S tokens, int64 (R, S): one for each of B items, or one for each choice of an item."""
 
     input_ids: Tensor
-    """int64 (R, S)"""
     token_type_ids: Tensor
-    """int64 (R, S)"""
     attention_mask: Tensor
     """bool (R, S)"""
     choices: tuple[int, ...]
@@ -52,18 +50,15 @@ class TaskBatch:
 
 
 class PaddedRows(NamedTuple):
-    """Rows side by side, padded to the longest and on to a multiple of eight."""
+    """R rows side by side, (R, S): padded to the longest and on to a multiple of eight."""
 
     ids: NDArray[np.int64]
-    """(R, S)"""
     types: NDArray[np.int64]
-    """(R, S)"""
     mask: NDArray[np.bool_]
-    """(R, S): whether a token stands there, and no padding."""
+    """Whether a token stands there, and no padding."""
 
 
 def pad_rows(rows: Sequence[EncodedRow], pad_id: int) -> PaddedRows:
-    """Rows as arrays."""
     lengths = np.array([len(row.ids) for row in rows])
     size = -(-int(lengths.max()) // 8) * 8
     ids = np.full((len(rows), size), pad_id, np.int64)

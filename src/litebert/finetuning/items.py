@@ -49,11 +49,6 @@ class EncodedPart:
     examples: list[Any]
     items: list[Item]
 
-    @property
-    def known(self) -> list[int]:
-        """Which items have targets."""
-        return [i for i, item in enumerate(self.items) if item.target is not None]
-
 
 def build_row(
     tokenizer: Tokenizer, first: Sequence[int], second: Sequence[int] | None = None, length: int | None = None

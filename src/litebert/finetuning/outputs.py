@@ -1,7 +1,6 @@
 """What a task may answer with: a class of a text, several labels, a number, a choice, a tag per word, a span.
 
-An output says what its head reads, the form of its targets, its loss, and how logits become answers. Only learning
-needs torch: answers may come from another engine.
+Only learning needs torch: answers may come from another engine.
 
 Shapes: B items, R rows, S tokens, n tokens of one row, C classes.
 """
@@ -41,7 +40,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Output(ABC):
-    """One kind of output. Its head gives `width` numbers, of [CLS] or of every token."""
+    """One kind of output: what its head reads, the form of its targets, its loss, and how logits become answers."""
 
     labels: tuple[str, ...] = ()
     """Names of the C classes in the order of their logits; empty where there are none."""
@@ -62,11 +61,11 @@ class Output(ABC):
     separator: ClassVar[str] = ";"
     """What stands between the members of an answer in one cell of a CSV file."""
     unit: ClassVar[str] = "examples"
-    """What has one target or label each."""
+    """What `balance` counts."""
 
     @property
     def width(self) -> int:
-        """Numbers that the head gives."""
+        """Numbers that the head gives, of [CLS] or of every token."""
         return self.classes or len(self.labels)
 
     # ---- learning --------------------------------------------------------------------------------------------------
@@ -150,9 +149,6 @@ class Output(ABC):
         return f"{len(targets):,} training {self.unit}: {', '.join(told)}"
 
 
-# ---- of a whole text -----------------------------------------------------------------------------------------------
-
-
 class OneClass(Output):
     """One of C classes. A target is the class, an int."""
 
@@ -177,7 +173,7 @@ class OneClass(Output):
 
 
 class SeveralLabels(OneClass):
-    """Any of C labels. A target is a tuple of C zeros and ones."""
+    """Any of C labels, none too. A target is a tuple of C zeros and ones."""
 
     name, targets = "labels", np.float32
     scores = ("micro_f1", "macro_f1", "exact")
@@ -276,9 +272,6 @@ class OneChoice(Output):
         return [Answer(int(found.argmax()), softmax(found.astype(np.float64))) for found in logits]
 
 
-# ---- of tokens -----------------------------------------------------------------------------------------------------
-
-
 class Tags(Output):
     """One of C tags for some of the tokens. A target is int64 (n,), `IGNORED` for a token that no word answers by."""
 
@@ -316,9 +309,9 @@ BEST = 20
 
 @dataclass(frozen=True)
 class OneSpan(Output):
-    """The first and the last token of an answer. A target is the pair of their places; (0, 0), [CLS], is no answer.
+    """The first and the last token of an answer: a number each, of every token.
 
-    The head gives each token one number as the first and one as the last.
+    A target is the pair of their places; (0, 0), [CLS], is no answer.
     """
 
     longest: int = 30
@@ -345,10 +338,9 @@ class OneSpan(Output):
         return [self._best(one.astype(np.float64)) for one in logits]
 
     def _best(self, logits: NDArray[np.float64]) -> list[tuple[int, int]]:
-        n = len(logits)
-        if n == 0:
+        if not len(logits):
             return []
-        longest = min(self.longest, n)
+        longest = min(self.longest, len(logits))
         ends = np.append(logits[:, 1], np.full(longest - 1, -np.inf))
         scores = (logits[:, 0, None] + sliding_window_view(ends, longest)).ravel()
         few = np.argpartition(scores, -BEST)[-BEST:] if len(scores) > BEST else np.arange(len(scores))
@@ -360,8 +352,6 @@ class OneSpan(Output):
         """Spans are not looked at."""
         return False
 
-
-# ---- of a saved model ----------------------------------------------------------------------------------------------
 
 OUTPUTS = (OneClass, SeveralLabels, Number, Tags, OneSpan, OneChoice)
 

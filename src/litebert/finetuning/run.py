@@ -26,15 +26,22 @@ from safetensors import SafetensorError
 
 from litebert.config import Config, SequenceConfig, replace
 from litebert.config.amounts import parse_amount
-from litebert.config.finetuning import FinetuneConfig, current_fields
+from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.batches import TaskBatch, TaskBatches
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output
-from litebert.finetuning.prepare import FREE, PreparedTask, identity, prepare_task
 from litebert.finetuning.scoring import Logits, logits_of, metric_name, network_logits, one_answer, score_parts
 from litebert.finetuning.spread import summarise
-from litebert.finetuning.start import InitialModel, layer_rates, task_model
+from litebert.finetuning.start import (
+    InitialModel,
+    PreparedTask,
+    claim,
+    layer_rates,
+    load_initial,
+    prepare_task,
+    task_model,
+)
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.files import read_tensors, write_tensors
@@ -50,6 +57,8 @@ log = logging.getLogger("litebert")
 IDENTITY = "finetune.json"
 _HEAD = "task"
 """Name of the one loss."""
+OnStep = Callable[[Loop[TaskBatch]], None]
+"""What is called after every step."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +84,7 @@ def finetune(
     *,
     tokenizer: str | Path | None = None,
     device: str = "auto",
-    on_step: Callable[[Loop[TaskBatch]], None] | None = None,
+    on_step: OnStep | None = None,
 ) -> Finetuned:
     """Fine-tune a model on a task; the same call on the same folder continues, or returns what is finished.
 
@@ -101,7 +110,7 @@ def finetune_seeds(
     tokenizer: str | Path | None = None,
     start: InitialModel | None = None,
     device: str = "auto",
-    on_step: Callable[[Loop[TaskBatch]], None] | None = None,
+    on_step: OnStep | None = None,
 ) -> list[Finetuned]:
     """`finetune` in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the config's.
 
@@ -110,19 +119,20 @@ def finetune_seeds(
     Args:
         start: what `load_initial` gave, where it was asked before.
     """
-    folders = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
+    paths = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
+    folders = [RunFolder(path, IDENTITY) for path in paths]
     if seeds > 1 and (Path(out) / IDENTITY).exists():
         raise RunError(f"{out} holds a run of one seed; give another --out for {seeds}")
     for folder in folders:
-        RunFolder(folder, IDENTITY).check()
-    prepared = prepare_task(model, task, config, tokenizer, start)
+        folder.check()
+    prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
     first = prepared.config.train.seed
     runs: list[Finetuned] = []
     for number, folder in enumerate(folders):
         if seeds > 1:
             log.info(f"seed {number + 1} of {seeds}")
         own = replace(prepared.config, train=replace(prepared.config.train, seed=first + number))
-        runs.append(_one_seed(replace(prepared, config=own), RunFolder(folder, IDENTITY), device, on_step))
+        runs.append(_one_seed(replace(prepared, config=own), folder, device, on_step))
         outcome = runs[-1].outcome
         if not outcome.finished or (outcome.signal is not None and len(runs) < seeds):
             return runs
@@ -132,34 +142,27 @@ def finetune_seeds(
     return runs
 
 
-def _one_seed(
-    prepared: PreparedTask, folder: RunFolder, device: str, on_step: Callable[[Loop[TaskBatch]], None] | None
-) -> Finetuned:
+def _one_seed(prepared: PreparedTask, folder: RunFolder, device: str, on_step: OnStep | None) -> Finetuned:
     """A run to its end, and once more where it collapsed."""
-    optimizer = prepared.config.train.optimizer
     machine = devices.choose(prepared.config.train.precision, device)
     with folder.owned():
-        again = folder.was_set_aside
-        done = _run(prepared, folder, again, machine, on_step)
-        if done.collapsed and prepared.config.restart and not again:
+        done = _run(prepared, folder, machine, on_step)
+        if done.collapsed and prepared.config.restart and not done.restarted:
             if done.outcome.signal is not None:  # the same command goes on from here
                 return replace(done, outcome=replace(done.outcome, finished=False), scores={})
-            log.warning(
-                "the model gives one answer to everything; starting once more with a learning rate of "
-                f"{optimizer.learning_rate / 3:.1e} (what there was lies in {ASIDE}/)"
-            )
+            rate = prepared.config.train.optimizer.learning_rate / 3
+            log.warning("the model gives one answer to everything; starting once more with a learning rate of "
+                        f"{rate:.1e} (what there was lies in {ASIDE}/)")  # fmt: skip
             folder.set_aside()
-            done = _run(prepared, folder, True, machine, on_step)
+            done = _run(prepared, folder, machine, on_step)
         if done.collapsed:
             log.warning("the model gives one answer to everything: its scores are those of guessing")
     return done
 
 
-def _run(
-    prepared: PreparedTask, place: RunFolder, again: bool, machine: devices.Device,
-    on_step: Callable[[Loop[TaskBatch]], None] | None,
-) -> Finetuned:  # fmt: skip
-    """One run to its end; `again` after one that collapsed, at a third of the rate."""
+def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_step: OnStep | None) -> Finetuned:
+    """One run to its end; after one that collapsed, at a third of the rate."""
+    again = place.was_set_aside
     task, config, folder, pad = prepared.task, prepared.config, place.path, prepared.start.tokenizer.pad_id
     train = prepared.train.items
     batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
@@ -170,7 +173,7 @@ def _run(
     output, targets = task.output.fit([item.target for item in train])
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
     model = task_model(prepared.start, task, config).to(machine.device)
-    _claim(place, identity(prepared, steps, items))
+    claim(place, prepared, steps, items)
     settings, optimizer = config.train, config.train.optimizer
     if again:
         rate, muon = optimizer.learning_rate / 3, optimizer.muon_learning_rate / 3
@@ -205,23 +208,11 @@ def _run(
     return Finetuned(folder, steps, outcome, read_json(file, RunError), one, again)
 
 
-def _claim(folder: RunFolder, run: dict[str, Any]) -> None:
-    """Start a run in a folder, or check that the folder holds this very run."""
-    for there in folder.identities():
-        folder.refuse_other({**there, "config": current_fields(there.get("config", {}))}, run, FREE)
-        if there.get("test_fingerprint") != run["test_fingerprint"]:
-            raise RunError(f"{folder.path} holds a run with another test part; give its own, or answer this one with "
-                           "litebert predict")  # fmt: skip
-    if not folder.identity_file.exists():
-        folder.claim(run)
-
-
 def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-    task, length = prepared.task, prepared.config.length
+    task, output, length = prepared.task, prepared.task.output, prepared.config.length
     sequences = SequenceConfig(length=length)
     whole = Config(name=task.name, encoder=model.encoder.config, sequences=sequences, objectives=("mlm",))
-    output = task.output
     about = {"task": task.name, "kind": output.head, "problem": output.name, "length": length, **task.settings()}
     save_litebert(LoadedModel(model, whole, prepared.start.tokenizer, folder, output.labels, task=about), folder)
 
@@ -230,18 +221,15 @@ class TrainableTaskModel:
     """A `TaskModel` with its task, as a `Trainable` of the loop."""
 
     def __init__(
-        self, model: TaskModel, output: Output, batches: TaskBatches, prepared: PreparedTask, device: devices.Device,
+        self, model: TaskModel, output: Output, batch: TaskBatches, prepared: PreparedTask, device: devices.Device,
         best: Path,
     ) -> None:  # fmt: skip
-        self.module, self.output, self.batches, self.prepared = model, output, batches, prepared
+        self.module, self.output, self.batch, self.prepared = model, output, batch, prepared
         self.device, self.best = device, best
         self.layers = model.encoder.config.layers
         self.diagnostic_state: dict[str, Any] = {}
         self.kept: dict[str, Logits] = {}
         """What the best weights say of each development part, where this very process saw them."""
-
-    def batch(self, step: int, rows: slice) -> TaskBatch:
-        return self.batches(step, rows)
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
         return {_HEAD: self.output.count(batch)}

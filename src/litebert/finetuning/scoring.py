@@ -1,7 +1,4 @@
-"""What a model says about the items of a task: logits without padding to speak of, and their scores.
-
-Items are sorted by length and taken as many at a time as fit a number of tokens, so nothing is padded to the longest.
-"""
+"""What a model says about the items of a task: logits, without padding to speak of, and their scores."""
 
 from __future__ import annotations
 
@@ -21,7 +18,6 @@ from litebert.train import device as devices
 
 EVALUATION_TOKENS = 8192
 """Tokens per forward pass without gradients, padding included."""
-
 Logits = list[NDArray[np.float32]]
 """Of each item, as `Output.of_item` gives them."""
 
@@ -38,7 +34,7 @@ def score_parts(task: Task[Any], parts: Sequence[EncodedPart], logits: Mapping[s
     """
     scores: dict[str, float] = {}
     for part in parts:
-        if part.name in task.dev or part.known:
+        if part.name in task.dev or any(item.target is not None for item in part.items):
             found = task.score(part.examples, task.answers(part.examples, part.items, logits[part.name]))
             prefix = "" if task.dev == (part.name,) else f"{part.name}_"
             scores.update({prefix + name: value for name, value in found.items()})
@@ -47,7 +43,7 @@ def score_parts(task: Task[Any], parts: Sequence[EncodedPart], logits: Mapping[s
 
 def one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
     """Whether everything in a part is answered alike, where the right answers differ."""
-    known = part.known
+    known = [i for i, item in enumerate(part.items) if item.target is not None]
     return bool(known) and output.one_answer([part.items[i].target for i in known], [logits[i] for i in known])
 
 
@@ -63,20 +59,22 @@ def network_logits(model: TaskModel, device: devices.Device, rows: PaddedRows) -
 def logits_of(
     compute: Callable[[PaddedRows], NDArray[np.float32]], items: Sequence[Item], output: Output, pad_id: int
 ) -> Logits:
-    """Logits of each item, in order, by any engine: `compute` gives (R, C) or (R, S, C) for R rows of S tokens."""
-    order = sorted(range(len(items)), key=lambda i: -items[i].length)
+    """Logits of each item, in order, by any engine: `compute` gives (R, C) or (R, S, C) for R rows of S tokens.
+
+    It is given items of nearly the same length, as many as fit `EVALUATION_TOKENS`.
+    """
+    chunks: list[list[int]] = []
+    rows = 0
+    for i in sorted(range(len(items)), key=lambda i: -items[i].length):
+        rows += len(items[i].rows)
+        if not chunks or rows * items[chunks[-1][0]].length > EVALUATION_TOKENS:
+            chunks.append([])
+            rows = len(items[i].rows)
+        chunks[-1].append(i)
     out: Logits = [np.zeros(0, np.float32)] * len(items)
-    start = 0
-    while start < len(order):
-        width = items[order[start]].length
-        rows = [*items[order[start]].rows]
-        end = start + 1
-        while end < len(order) and (len(rows) + len(items[order[end]].rows)) * width <= EVALUATION_TOKENS:
-            rows += items[order[end]].rows
-            end += 1
-        found, first = compute(pad_rows(rows, pad_id)), 0
-        for i in order[start:end]:
-            own = slice(first, first + len(items[i].rows))
-            out[i], first = output.of_item(found[own], items[i]), own.stop
-        start = end
+    for chunk in chunks:
+        found = compute(pad_rows([row for i in chunk for row in items[i].rows], pad_id))
+        ends = np.cumsum([len(items[i].rows) for i in chunk])
+        for i, own in zip(chunk, np.split(found, ends[:-1]), strict=True):
+            out[i] = output.of_item(own, items[i])
     return out
