@@ -33,15 +33,7 @@ from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.scoring import Logits, logits_of, metric_name, network_logits, one_answer, score_parts
 from litebert.finetuning.spread import summarise
-from litebert.finetuning.start import (
-    InitialModel,
-    PreparedTask,
-    claim,
-    layer_rates,
-    load_initial,
-    prepare_task,
-    task_model,
-)
+from litebert.finetuning.start import InitialModel, PreparedTask, claim, load_initial, prepare_task, task_model
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.files import read_tensors, write_tensors
@@ -90,7 +82,7 @@ def finetune(
 
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
-        config: by default the recipe that `finetuning.default_recipe_for` finds for the encoder and the task.
+        config: by default the recipe that `recipes.finetuning.default_recipe_for` finds for the encoder and the task.
 
     Raises:
         DataError: a file of the task cannot be used.
@@ -126,12 +118,11 @@ def finetune_seeds(
     for folder in folders:
         folder.check()
     prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
-    first = prepared.config.train.seed
     runs: list[Finetuned] = []
-    for number, folder in enumerate(folders):
+    for seed, folder in enumerate(folders, prepared.config.train.seed):
         if seeds > 1:
-            log.info(f"seed {number + 1} of {seeds}")
-        own = replace(prepared.config, train=replace(prepared.config.train, seed=first + number))
+            log.info(f"seed {len(runs) + 1} of {seeds}")
+        own = replace(prepared.config, train=replace(prepared.config.train, seed=seed))
         runs.append(_one_seed(replace(prepared, config=own), folder, device, on_step))
         outcome = runs[-1].outcome
         if not outcome.finished or (outcome.signal is not None and len(runs) < seeds):
@@ -215,6 +206,16 @@ def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask) -> None
     whole = Config(name=task.name, encoder=model.encoder.config, sequences=sequences, objectives=("mlm",))
     about = {"task": task.name, "kind": output.head, "problem": output.name, "length": length, **task.settings()}
     save_litebert(LoadedModel(model, whole, prepared.start.tokenizer, folder, output.labels, task=about), folder)
+
+
+def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
+    """A factor of the learning rate by parameter name: 1 for the head, less by `decay` for every layer below it.
+
+    A block that several layers share has the rate of the highest of them. (ELECTRA's code scales its top layer by
+    decay squared; here it is decay.)
+    """
+    depths, top = model.encoder.depths(), model.encoder.config.layers + 1
+    return {name: decay ** (top - depths.get(parameter, top)) for name, parameter in model.named_parameters()}
 
 
 class TrainableTaskModel:

@@ -100,16 +100,6 @@ def task_model(start: InitialModel, task: Task[Any], config: FinetuneConfig) -> 
     return model
 
 
-def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
-    """A factor of the learning rate by parameter name: 1 for the head, less by `decay` for every layer below it.
-
-    A block that several layers share has the rate of the highest of them. (ELECTRA's code scales its top layer by
-    decay squared; here it is decay.)
-    """
-    depths, top = model.encoder.depths(), model.encoder.config.layers + 1
-    return {name: decay ** (top - depths.get(parameter, top)) for name, parameter in model.named_parameters()}
-
-
 # ---- the parts of the task -------------------------------------------------------------------------------------------
 
 
