@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from litebert.cli import main
-from litebert.finetuning.seeds import noise_of
+from litebert.finetuning.spread import noise_of
 from toys.finetuning import recipe_file
 
 Output = tuple[int, str, str]

@@ -19,9 +19,9 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.outputs import Number
-from litebert.finetuning.run import finetune
+from litebert.finetuning.run import finetune, layer_rates
 from litebert.finetuning.scoring import logits_of, network_logits
-from litebert.finetuning.start import layer_rates, load_initial, task_model
+from litebert.finetuning.start import load_initial, task_model
 from litebert.interop import load
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table

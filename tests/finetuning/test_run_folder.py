@@ -18,11 +18,10 @@ from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.batches import TaskBatch
-from litebert.finetuning.items import Item
+from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import OUTPUTS, Output
-from litebert.finetuning.run import finetune
-from litebert.finetuning.scoring import EncodedPart, one_answer
-from litebert.finetuning.seeds import finetune_seeds
+from litebert.finetuning.run import finetune, finetune_seeds
+from litebert.finetuning.scoring import one_answer
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.tasks.table import Table
 from litebert.train.loop import Loop
@@ -149,13 +148,11 @@ def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_pat
         return finetune_seeds(recipe_file(tmp_path), Table(**there), tmp_path / "out", config(epochs=3),
                               seeds=2, tokenizer=tiny_tokenizer, **more)  # fmt: skip
 
-    first = call(on_step=stop)
-    assert first.interrupted == signal.SIGTERM
-    assert len(first.scores) == 1
+    (first,) = call(on_step=stop)
+    assert first.outcome.signal == signal.SIGTERM
     assert not (tmp_path / "out" / "seed-1").exists()
-    again = call()
-    assert again.interrupted is None
-    assert again.scores[0] == first.scores[0]
+    again, _ = call()
+    assert again.scores == first.scores
 
 
 def test_seeds_share_what_was_read(tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from litebert.finetuning.seeds import finetune_seeds
+from litebert.finetuning.run import finetune_seeds
 from litebert.finetuning.spread import confidence_halfwidth, noise_of, summarise
 from litebert.tasks.table import Table
 from toys.finetuning import config, recipe_file, write_table
@@ -26,7 +26,6 @@ def test_a_summary_is_of_all_runs() -> None:
 
 def test_noise_is_what_a_t_test_calls_chance() -> None:
     names(noise_of("dev_f1", [0.5, 0.7, 0.9]), "dev_f1", 0.2, 3, 0.453)
-    assert noise_of("dev_f1", [0.5]) == ""
     names(noise_of("dev_f1", [0.5, 0.5]), "dev_f1", 2)
 
 
@@ -44,12 +43,12 @@ def test_the_margin_is_that_of_welch(sizes: tuple[int, int]) -> None:
 def test_runs_differ_by_their_seed_alone(tiny_tokenizer: Path, tmp_path: Path) -> None:
     table = Table(write_table(tmp_path / "train.csv", 100), write_table(tmp_path / "dev.csv", 40, seed=1))
     model = recipe_file(tmp_path)
-    found = finetune_seeds(model, table, tmp_path / "out", config(epochs=1), seeds=2, tokenizer=tiny_tokenizer)
-    assert len(found.scores) == 2
-    assert found.interrupted is None
+    runs = finetune_seeds(model, table, tmp_path / "out", config(epochs=1), seeds=2, tokenizer=tiny_tokenizer)
+    scores = [run.scores for run in runs]
     written = json.loads((tmp_path / "out" / "seeds.json").read_text())
-    assert written["scores"] == found.scores
+    assert written["scores"] == scores
+    assert len(scores) == 2
     weights = [(tmp_path / "out" / f"seed-{i}" / "best.safetensors").read_bytes() for i in (0, 1)]
     assert weights[0] != weights[1]
-    alone = finetune_seeds(model, table, tmp_path / "alone", config(epochs=1, seed=1), tokenizer=tiny_tokenizer)
-    assert alone.scores == [found.scores[1]]
+    (alone,) = finetune_seeds(model, table, tmp_path / "alone", config(epochs=1, seed=1), tokenizer=tiny_tokenizer)
+    assert alone.scores == scores[1]

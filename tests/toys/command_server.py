@@ -18,7 +18,7 @@ def serve() -> None:
 
     import litebert.commands.models
     import litebert.commands.tasks
-    import litebert.finetuning.seeds
+    import litebert.finetuning.run
     import litebert.train.pretrain  # noqa: F401
     from litebert.cli import main
 

@@ -50,7 +50,7 @@ def serve(name: str) -> None:
     import litebert.commands.models
     import litebert.commands.tasks
     import litebert.commands.text
-    import litebert.finetuning.seeds
+    import litebert.finetuning.run
     import litebert.train.evaluate  # noqa: F401
 
     torch.set_num_threads(1)

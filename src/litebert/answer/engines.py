@@ -1,7 +1,4 @@
-"""What computes logits for answers. An engine of your own is a class with one method, registered by a name:
-
-ENGINES.add("mine", Mine)
-"""
+"""What computes logits for answers. An engine of your own is an `Engine` with a name: ENGINES.add("mine", Mine)."""
 
 from __future__ import annotations
 
@@ -40,5 +37,4 @@ class TorchEngine:
         self._network = loaded.model.to(self._device.device).eval()
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        """As `Engine` says."""
         return network_logits(self._network, self._device, rows)

@@ -1,8 +1,4 @@
-"""Answers of a fine-tuned model: to Python values, or from a file to a file, in order and in constant memory.
-
-Texts are taken a thousand at a time, sorted by length among themselves and never padded to the longest possible, and
-given back in the order they came in.
-"""
+"""Answers of a fine-tuned model: to Python values, or from a file to a file, in order and in constant memory."""
 
 from __future__ import annotations
 
@@ -31,7 +27,7 @@ from litebert.tokenizer import Tokenizer
 log = logging.getLogger("litebert")
 
 CHUNK = 1024
-"""Examples in memory at a time."""
+"""Examples in memory at a time; they are sorted by length among themselves, so that little is padded."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,7 @@ class Predictor:
             chunk: list[Any] = []
             try:
                 chunk.extend(islice(source, CHUNK))
-            except DataError as error:  # what was read before it is answered first
+            except DataError as error:
                 fault = error
             if not chunk:
                 break
@@ -60,14 +56,6 @@ class Predictor:
             yield from map(self.task.record, chunk, self.task.answers(chunk, items, logits))
         if fault is not None:
             raise fault
-
-    def examples(self, inputs: Iterable[Any]) -> Iterator[Any]:
-        """Python values as the task's examples."""
-        for number, value in enumerate(inputs):
-            try:
-                yield self.task.example(value, str(number))
-            except (TypeError, ValueError):
-                raise DataError(f"input {number + 1} is {shown(value)}; {self.task.inputs}") from None
 
 
 @dataclass(frozen=True)
@@ -118,7 +106,15 @@ class Model(LoadedModel):
         """The same one by one, for inputs of any number."""
         if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Iterable):
             raise DataError(f"the inputs are {shown(inputs)}; give a list of them, also of one")
-        return self.predictor.answers(self.predictor.examples(inputs))
+        return self.predictor.answers(_examples(self.predictor.task, inputs))
+
+
+def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
+    for number, value in enumerate(inputs):
+        try:
+            yield task.example(value, str(number))
+        except (TypeError, ValueError):
+            raise DataError(f"input {number + 1} is {shown(value)}; {task.inputs}") from None
 
 
 def load(path: str | Path, *, head: HeadName | None = None, engine: str = "torch", device: str = "auto") -> Model:
@@ -149,9 +145,8 @@ def predict_file(
     """Answer every row of a file or of standard input (`-`), in order; how many there were.
 
     Columns: `text` and `pair` of texts to classify; `text`, or CoNLL columns, of sentences to tag; question and
-    context; context, question and choices (JSONL). In CSV, probabilities of labels have a column each; tags are joined
-    by spaces, several labels and the probabilities of choices by semicolons. What was mended, passed over or cut is
-    logged at the end. What stands before a malformed row is answered.
+    context; context, question and choices (JSONL). What was mended, passed over or cut is logged at the end. What
+    stands before a malformed row is answered. The form of the answers is that of `write_records`.
 
     Raises:
         DataError: the file is missing or malformed; the message names the line.

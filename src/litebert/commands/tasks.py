@@ -86,8 +86,9 @@ def finetune(words: list[str]) -> int:
         FinetuneArguments, prog="litebert finetune", args=first(words, FinetuneArguments, FinetuneConfig),
         return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
+    from litebert.finetuning.run import finetune_seeds
     from litebert.finetuning.scoring import metric_name
-    from litebert.finetuning.seeds import finetune_seeds
+    from litebert.finetuning.spread import noise_of, summarise
     from litebert.finetuning.start import load_initial
     from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
     from litebert.tasks.registry import task_of
@@ -107,22 +108,26 @@ def finetune(words: list[str]) -> int:
         config = _with_length(config, rest)
         config = parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
     with training_progress() as on_step:
-        result = finetune_seeds(
+        runs = finetune_seeds(
             arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start, device=arguments.device,
             on_step=on_step,
         )  # fmt: skip
-    if result.interrupted is not None:
+    last = runs[-1].outcome
+    if not last.finished or len(runs) < arguments.seeds:
         say("saved; run the same command to continue")
-        return 128 + result.interrupted
+        return 128 + (last.signal or 0)
+    scores, metric = [run.scores for run in runs], metric_name(task)
+    summary = summarise(scores)
     if arguments.json:
-        print_json({"run": str(arguments.out), "metric": metric_name(task), "scores": result.scores,
-                    "seeds": result.seeds, "restarted": result.restarted, "collapsed": result.collapsed})  # fmt: skip
+        print_json({"run": str(arguments.out), "metric": metric, "scores": scores, "seeds": summary,
+                    "restarted": [number for number, run in enumerate(runs) if run.restarted],
+                    "collapsed": [number for number, run in enumerate(runs) if run.collapsed]})  # fmt: skip
     elif arguments.seeds == 1:
-        table(("dev", arguments.out.name), [(name, f"{value:.4g}") for name, value in result.scores[0].items()])
+        table(("dev", arguments.out.name), [(name, f"{value:.4g}") for name, value in scores[0].items()])
     else:
-        rows = [(name, *(f"{value:.4g}" for value in summary.values())) for name, summary in result.seeds.items()]
+        rows = [(name, *(f"{value:.4g}" for value in found.values())) for name, found in summary.items()]
         table(("dev", "median", "mean", "deviation", "lowest", "highest"), rows)
-        say(result.noise)
+        say(noise_of(metric, [one[metric] for one in scores]))
     return 0
 
 

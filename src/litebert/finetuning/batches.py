@@ -8,8 +8,8 @@ and long texts in turn. What is given up is that the rows of a batch are drawn i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,23 +23,20 @@ from litebert.finetuning.outputs import Output
 
 _ORDER, _POOL = 41, 42  # what a key is for
 _POOL_BATCHES = 50
-_MULTIPLE = 8
 
 
 @dataclass(frozen=True, eq=False)
 class TaskBatch:
-    """R rows of S tokens: one for each of B items, or one for each choice of an item."""
+    """R rows of S tokens, int64 (R, S): one for each of B items, or one for each choice of an item."""
 
     input_ids: Tensor
-    """int64 (R, S)"""
     token_type_ids: Tensor
-    """int64 (R, S)"""
     attention_mask: Tensor
     """bool (R, S)"""
     choices: tuple[int, ...]
     """Rows of each item; their sum is R."""
-    targets: Tensor | None
-    """In the form of the task's output; None where the answers are not known."""
+    targets: Tensor
+    """In the form of the task's output."""
 
     @property
     def tokens(self) -> int:
@@ -48,31 +45,22 @@ class TaskBatch:
 
     def to(self, device: torch.device) -> TaskBatch:
         """The same batch on a device."""
-        targets = None if self.targets is None else on_device(self.targets, device)
-        return TaskBatch(
-            on_device(self.input_ids, device),
-            on_device(self.token_type_ids, device),
-            on_device(self.attention_mask, device),
-            self.choices,
-            targets,
-        )
+        moved: Any = {name: on_device(item, device) for name, item in vars(self).items() if isinstance(item, Tensor)}
+        return replace(self, **moved)
 
 
 class PaddedRows(NamedTuple):
-    """Rows side by side, padded to the longest and on to a multiple of eight."""
+    """R rows side by side, (R, S): padded to the longest and on to a multiple of eight."""
 
     ids: NDArray[np.int64]
-    """(R, S)"""
     types: NDArray[np.int64]
-    """(R, S)"""
     mask: NDArray[np.bool_]
-    """(R, S): whether a token stands there, and no padding."""
+    """Whether a token stands there, and no padding."""
 
 
 def pad_rows(rows: Sequence[EncodedRow], pad_id: int) -> PaddedRows:
-    """Rows of tokens as arrays."""
     lengths = np.array([len(row.ids) for row in rows])
-    size = -(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE
+    size = -(-int(lengths.max()) // 8) * 8
     ids = np.full((len(rows), size), pad_id, np.int64)
     types = np.zeros((len(rows), size), np.int64)
     for i, row in enumerate(rows):
@@ -82,17 +70,11 @@ def pad_rows(rows: Sequence[EncodedRow], pad_id: int) -> PaddedRows:
 
 
 def collate(items: Sequence[Item], output: Output, pad_id: int) -> TaskBatch:
-    """Items side by side with their targets."""
+    """Items side by side with their targets, which are known."""
     padded = pad_rows([row for item in items for row in item.rows], pad_id)
-    targets = [item.target for item in items]
-    known = all(target is not None for target in targets)
-    return TaskBatch(
-        torch.from_numpy(padded.ids),
-        torch.from_numpy(padded.types),
-        torch.from_numpy(padded.mask),
-        tuple(len(item.rows) for item in items),
-        torch.from_numpy(output.collate(targets, padded.ids.shape[1])) if known else None,
-    )
+    targets = output.collate([item.target for item in items], padded.ids.shape[1])
+    ids, types, mask, right = map(torch.from_numpy, (*padded, targets))
+    return TaskBatch(ids, types, mask, tuple(len(item.rows) for item in items), right)
 
 
 class TaskBatches:

@@ -1,7 +1,4 @@
-"""An example as the encoder reads it: rows of tokens, and what they teach or ask.
-
-Shapes: n tokens of a row, C classes.
-"""
+"""An example as the encoder reads it: rows of tokens, and what they teach or ask."""
 
 from __future__ import annotations
 
@@ -44,6 +41,15 @@ class Item:
         return max(len(row.ids) for row in self.rows)
 
 
+@dataclass(frozen=True)
+class EncodedPart:
+    """A part of a task, read and encoded once."""
+
+    name: str
+    examples: list[Any]
+    items: list[Item]
+
+
 def build_row(
     tokenizer: Tokenizer, first: Sequence[int], second: Sequence[int] | None = None, length: int | None = None
 ) -> EncodedRow:
@@ -56,11 +62,6 @@ def build_row(
         room = length - (2 if second is None else 2 + separators)
         lengths = trimmed_lengths(len(first), len(second or ()), room)
         first, second = first[: lengths[0]], None if second is None else second[: lengths[1]]
-    ids = [tokenizer.cls_id, *first, tokenizer.sep_id]
-    types = [0] * len(ids)
-    if second is not None:
-        ids += [tokenizer.sep_id] * (separators - 1)
-        types += [0] * (separators - 1)
-        ids += [*second, tokenizer.sep_id]
-        types += [1] * (len(second) + 1)
-    return EncodedRow(np.array(ids, np.int32), np.array(types, np.int32))
+    start = [tokenizer.cls_id, *first, *[tokenizer.sep_id] * (1 if second is None else separators)]
+    rest = [] if second is None else [*second, tokenizer.sep_id]
+    return EncodedRow(np.array(start + rest, np.int32), np.array([0] * len(start) + [1] * len(rest), np.int32))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
 
 
-def summarise(scores: list[dict[str, float]]) -> dict[str, dict[str, float]]:
+def summarise(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
     """Median, mean, deviation of one run, lowest and highest of each score."""
     return {
         name: {
@@ -22,11 +21,9 @@ def summarise(scores: list[dict[str, float]]) -> dict[str, dict[str, float]]:
     }
 
 
-def noise_of(name: str, values: list[float]) -> str:
-    """What difference between two means of as many seeds is more than chance, in words; empty for one seed."""
-    if len(values) < 2:
-        return ""
-    if not statistics.stdev(values):
+def noise_of(name: str, values: Sequence[float]) -> str:
+    """What difference between two means of as many seeds, two or more, is more than chance, in words."""
+    if len(set(values)) == 1:
         return f"{name} is the same for all {len(values)} seeds, which does not tell what chance does to it"
     return (
         f"{name} differs from seed to seed by {statistics.stdev(values):.3g}: between two means of {len(values)} "
@@ -39,11 +36,9 @@ def confidence_halfwidth(first: Sequence[float], second: Sequence[float]) -> flo
 
     Two values or more on each side. With three seeds it is 2.8 standard errors, with many 2.
     """
-    parts = [statistics.variance(values) / len(values) for values in (first, second)]
-    total = sum(parts)
-    if total == 0:
+    if len(set(first)) == len(set(second)) == 1:
         return 0.0
-    from scipy.stats import t
+    from scipy.stats import ttest_ind
 
-    freedom = total**2 / sum(part**2 / (len(values) - 1) for part, values in zip(parts, (first, second), strict=True))
-    return float(t.ppf(0.975, freedom)) * math.sqrt(total)
+    interval = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
+    return float(interval.high - interval.low) / 2

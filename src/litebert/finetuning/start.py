@@ -1,23 +1,35 @@
-"""What fine-tuning begins with: an encoder and its weights, a fresh head for the task, a rate for each layer."""
+"""What fine-tuning begins with: an encoder, a fresh head, the parts of the task, and a folder that is of this run."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from litebert.config import EncoderConfig, replace
-from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError
+from litebert.config.finetuning import FinetuneConfig, current_fields
+from litebert.config.serialization import to_dict
+from litebert.errors import ConfigError, DataError, RunError
+from litebert.finetuning.items import EncodedPart, Item
+from litebert.finetuning.scoring import metric_name
 from litebert.finetuning.task import Task
 from litebert.interop import load
 from litebert.interop.loaded import fresh_dense, untrained_notes
 from litebert.model.heads import HeadActivation
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import names_recipe, recipe
+from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
 from litebert.tokenizer import Tokenizer
+from litebert.train.run_folder import RunFolder
+
+log = logging.getLogger("litebert")
 
 
 @dataclass(frozen=True)
@@ -61,10 +73,10 @@ def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: T
     words = given or loaded.tokenizer
     if words is None:
         raise ConfigError(f"{model} has no tokenizer; give it a --tokenizer")
-    if words.vocab_size > loaded.config.encoder.vocab_size:
-        raise ConfigError(f"the tokenizer has {words.vocab_size} pieces and {model} has "
-                          f"{loaded.config.encoder.vocab_size}; give the model's own")  # fmt: skip
     shape = loaded.config.encoder
+    if words.vocab_size > shape.vocab_size:
+        raise ConfigError(f"the tokenizer has {words.vocab_size} pieces and {model} has {shape.vocab_size}; "
+                          "give the model's own")  # fmt: skip
     unread = untrained_notes(loaded.untrained, loaded.config, loaded.path)  # of heads that fine-tuning has no use for
     notes = [note for note in loaded.notes if note not in unread]
     if task is not None and task.output.reads_cls and not shape.pooler and loaded.dense is None:
@@ -78,27 +90,126 @@ def task_model(start: InitialModel, task: Task[Any], config: FinetuneConfig) -> 
     if config.dropout >= 0:
         shape = replace(shape, hidden_dropout=config.dropout, attention_dropout=config.dropout)
     reads_cls = task.output.reads_cls
-    if not reads_cls:
-        shape = replace(shape, pooler=False)
     dense = start.dense if reads_cls and not shape.pooler else None
-    fresh_pooler = reads_cls and not shape.pooler and dense is None
-    if fresh_pooler:
-        shape = replace(shape, pooler=True)
+    shape = replace(shape, pooler=reads_cls and dense is None)
     torch.manual_seed(config.train.seed)
     model = TaskModel(shape, reads_cls, task.output.width, dense)
     model.head.dropout.p = config.head_dropout
-    if start.state is not None:
-        own = {"pooler.weight", "pooler.bias"} if fresh_pooler else set[str]()
-        wanted = model.encoder.state_dict().keys() - own
-        model.encoder.load_state_dict({name: start.state[name] for name in wanted}, strict=not fresh_pooler)
+    if start.state is not None:  # a pooler that it lacks stays fresh, and one without use is left out
+        fresh = model.encoder.state_dict()
+        model.encoder.load_state_dict({name: start.state.get(name, tensor) for name, tensor in fresh.items()})
     return model
 
 
-def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
-    """A factor of the learning rate by parameter name: 1 for the head, less by `decay` for every layer below it.
+# ---- the parts of the task -------------------------------------------------------------------------------------------
 
-    A block that several layers share has the rate of the highest of them. (ELECTRA's code scales its top layer by
-    decay squared; here it is decay.)
+
+@dataclass(frozen=True)
+class PreparedTask:
+    """What does not differ between seeds: the encoder to begin with, and all parts of the task, read and encoded."""
+
+    source: str
+    """The model as it was named."""
+    task: Task[Any]
+    start: InitialModel
+    config: FinetuneConfig
+    train: EncodedPart
+    dev: tuple[EncodedPart, ...]
+    tests: tuple[EncodedPart, ...]
+
+
+def prepare_task(
+    model: str | Path, task: Task[Any], config: FinetuneConfig | None, start: InitialModel
+) -> PreparedTask:
+    """Read and encode; arguments and errors are those of `finetune_seeds`."""
+    config = config or finetune_recipe(default_recipe_for(start.encoder, start.dense), task.full_name)
+    if config.length > start.encoder.max_positions:
+        log.info(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
+        config = replace(config, length=start.encoder.max_positions)
+    if not task.dev:
+        raise DataError(f"{task.name} has no part to choose the best weights by; give a dev file")
+    train, *others = (_part(task, name, start.tokenizer, config.length) for name in ("train", *task.dev, *task.tests))
+    for note in (*start.notes, *filter(None, [task.output.balance([item.target for item in train.items])])):
+        log.info(note)
+    dev, tests = others[: len(task.dev)], others[len(task.dev) :]
+    return PreparedTask(str(model), task, start, config, train, tuple(dev), tuple(tests))
+
+
+def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int) -> EncodedPart:
+    examples = task.read(name)
+    items = task.encode(examples, tokenizer, length)
+    for note in task.notes:
+        log.info(note)
+    if name == "train":
+        items = [item for item in items if item.target is not None]
+    if not items:
+        raise DataError(f"{task.name} has no example in its {name} part; give a file with some")
+    return EncodedPart(name, examples, items)
+
+
+# ---- which run it is -----------------------------------------------------------------------------------------------
+
+_FREE = ("format", "model", "steps", "test_fingerprint", "config.train.save_every", "config.train.keep_checkpoints")
+"""Fields of finetune.json that may change between calls: they change no weight, follow from the rest, or are compared
+apart."""
+
+
+def claim(folder: RunFolder, prepared: PreparedTask, steps: int, train: Sequence[Item]) -> None:
+    """Start a run in a folder, or check that the folder holds this very run; `train` has the targets that are learned.
+
+    Raises:
+        RunError: the folder holds another run.
     """
-    depths, top = model.encoder.depths(), model.encoder.config.layers + 1
-    return {name: decay ** (top - depths.get(parameter, top)) for name, parameter in model.named_parameters()}
+    run = _identity(prepared, steps, train)
+    for there in folder.identities():
+        folder.refuse_other({**there, "config": current_fields(there.get("config", {}))}, run, _FREE)
+        if there.get("test_fingerprint") != run["test_fingerprint"]:
+            raise RunError(f"{folder.path} holds a run with another test part; give its own, or answer this one with "
+                           "litebert predict")  # fmt: skip
+    if not folder.identity_file.exists():
+        folder.claim(run)
+
+
+def _identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict[str, Any]:
+    """What makes a run this run, as finetune.json holds it."""
+    task, start = prepared.task, prepared.start
+    dev = [item for part in prepared.dev for item in part.items]
+    tests = [item for part in prepared.tests for item in part.items]
+    return {
+        "format": 1,
+        "task": task.full_name,
+        "metric": metric_name(task),
+        "model": prepared.source,
+        "steps": steps,
+        "config": to_dict(prepared.config),
+        "threshold": None,  # every finetune.json of this format has one
+        **task.identity(),
+        "model_fingerprint": _digest(_weights(start)),
+        "data_fingerprint": _digest(_tokens([*train, *dev], task.output.labels)),
+        "test_fingerprint": _digest(_tokens(tests, ())),
+        # Of examples as their files have them: the same for every tokenizer.
+        "dev_fingerprint": _digest(
+            repr(example).encode("utf-8", "backslashreplace") for part in prepared.dev for example in part.examples
+        ),
+    }
+
+
+def _digest(pieces: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _weights(start: InitialModel) -> Iterator[bytes]:
+    yield json.dumps(to_dict(start.encoder)).encode()
+    for name, tensor in (start.state or {}).items():
+        yield name.encode() + tensor.contiguous().numpy().tobytes()
+
+
+def _tokens(items: Sequence[Item], labels: Sequence[str]) -> Iterator[bytes]:
+    yield json.dumps(labels).encode()
+    for item in items:
+        for row in item.rows:
+            yield row.ids.tobytes() + row.types.tobytes()
+        yield item.target.tobytes() if isinstance(item.target, np.ndarray) else repr(item.target).encode()

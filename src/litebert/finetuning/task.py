@@ -1,11 +1,7 @@
 """What a fine-tuning task is: it reads examples from files, encodes them once, scores answers and writes them.
 
 How logits meet targets and become answers is its `output`. A task never sees a model, a batch or an optimizer; who
-trains and predicts never sees a file. A task of your own is a subclass with a registered name:
-
-    TASKS.add("mine", Mine)
-
-Shapes: n tokens of a row, C classes.
+trains and predicts never sees a file. A task of your own is a subclass with a registered name: TASKS.add("mine", Mine)
 """
 
 from __future__ import annotations
@@ -44,7 +40,7 @@ class Task(ABC, Generic[E]):
     dev: tuple[str, ...] = ()
     """The parts to be scored on; the first decides."""
     tests: tuple[str, ...] = ()
-    """The parts to be answered only."""
+    """The parts to be answered, and scored where their answers are known; they choose nothing."""
 
     def __init__(self, output: Output, metric: str | None = None) -> None:
         self.output = output
@@ -59,17 +55,14 @@ class Task(ABC, Generic[E]):
 
         Raises:
             ConfigError: an option that cannot be.
-            DataError: a file is missing or malformed.
+            DataError: a file is missing or malformed; the message names the file and the line, here and below.
         """
 
     @classmethod
     @abstractmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[E]:
-        """The task as it answers, without files.
-
-        Args:
-            settings: those of `settings()`, and `labels`, `classes`, `kind` and `problem` of the model; a folder that
-                other software wrote has the last four only.
+        """The task as it answers, without files: from `settings()`, and `labels`, `classes`, `kind` and `problem` of
+        the model. A folder that other software wrote has the last four only.
         """
 
     def settings(self) -> dict[str, Any]:
@@ -79,11 +72,6 @@ class Task(ABC, Generic[E]):
     def identity(self) -> dict[str, Any]:
         """What makes a run of it another one, beside its data and the config; it stands in finetune.json."""
         return {}
-
-    @property
-    @abstractmethod
-    def inputs(self) -> str:
-        """How an input of `predict` looks, as an instruction: give a text or a pair of texts."""
 
     @property
     def full_name(self) -> str:
@@ -102,8 +90,13 @@ class Task(ABC, Generic[E]):
         """The examples of a part: train, one of `dev`, or test.
 
         Raises:
-            DataError: a file is missing or malformed; the message names the file and the line.
+            DataError: as for `from_data`.
         """
+
+    @property
+    @abstractmethod
+    def inputs(self) -> str:
+        """How an input of `predict` looks, as an instruction: give a text or a pair of texts."""
 
     @abstractmethod
     def example(self, value: Any, name: str) -> E:
@@ -119,12 +112,10 @@ class Task(ABC, Generic[E]):
     ) -> Iterator[E]:
         """The examples of a file without answers, or of standard input (`-`), row by row in constant memory.
 
-        Args:
-            text, pair: columns, where the task has texts.
-            form: what the file is, where its suffix does not say.
+        `text` and `pair` are columns, where the task has texts; `form` is what the file is, where no suffix says it.
 
         Raises:
-            DataError: a file that is missing or malformed; the message names the line.
+            DataError: as for `from_data`.
         """
 
     @abstractmethod
@@ -133,9 +124,9 @@ class Task(ABC, Generic[E]):
 
     # ---- answers ---------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def answers(self, examples: Sequence[E], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]) -> list[Any]:
         """One answer per example, from the logits of each item as `Output.of_item` gives them."""
+        return self.output.answers(logits)
 
     def record(self, example: E, answer: Any) -> dict[str, Any]:
         """What `predict` tells of an answer."""

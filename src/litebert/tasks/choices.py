@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.items import Item, build_row
@@ -153,12 +152,6 @@ class ChoiceTask(Task[Choice]):
                 rows.append(build_row(tokenizer, first, second))
             items.append(Item(i, tuple(rows), example.label))
         return items
-
-    def answers(
-        self, examples: Sequence[Choice], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
-    ) -> list[Answer]:
-        """One per question, in order."""
-        return self.output.answers(logits)
 
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
         """`accuracy` over the questions whose answer is known, and `accuracy_GROUP` over each group.

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from litebert.errors import DataError
 from litebert.finetuning.items import Item, build_row
@@ -104,12 +103,6 @@ class TextTask(Task[Example]):
         """CSV with the columns `prediction` and, for each label, `p_LABEL`."""
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             write_records(map(self.record, examples, answers), file, "csv", self.output.separator)
-
-    def answers(
-        self, examples: Sequence[Example], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
-    ) -> list[Answer]:
-        """One per example, in order."""
-        return self.output.answers(logits)
 
     def score(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float]:
         """Scores over the examples whose label is known, `metric` among them.

@@ -13,8 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.finetuning.outputs import OneSpan
-from litebert.finetuning.outputs.tokens import BEST
+from litebert.finetuning.outputs import BEST, OneSpan
 from litebert.tasks.squad.files import Gold
 
 

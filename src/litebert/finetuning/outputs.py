@@ -1,0 +1,376 @@
+"""What a task may answer with: a class of a text, several labels, a number, a choice, a tag per word, a span.
+
+Only learning needs torch: answers may come from another engine.
+
+Shapes: B items, R rows, S tokens, n tokens of one row, C classes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from litebert.data import IGNORED
+from litebert.errors import ModelError
+from litebert.finetuning.items import Item
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from litebert.finetuning.batches import TaskBatch
+    from litebert.model.heads import ClassifierHead
+    from litebert.model.objectives import Loss
+
+
+class Answer(NamedTuple):
+    """What the model says about one item."""
+
+    value: Any
+    """A label, a tuple of labels or tags, a number, or the place of a choice."""
+    probabilities: NDArray[np.float64]
+    """Of each label, of each tag that is given, or of each choice; (0,) for numbers."""
+
+
+@dataclass(frozen=True)
+class Output(ABC):
+    """One kind of output: what its head reads, the form of its targets, its loss, and how logits become answers."""
+
+    labels: tuple[str, ...] = ()
+    """Names of the C classes in the order of their logits; empty where there are none."""
+
+    name: ClassVar[str]
+    """What saved models call it, as their `problem`."""
+    head: ClassVar[str]
+    """The head that holds it in other software: sequence, tokens, span or choice."""
+    reads_cls: ClassVar[bool]
+    """Whether the head reads [CLS]; else it reads every token."""
+    classes: ClassVar[int | None] = None
+    """Numbers that the head gives, where it is not one for each label."""
+    targets: ClassVar[type[np.number[Any]]] = np.int64
+    scores: ClassVar[tuple[str, ...]]
+    """Its usual scores; the first chooses checkpoints where no other is asked for."""
+    task: ClassVar[str] = "table"
+    """The task that answers where a model does not name its own."""
+    separator: ClassVar[str] = ";"
+    """What stands between the members of an answer in one cell of a CSV file."""
+    unit: ClassVar[str] = "examples"
+    """What `balance` counts."""
+
+    @property
+    def width(self) -> int:
+        """Numbers that the head gives, of [CLS] or of every token."""
+        return self.classes or len(self.labels)
+
+    # ---- learning --------------------------------------------------------------------------------------------------
+
+    def fit(self, targets: Sequence[Any]) -> tuple[Output, Sequence[Any]]:
+        """The output as it learns from training targets, and these as it learns them; only numbers have a scale."""
+        return self, targets
+
+    def settle(self, head: ClassifierHead) -> None:  # noqa: B027 (only numbers have something to do)
+        """Change a trained head so that the output as it was before `fit` reads it."""
+
+    def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
+        """(B, ...): the targets of a batch of rows of `size` tokens."""
+        return np.array(targets, self.targets)
+
+    def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
+        """The logits of a batch as the loss reads them, in float32, minus infinity where there is nothing to choose."""
+        return logits.float()
+
+    def count(self, batch: TaskBatch) -> int:
+        """How many predictions `loss` sums."""
+        return len(batch.choices)
+
+    def loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
+        """Summed loss over what counts."""
+        import torch
+
+        from litebert.model.objectives import Loss
+
+        total, correct = self.total(self.arrange(logits, batch), batch.targets)
+        return Loss(total, torch.tensor(self.count(batch), device=total.device), correct)
+
+    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The summed loss of arranged logits, and how many are right: cross-entropy, where not said otherwise."""
+        from torch.nn import functional as F
+
+        flat, labels = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
+        return F.cross_entropy(flat, labels, ignore_index=IGNORED, reduction="sum"), (flat.argmax(-1) == labels).sum()
+
+    # ---- answering -------------------------------------------------------------------------------------------------
+
+    def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
+        """The logits of an item out of those of its rows, (rows, C) or (rows, S, C), without those of padding."""
+        found: NDArray[np.float32] = logits[0]
+        return found if self.reads_cls else found[: item.length]
+
+    @abstractmethod
+    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
+        """One answer per item, from logits as `of_item` gives them."""
+
+    def as_target(self, value: Any) -> Any:
+        """The value of an answer in the form of a target."""
+        return value
+
+    def record(self, answer: Answer) -> dict[str, Any]:
+        """What is told of an answer."""
+        value = list(answer.value) if isinstance(answer.value, tuple) else answer.value
+        return {"prediction": value, "probabilities": [round(p, 6) for p in answer.probabilities.tolist()]}
+
+    # ---- watching --------------------------------------------------------------------------------------------------
+
+    def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
+        """Whether everything is answered alike, where the right answers differ."""
+        return len(set(targets)) > 1 and len({answer.value for answer in self.answers(logits)}) == 1
+
+    def counts(self, targets: Sequence[Any] | NDArray[np.int64]) -> NDArray[np.int64]:
+        """(C,): how often each label occurs in targets, where these are classes; (0,) without labels."""
+        return np.bincount(targets, minlength=len(self.labels)) if self.labels else np.zeros(0, np.int64)
+
+    def balance(self, targets: Sequence[Any] | NDArray[np.int64]) -> str | None:
+        """What share of the training targets has each label, in words; of more than ten labels, the commonest ten and
+        the rarest. None without labels.
+        """
+        if not self.labels:
+            return None
+        shares = self.counts(targets) / max(1, len(targets))
+        order = np.argsort(-shares, kind="stable") if len(shares) > 10 else np.arange(len(shares))
+        told = [f"{self.labels[i]} {shares[i]:.1%}" for i in order[:10]]
+        if len(shares) > 10:
+            told.append(f"and {len(shares) - 10} rarer labels, down to {shares[order[-1]]:.2%}")
+        return f"{len(targets):,} training {self.unit}: {', '.join(told)}"
+
+
+class OneClass(Output):
+    """One of C classes. A target is the class, an int."""
+
+    name, head, reads_cls = "classes", "sequence", True
+    scores = ("accuracy", "macro_f1", "matthews")
+
+    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
+        """The likeliest label, and the probabilities of all, which sum to one."""
+        if not logits:
+            return []
+        values = np.stack(logits).astype(np.float64)
+        likely = softmax(values, axis=1)
+        return [Answer(self.labels[best], row) for best, row in zip(values.argmax(1).tolist(), likely, strict=True)]
+
+    def as_target(self, value: Any) -> Any:
+        return self.labels.index(value)
+
+    def record(self, answer: Answer) -> dict[str, Any]:
+        """With probabilities by label."""
+        record = super().record(answer)
+        return record | {"probabilities": dict(zip(self.labels, record["probabilities"], strict=True))}
+
+
+class SeveralLabels(OneClass):
+    """Any of C labels, none too. A target is a tuple of C zeros and ones."""
+
+    name, targets = "labels", np.float32
+    scores = ("micro_f1", "macro_f1", "exact")
+
+    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean over the labels of binary cross-entropy; right is where every label is."""
+        from torch.nn import functional as F
+
+        total = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(-1).sum()
+        return total, ((logits > 0) == (targets > 0.5)).all(-1).sum()
+
+    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
+        """The labels of a probability above a half, and the probability of each on its own."""
+        # The logistic function by tanh, which does not overflow; scipy's differs in the last bit.
+        likely = [0.5 * (1 + np.tanh(one.astype(np.float64) / 2)) for one in logits]
+        return [Answer(tuple(np.array(self.labels)[row > 0.5].tolist()), row) for row in likely]
+
+    def as_target(self, value: Any) -> Any:
+        return tuple(int(name in value) for name in self.labels)
+
+    def counts(self, targets: Sequence[Any] | NDArray[np.int64]) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = np.array(targets, np.int64).sum(axis=0)
+        return found
+
+
+@dataclass(frozen=True)
+class Number(Output):
+    """A number. A target is a float.
+
+    It is learned with mean 0 and deviation 1, so that one learning rate serves prices and shares alike; a saved model
+    gives the numbers themselves.
+    """
+
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    name, head, reads_cls = "number", "sequence", True
+    classes, targets = 1, np.float32
+    scores = ("r2", "pearson", "spearman", "rmse")
+
+    def fit(self, targets: Sequence[float]) -> tuple[Number, list[float]]:
+        values = np.array(targets, np.float64)
+        fitted = replace(self, mean=float(values.mean()), deviation=float(values.std()) or 1.0)
+        return fitted, [(target - fitted.mean) / fitted.deviation for target in targets]
+
+    def settle(self, head: ClassifierHead) -> None:
+        """Let the last map give the numbers as they are."""
+        head.classifier.weight.data.mul_(self.deviation)
+        head.classifier.bias.data.mul_(self.deviation).add_(self.mean)
+
+    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared error; none is right."""
+        import torch
+        from torch.nn import functional as F
+
+        total = F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
+        return total, torch.zeros((), dtype=torch.int64, device=total.device)
+
+    def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
+        """(1,), in the unit of the targets."""
+        number: NDArray[np.float32] = logits[0] * self.deviation + self.mean
+        return number
+
+    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
+        return [Answer(float(one[0]), np.empty(0)) for one in logits]
+
+    def record(self, answer: Answer) -> dict[str, Any]:
+        """A number has no probabilities."""
+        return {"prediction": answer.value}
+
+    def one_answer(self, targets: Sequence[float], logits: Sequence[NDArray[np.float32]]) -> bool:
+        """Numbers that differ by less than a thousandth of what the right ones do."""
+        return bool(np.std(targets) > 0 and np.std(np.concatenate(logits)) < 1e-3 * np.std(targets))
+
+
+class OneChoice(Output):
+    """One of some choices, each a row that the head gives a number. A target is the place of the right one, an int."""
+
+    name, head, reads_cls = "choice", "choice", True
+    classes, task = 1, "choices"
+    scores = ("accuracy",)
+
+    def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
+        """(R, 1) -> (B, most choices)."""
+        import torch
+
+        scores = list(torch.split(logits.float().squeeze(-1), list(batch.choices)))
+        return torch.nn.utils.rnn.pad_sequence(scores, batch_first=True, padding_value=-np.inf)
+
+    def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
+        """(choices,)."""
+        return logits[:, 0]
+
+    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
+        """The place of the likeliest choice, the first of equals, and the probabilities of all."""
+        return [Answer(int(found.argmax()), softmax(found.astype(np.float64))) for found in logits]
+
+
+class Tags(Output):
+    """One of C tags for some of the tokens. A target is int64 (n,), `IGNORED` for a token that no word answers by."""
+
+    name, head, reads_cls = "tokens", "tokens", False
+    task, separator, unit = "tagging", " ", "words"
+    scores = ("f1", "precision", "recall")
+
+    def collate(self, targets: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
+        """(B, S)."""
+        return np.stack([np.pad(target, (0, size - len(target)), constant_values=IGNORED) for target in targets])
+
+    def count(self, batch: TaskBatch) -> int:
+        """Tokens that have a tag."""
+        return int((batch.targets != IGNORED).sum())
+
+    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
+        """The likeliest tag of each token, and its probability."""
+        likely = [softmax(found.astype(np.float64), axis=-1) for found in logits]
+        return [Answer(tuple(self.labels[i] for i in p.argmax(-1).tolist()), p.max(-1)) for p in likely]
+
+    def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
+        """The same tag for every token that has one."""
+        truth = np.concatenate(targets)
+        guess = np.concatenate([one.argmax(-1) for one in logits])[truth != IGNORED]
+        return len(set(truth[truth != IGNORED].tolist())) > 1 and len(set(guess.tolist())) == 1
+
+    def balance(self, targets: Sequence[Any] | NDArray[np.int64]) -> str | None:
+        told = np.concatenate(targets)
+        return super().balance(told[told != IGNORED])
+
+
+BEST = 20
+"""How many spans are kept of each row."""
+
+
+@dataclass(frozen=True)
+class OneSpan(Output):
+    """The first and the last token of an answer: a number each, of every token.
+
+    A target is the pair of their places; (0, 0), [CLS], is no answer.
+    """
+
+    longest: int = 30
+    """Most tokens of an answer that is found; training knows no limit."""
+
+    name, head, reads_cls = "span", "span", False
+    classes, task = 2, "squad"
+    scores = ("f1",)
+
+    def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
+        """(B, S, 2); no answer begins or ends in padding."""
+        return logits.float().masked_fill(~batch.attention_mask[..., None], -np.inf)
+
+    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean of the cross-entropies of first and last token (official BERT and ALBERT code)."""
+        first, last = (Output.total(self, logits[..., i], targets[:, i])[0] for i in (0, 1))
+        return (first + last) / 2, (logits.argmax(1) == targets).all(-1).sum()
+
+    def answers(self, logits: Sequence[NDArray[np.floating]]) -> list[list[tuple[int, int]]]:
+        """First and last token of the `BEST` spans of each item, best first.
+
+        A span is worth the sum of its start's and its end's logit; one of minus infinity allows none there.
+        """
+        return [self._best(one.astype(np.float64)) for one in logits]
+
+    def _best(self, logits: NDArray[np.float64]) -> list[tuple[int, int]]:
+        if not len(logits):
+            return []
+        longest = min(self.longest, len(logits))
+        ends = np.append(logits[:, 1], np.full(longest - 1, -np.inf))
+        scores = (logits[:, 0, None] + sliding_window_view(ends, longest)).ravel()
+        few = np.argpartition(scores, -BEST)[-BEST:] if len(scores) > BEST else np.arange(len(scores))
+        few = few[np.lexsort((few, -scores[few]))]
+        chosen = few[np.isfinite(scores[few])]
+        return [(place // longest, place // longest + place % longest) for place in chosen.tolist()]
+
+    def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
+        """Spans are not looked at."""
+        return False
+
+
+OUTPUTS = (OneClass, SeveralLabels, Number, Tags, OneSpan, OneChoice)
+
+
+def saved_output(settings: Mapping[str, Any], outputs: Sequence[type[Output]] = OUTPUTS) -> Output:
+    """The output of a saved model, from the `kind` of its head, its `classes`, and its `problem` and `labels` where
+    these are known: else the first of `outputs` that has the head, but a number where a text's head gives one.
+
+    Raises:
+        ModelError: no output is like that.
+    """
+    classes = settings["classes"]
+    found = {output.name: output for output in outputs if output.head == settings["kind"]}
+    usual = Number.name if classes == 1 and Number.name in found else next(iter(found), "")
+    name = settings.get("problem") or usual
+    if name not in found:
+        raise ModelError(f"the model answers with '{name}', which no output here does; register the task that has it")
+    labels = tuple(settings.get("labels") or (f"LABEL_{i}" for i in range(classes)))
+    made = found[name](labels) if found[name].classes is None else found[name]()
+    if made.width != classes:
+        raise ModelError(f"the model's head gives {classes} numbers, and '{name}' is read from {made.width}")
+    return made
