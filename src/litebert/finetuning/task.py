@@ -11,13 +11,15 @@ Shapes: n tokens of a row, C classes.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.errors import DataError
 from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
 from litebert.text.records import FileFormat, Notes
@@ -41,12 +43,18 @@ class Task(ABC, Generic[E]):
     """Of its predictions files."""
     pair: bool | None = False
     """Whether its texts come in pairs; None where single ones do too."""
-    dev: tuple[str, ...] = ()
+    dev: tuple[str, ...]
     """The parts to be scored on; the first decides."""
-    tests: tuple[str, ...] = ()
+    tests: tuple[str, ...]
     """The parts to be answered only."""
 
-    def __init__(self, output: Output, metric: str | None = None) -> None:
+    def __init__(
+        self, output: Output, metric: str | None = None, files: Mapping[str, str | Path | None] = MappingProxyType({})
+    ) -> None:
+        """`files`: that of each part, None where there is none; for tasks whose parts are files."""
+        self._files = {part: Path(file) for part, file in files.items() if file is not None}
+        self.dev = tuple(part for part in self._files if part not in ("train", "test"))
+        self.tests = tuple(part for part in self._files if part == "test")
         self.output = output
         self.metric = metric or output.scores[0]
         """The score that chooses a checkpoint; higher is better."""
@@ -63,18 +71,18 @@ class Task(ABC, Generic[E]):
         """
 
     @classmethod
-    @abstractmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[E]:
-        """The task as it answers, without files.
+        """The task as it answers, without files: by default made of the settings in `usual`.
 
         Args:
             settings: those of `settings()`, and `labels`, `classes`, `kind` and `problem` of the model; a folder that
                 other software wrote has the last four only.
         """
+        return cls(**{name: settings.get(name, value) for name, value in cls.usual.items()})
 
     def settings(self) -> dict[str, Any]:
         """What is saved with a model, beside its output, so that it answers as it was scored."""
-        return {}
+        return {name: getattr(self, name) for name in self.usual}
 
     def identity(self) -> dict[str, Any]:
         """What makes a run of it another one, beside its data and the config; it stands in finetune.json."""
@@ -131,11 +139,22 @@ class Task(ABC, Generic[E]):
     def encode(self, examples: Sequence[E], tokenizer: Tokenizer, length: int) -> list[Item]:
         """Rows of at most `length` tokens; done once, whatever the number of epochs."""
 
+    def _file(self, part: str) -> Path:
+        """The file of a part.
+
+        Raises:
+            DataError: the task was given none.
+        """
+        if part not in self._files:
+            known = ", ".join(self._files) or "none"
+            raise DataError(f"{self.name} has no file for the part '{part}' (it has {known}); give one")
+        return self._files[part]
+
     # ---- answers ---------------------------------------------------------------------------------------------------
 
-    @abstractmethod
     def answers(self, examples: Sequence[E], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]) -> list[Any]:
         """One answer per example, from the logits of each item as `Output.of_item` gives them."""
+        return self.output.answers(logits)
 
     def record(self, example: E, answer: Any) -> dict[str, Any]:
         """What `predict` tells of an answer."""
@@ -143,7 +162,21 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def score(self, examples: Sequence[E], answers: Sequence[Any]) -> dict[str, float]:
-        """Scores of answers to labelled examples, `metric` among them."""
+        """Scores of the answers to those examples whose own is known, `metric` among them.
+
+        Raises:
+            DataError: none is known.
+        """
+
+    def _known(
+        self, examples: Sequence[E], answers: Sequence[Any], is_known: Callable[[E], bool]
+    ) -> tuple[Sequence[E], Sequence[Any]]:
+        """Those that `score` reads."""
+        pairs = [pair for pair in zip(examples, answers, strict=True) if is_known(pair[0])]
+        if not pairs:
+            raise DataError(f"the examples of {self.name} have no answers to score by; give a part that has")
+        labelled, found = zip(*pairs, strict=True)
+        return labelled, found
 
     def file_name(self, part: str) -> str:
         """What the predictions file of a part is called."""

@@ -41,7 +41,7 @@ def read_sentences(path: str | Path, found: Notes, tagged: bool) -> Iterator[Sen
     kept: list[str] = []
     places: list[int] = []
     columns = first = inside = begun = 0  # counts of entities that begin with I-, and of those that begin with B-
-    some = ended = False
+    ended = False
 
     def sentence() -> Sentence:
         return Sentence(tuple(words), as_iob2(tags) if columns > 1 else None, tuple(kept), tuple(places))
@@ -60,8 +60,8 @@ def read_sentences(path: str | Path, found: Notes, tagged: bool) -> Iterator[Sen
             for each in (words, tags, kept, places):
                 each.clear()
             ended = False
-        if not some:
-            some, columns, first = True, len(cells), number
+        if not first:
+            columns, first = len(cells), number
         _check(cells, columns, first, tagged, f"{path}:{number}")
         if columns > 1:
             tag, before = cells[-1], tags[-1] if tags else OUTSIDE
@@ -72,7 +72,7 @@ def read_sentences(path: str | Path, found: Notes, tagged: bool) -> Iterator[Sen
         places.append(len(kept))
         words.append(cells[0])
         kept.append(line)
-    if not some:
+    if not first:
         raise DataError(f"{path} holds no words; write one on each line, its tag after it")
     yield sentence()
     if inside and not begun:
