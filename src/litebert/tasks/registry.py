@@ -33,18 +33,14 @@ def task_of(name: str, data: str | Path, **options: Any) -> Task[Any]:
             raise ConfigError(f"there is no task '{name}'; {nearest(name, TASKS)}")
         name = plain
     for option in given:
-        if option not in TASKS[name].takes:
-            raise ConfigError(_refusal(name, option))
+        if option in TASKS[name].takes:
+            continue
+        if option in ("dev", "test"):
+            raise ConfigError(f"the files of {name} are those of its folder; leave {option} out")
+        takers = " and ".join(taker for taker in TASKS if option in TASKS[taker].takes) or "no task"
+        raise ConfigError(f"{option} is an option of {takers}, and {name} does not take it; leave it out")
     task: Task[Any] = TASKS[name].from_data(name, data, **given)
     return task
-
-
-def _refusal(name: str, option: str) -> str:
-    """What is said of an option that a task does not take."""
-    if option in ("dev", "test"):
-        return f"the files of {name} are those of its folder; leave {option} out"
-    takers = " and ".join(taker for taker in TASKS if option in TASKS[taker].takes) or "no task"
-    return f"{option} is an option of {takers}, and {name} does not take it; leave it out"
 
 
 def saved_task(about: Mapping[str, Any], classes: int, labels: Sequence[str]) -> Task[Any]:
