@@ -61,7 +61,6 @@ class Task(ABC, Generic[E]):
         self._found = Notes()
 
     @classmethod
-    @abstractmethod
     def from_data(cls, name: str, data: str | Path, **options: Any) -> Task[E]:
         """The task of a registered name on its files; `data` and the options as in `task_of`, those it takes.
 
@@ -69,6 +68,8 @@ class Task(ABC, Generic[E]):
             ConfigError: an option that cannot be.
             DataError: a file is missing or malformed.
         """
+        make: Callable[..., Task[E]] = cls
+        return make(data, **options)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[E]:

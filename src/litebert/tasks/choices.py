@@ -97,11 +97,7 @@ class ChoiceTask(Task[Choice]):
         return _choices(source, self._found, ("question",), form)
 
     def read(self, part: str) -> list[Choice]:
-        """The questions of a part, in the order of the file; only those of `test` may all be without an answer.
-
-        Raises:
-            DataError: a file is missing or malformed; the message names the file and the line.
-        """
+        """The questions of a part, in the order of the file; only those of `test` may all be without an answer."""
         path = self._file(part)
         self._found = Notes()
         examples = list(self._examples(path))

@@ -22,7 +22,6 @@ from litebert.text.records import Notes, Record, records, shown
 Target = Literal["auto", "class", "labels", "number"]
 
 _OUTPUTS: dict[str, type[Output]] = {"class": OneClass, "labels": SeveralLabels, "number": Number}
-_LOWER_IS_BETTER = "rmse"
 _MANY = 20
 """Whole numbers with more different values than this may have been meant as amounts."""
 
@@ -85,7 +84,7 @@ class Table(TextTask):
             target = "class" if separator is None else "labels"
         output = _OUTPUTS[target]() if target == "number" else _OUTPUTS[target](tuple(labels or ()))
         self._target = target
-        choices = [name for name in output.scores if name != _LOWER_IS_BETTER]
+        choices = [name for name in output.scores if name != "rmse"]  # of which lower is better
         if metric is not None and metric not in choices:
             raise ConfigError(f"metric is '{metric}', which cannot choose here; {nearest(metric, choices)}")
         super().__init__(output, metric=metric, train=train, dev=dev, test=test)
@@ -94,18 +93,8 @@ class Table(TextTask):
         self._splits = train is not None and dev is None
         self.dev = ("dev",) if self._splits else self.dev
 
-    @classmethod
-    def from_data(cls, name: str, data: str | Path, **options: Any) -> Table:
-        """With `data` as the training file."""
-        return cls(data, **options)
-
     def read(self, part: str) -> list[Example]:
-        """The examples of train, dev or test, in the order of their file.
-
-        Raises:
-            DataError: a file that is missing or malformed, or a label that the training file has not; the message
-                names the line.
-        """
+        """The examples of train, dev or test, in the order of their file."""
         splits = self._splits and part != "test"
         source = self._file("train" if splits else part)
         self._found = Notes(self._remarks) if part == "train" else Notes()
@@ -131,13 +120,14 @@ class Table(TextTask):
         words, first_word = 0, ""
         for row in records(source, [self._label], Notes()):
             value, place = row.values[0], f"{source}:{row.line}"
+            if _blank(value):
+                continue
             parts = self._parts(value)
             lists |= parts is not None
-            for part in (value,) if parts is None else parts:
-                if not _blank(part):
-                    names.add(_name(part, place, self._label))
-            number = None if parts is not None or _blank(value) else _number(value)
-            if number is None and not _blank(value):
+            several = [value] if parts is None else parts
+            names.update(_name(part, place, self._label) for part in several if not _blank(part))
+            number = _number(value) if parts is None else None
+            if number is None:
                 words, first_word = words + 1, first_word or place
             fractions |= number is not None and not number.is_integer()
         if target == "auto":
@@ -153,7 +143,7 @@ class Table(TextTask):
         if target == "class" and len(names) == 1:
             only = shown(names.pop())
             raise DataError(f"{source} has the one label {only} on every row; give rows of other labels too")
-        whole = all(map(_is_int, names))
+        whole = all(name.removeprefix("-").isdecimal() for name in names)
         return target, sorted(names, key=lambda name: (int(name) if whole else 0, name))
 
     def _parts(self, value: Any) -> list[Any] | None:
@@ -175,8 +165,7 @@ class Table(TextTask):
             parts = self._parts(value)
             if parts is None:
                 raise DataError(
-                    f"{place}: '{self._label}' is no list of labels ({shown(value)}); write a list, or name the "
-                    "separator"
+                    f"{place}: '{self._label}' is {shown(value)}, no list; write one, or name the separator"
                 )
             named = [part for part in parts if not _blank(part)]
             if len(named) < len(parts):
@@ -195,10 +184,7 @@ class Table(TextTask):
     def _class(self, value: Any, place: str) -> int:
         name = _name(value, place, self._label)
         if name not in self._numbers:
-            raise DataError(
-                f"{place} has the label {shown(name)}, which the training file never has; mend the label, or add rows "
-                "of it to the training file"
-            )
+            raise DataError(f"{place} has the label {shown(name)}; mend it, or add rows of it to the training file")
         return self._numbers[name]
 
 
@@ -228,7 +214,3 @@ def _number(value: Any) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-def _is_int(name: str) -> bool:
-    return name.removeprefix("-").isdecimal()

@@ -77,10 +77,7 @@ class Squad(Task[Question]):
         if threshold not in ("half", "dev") and (isinstance(threshold, str) or math.isnan(threshold)):
             raise ConfigError(f"threshold is '{threshold}'; give 'half', 'dev' or a number")
         if stride < 1 or answer_tokens < 1:
-            raise ConfigError(
-                f"stride is {stride} and answer_tokens {answer_tokens}; give numbers of tokens, such as {STRIDE} and "
-                f"{ANSWER_TOKENS}"
-            )
+            raise ConfigError(f"stride is {stride} and answer_tokens {answer_tokens}; give at least one token each")
         if not 0 < heldout < 1:
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
         super().__init__(OneSpan(longest=answer_tokens), files={"train": train, "dev": dev, "test": test})
@@ -117,21 +114,13 @@ class Squad(Task[Question]):
 
     @cached_property
     def version(self) -> int:
-        """1 or 2.
-
-        Raises:
-            DataError: a file cannot be read.
-        """
+        """1 or 2."""
         return self._version or 1 + any(may_be_unanswerable(path) for path in self._files.values())
 
     # ------------------------------------------------------------------------------------------------------- reading
 
     def read(self, part: str) -> list[Question]:
-        """The questions of a part, in order. Of `train`, those without an answer that can be learnt are left out.
-
-        Raises:
-            DataError: a file is missing or malformed; the message names the line, or the place.
-        """
+        """The questions of a part, in order. Of `train`, those without an answer that can be learnt are left out."""
         splits = self._splits and part != "test"
         path = self._file("train" if splits else part)
         self._found = Notes()

@@ -60,11 +60,7 @@ class TaggingTask(Task[Sentence]):
         return cls({}, labels=saved_output(settings).labels)
 
     def read(self, part: str) -> list[Sentence]:
-        """The sentences of a part. Only `test` may be without tags: a file with one column.
-
-        Raises:
-            DataError: a file is missing or malformed; the message names the file and the line.
-        """
+        """The sentences of a part. Only `test` may be without tags: a file with one column."""
         self._found = Notes()
         sentences = list(read_sentences(self._file(part), self._found, tagged=part != "test"))
         types = Counter(entity.type for sentence in sentences for entity in entities(sentence.tags or ()))
@@ -94,8 +90,7 @@ class TaggingTask(Task[Sentence]):
                 cells = cells_of(words or "")
                 if form == "text" and len(cells) == 2 and cells[1].startswith(("B-", "I-")):
                     raise DataError(
-                        f"{source}:{row.line} is a word and its tag; give --input-format conll, or sentences without "
-                        "tags"
+                        f"{source}:{row.line} is a word and its tag; give --input-format conll, or plain sentences"
                     )
                 words = (words or "").split()
             if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -124,7 +119,8 @@ class TaggingTask(Task[Sentence]):
             if not told.all():
                 self._found["words that give no token are answered O"] += int((~told).sum())
             room = length - 2
-            windows = _windows(len(tokens), room)
+            over = len(tokens) - room
+            windows = [*range(0, over, max(1, room // 2)), max(0, over)]  # the last one ends with the sentence
             if len(windows) > 1:
                 self._found[f"sentences longer than {length} tokens were read in windows"] += 1
             # The context of a token in a window is the shorter way to either end of it; negative outside of it.
@@ -184,10 +180,3 @@ class TaggingTask(Task[Sentence]):
 def _sentence(words: tuple[str, ...]) -> Sentence:
     """Words without tags, each on a line of its own."""
     return Sentence(words, None, words, tuple(range(len(words))))
-
-
-def _windows(tokens: int, room: int) -> list[int]:
-    """Where the windows of a sentence begin: every half window, the last one so that it ends with the sentence."""
-    if tokens <= room:
-        return [0]
-    return [*range(0, tokens - room, max(1, room // 2)), tokens - room]
