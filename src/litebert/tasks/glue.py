@@ -233,9 +233,7 @@ def _from_file(spec: Spec, path: Path, test: bool, found: Notes) -> Iterator[Exa
             width = len(row)
             places = (*texts, *(() if test else (spec.label,)))
             if width < max(place + 1 if place >= 0 else -place for place in places):
-                raise DataError(
-                    f"{path}:{number} has {width} columns, too few for {spec.folder}; separate them by tabs"
-                )
+                raise DataError(f"{path}:{number} has {width} columns, too few for {spec.folder}; put tabs between")
             if test or spec.header:
                 if not _is_example(spec, row, test):
                     continue

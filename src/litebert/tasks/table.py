@@ -184,7 +184,9 @@ class Table(TextTask):
     def _class(self, value: Any, place: str) -> int:
         name = _name(value, place, self._label)
         if name not in self._numbers:
-            raise DataError(f"{place} has the label {shown(name)}; mend it, or add rows of it to the training file")
+            raise DataError(
+                f"{place} has the label {shown(name)}, new since training; mend it, or add training rows of it"
+            )
         return self._numbers[name]
 
 

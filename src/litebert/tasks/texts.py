@@ -39,7 +39,6 @@ class TextTask(Task[Example]):
     pair: bool | None = None
     outputs: ClassVar[tuple[type[Output], ...]] = OUTPUTS
     """Those that a saved model may have; a task with an output of its own names it here."""
-
     separator: str | None = None
     """What stands between several labels in one cell, where it is not the one of the output."""
 
@@ -86,11 +85,7 @@ class TextTask(Task[Example]):
             yield self._of_cells(row.values, names, f"{source}:{row.line}")
 
     def _of_cells(self, cells: Sequence[Any], names: Sequence[str], place: str) -> Example:
-        """The example of a row's cells in the columns `names`; an empty cell is an empty text, and counted.
-
-        Raises:
-            DataError: a cell holds something else than text; the message names the place.
-        """
+        """The example of a row's cells in the columns `names`; an empty cell is an empty text, and counted."""
         for value, name in zip(cells, names, strict=True):
             if value is not None and not isinstance(value, str):
                 raise DataError(f"{place}: '{name}' is {type(value).__name__}, not text; name another column")

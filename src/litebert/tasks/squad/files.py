@@ -77,11 +77,7 @@ def read_questions(path: Path, found: Notes) -> list[Question]:
 
 
 def may_be_unanswerable(path: Path) -> bool:
-    """Whether a file is of SQuAD 2.0: it says so, or says of questions whether they can be answered.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    """Whether a file is of SQuAD 2.0: it says so, or says of questions whether they can be answered."""
     return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Notes())) is not None
 
 

@@ -175,9 +175,9 @@ class Squad(Task[Question]):
         contexts = list(dict.fromkeys(example.context for example in examples))  # one text has many questions
         encoded = dict(zip(contexts, tokenizer.encode_offsets(contexts), strict=True))
         asked = tokenizer.encode([example.text.strip() for example in examples])
+        most = min(QUESTION_TOKENS, room // 2)
         items = []
         for i, (example, question) in enumerate(zip(examples, asked, strict=True)):
-            most = min(QUESTION_TOKENS, room // 2)
             if len(question) > most:
                 self._found[f"questions were cut to {most} tokens"] += 1
             question = question[:most]
@@ -274,9 +274,6 @@ class Squad(Task[Question]):
         if self.version == 2:
             odds = [answer.odds for answer in answers]
             _write(path.with_name(f"null_odds_{path.name}"), dict(zip(ids, odds, strict=True)))
-
-
-# ------------------------------------------------------------------------------------------------------------- answers
 
 
 def _listed(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
