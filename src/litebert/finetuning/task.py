@@ -43,10 +43,10 @@ class Task(ABC, Generic[E]):
     """Of its predictions files."""
     pair: bool | None = False
     """Whether its texts come in pairs; None where single ones do too."""
-    dev: tuple[str, ...]
+    dev: tuple[str, ...] = ()
     """The parts to be scored on; the first decides."""
-    tests: tuple[str, ...]
-    """The parts to be answered only."""
+    tests: tuple[str, ...] = ()
+    """The parts to be answered, and scored where their answers are known; they choose nothing."""
 
     def __init__(
         self, output: Output, metric: str | None = None, files: Mapping[str, str | Path | None] = MappingProxyType({})
@@ -73,11 +73,8 @@ class Task(ABC, Generic[E]):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[E]:
-        """The task as it answers, without files: by default made of the settings in `usual`.
-
-        Args:
-            settings: those of `settings()`, and `labels`, `classes`, `kind` and `problem` of the model; a folder that
-                other software wrote has the last four only.
+        """The task as it answers, without files: from `settings()`, and `labels`, `classes`, `kind` and `problem` of
+        the model. A folder that other software wrote has the last four only.
         """
         return cls(**{name: settings.get(name, value) for name, value in cls.usual.items()})
 
