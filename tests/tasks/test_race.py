@@ -11,7 +11,7 @@ import pytest
 
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item
-from litebert.tasks.choices import BLANKS, Choice, ChoiceTask
+from litebert.tasks.choices import Choice, ChoiceTask
 from litebert.tasks.race import RaceTask
 from litebert.tokenizer import Tokenizer
 from toys.refusals import names, refused
@@ -225,7 +225,7 @@ class TestJsonLines:
         ):
             assert Choice("", question, (r"fox", r"\1"), 0, "").filled()[0] == filled
         assert Choice("", "_", (r"\1",), 0, "").filled() == [r"\1"], "a choice is no pattern"
-        assert Choice("", "that_ran__", ("x", "y"), 0, "").filled(BLANKS["race"])[1] == "thatyranyy", "as officially"
+        assert Choice("", "that_ran__", ("x", "y"), 0, "").filled(RaceTask.blank)[1] == "thatyranyy", "as officially"
         (note,) = task.notes
         names(note, 2)
 

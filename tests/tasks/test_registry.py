@@ -138,7 +138,7 @@ def test_a_task_restores_itself_from_its_settings() -> None:
 
 def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:
     mine = saved_task({"task": "mine", "kind": "choice", "order": "question"}, 1, ())
-    assert (mine.name, mine.settings(), type(mine)) == ("mine", {"order": "question"}, ChoiceTask)
+    assert (mine.name, mine.settings(), type(mine)) == ("choices", {"order": "question"}, ChoiceTask)
     outputs = [saved_task({"kind": "sequence"}, classes, ()).output for classes in (2, 1)]
     assert outputs == [OneClass(("LABEL_0", "LABEL_1")), Number()]
     with refused(ModelError, "'mine'"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,10 +20,6 @@ from toys.refusals import names, refused
 
 class Toy(TextTask):
     name = "toy"
-
-    @classmethod
-    def from_data(cls, name: str, data: Any, **options: Any) -> Any:
-        raise NotImplementedError
 
     def read(self, part: str) -> list[Example]:
         return []

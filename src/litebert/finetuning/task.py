@@ -7,13 +7,15 @@ trains and predicts never sees a file. A task of your own is a subclass with a r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.errors import DataError
 from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
 from litebert.text.records import FileFormat, Notes
@@ -42,14 +44,19 @@ class Task(ABC, Generic[E]):
     tests: tuple[str, ...] = ()
     """The parts to be answered, and scored where their answers are known; they choose nothing."""
 
-    def __init__(self, output: Output, metric: str | None = None) -> None:
+    def __init__(
+        self, output: Output, metric: str | None = None, files: Mapping[str, str | Path | None] = MappingProxyType({})
+    ) -> None:
+        """`files`: that of each part, None where there is none; for tasks whose parts are files."""
+        self._files = {part: Path(file) for part, file in files.items() if file is not None}
+        self.dev = tuple(part for part in self._files if part not in ("train", "test"))
+        self.tests = tuple(part for part in self._files if part == "test")
         self.output = output
         self.metric = metric or output.scores[0]
         """The score that chooses a checkpoint; higher is better."""
         self._found = Notes()
 
     @classmethod
-    @abstractmethod
     def from_data(cls, name: str, data: str | Path, **options: Any) -> Task[E]:
         """The task of a registered name on its files; `data` and the options as in `task_of`, those it takes.
 
@@ -57,17 +64,19 @@ class Task(ABC, Generic[E]):
             ConfigError: an option that cannot be.
             DataError: a file is missing or malformed; the message names the file and the line, here and below.
         """
+        make: Callable[..., Task[E]] = cls
+        return make(data, **options)
 
     @classmethod
-    @abstractmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[E]:
         """The task as it answers, without files: from `settings()`, and `labels`, `classes`, `kind` and `problem` of
         the model. A folder that other software wrote has the last four only.
         """
+        return cls(**{name: settings.get(name, value) for name, value in cls.usual.items()})
 
     def settings(self) -> dict[str, Any]:
         """What is saved with a model, beside its output, so that it answers as it was scored."""
-        return {}
+        return {name: getattr(self, name) for name in self.usual}
 
     def identity(self) -> dict[str, Any]:
         """What makes a run of it another one, beside its data and the config; it stands in finetune.json."""
@@ -122,6 +131,17 @@ class Task(ABC, Generic[E]):
     def encode(self, examples: Sequence[E], tokenizer: Tokenizer, length: int) -> list[Item]:
         """Rows of at most `length` tokens; done once, whatever the number of epochs."""
 
+    def _file(self, part: str) -> Path:
+        """The file of a part.
+
+        Raises:
+            DataError: the task was given none.
+        """
+        if part not in self._files:
+            known = ", ".join(self._files) or "none"
+            raise DataError(f"{self.name} has no file for the part '{part}' (it has {known}); give one")
+        return self._files[part]
+
     # ---- answers ---------------------------------------------------------------------------------------------------
 
     def answers(self, examples: Sequence[E], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]) -> list[Any]:
@@ -134,7 +154,21 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def score(self, examples: Sequence[E], answers: Sequence[Any]) -> dict[str, float]:
-        """Scores of answers to labelled examples, `metric` among them."""
+        """Scores of the answers to those examples whose own is known, `metric` among them.
+
+        Raises:
+            DataError: none is known.
+        """
+
+    def _known(
+        self, examples: Sequence[E], answers: Sequence[Any], is_known: Callable[[E], bool]
+    ) -> tuple[Sequence[E], Sequence[Any]]:
+        """Those that `score` reads."""
+        pairs = [pair for pair in zip(examples, answers, strict=True) if is_known(pair[0])]
+        if not pairs:
+            raise DataError(f"the examples of {self.name} have no answers to score by; give a part that has")
+        labelled, found = zip(*pairs, strict=True)
+        return labelled, found
 
     def file_name(self, part: str) -> str:
         """What the predictions file of a part is called."""

@@ -1,1 +1,1 @@
-"""Fine-tuning tasks behind one small protocol (`task.py`), and the work that trains them."""
+"""The files and the scores of each benchmark, and of your own table."""

@@ -7,9 +7,8 @@ that is the price of letting it attend to the choice.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
@@ -20,8 +19,8 @@ from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer, OneChoice
 from litebert.finetuning.task import Task
-from litebert.tasks.inputs import members, texts
-from litebert.tasks.parts import Data, given_files, part_file, part_files, scored_parts, unscored_parts
+from litebert.tasks.parts import Data, given_files, part_files
+from litebert.tasks.predictions import members, texts, write_records
 from litebert.text.records import FileFormat, Notes, records, require_text, shown
 from litebert.tokenizer import Tokenizer
 
@@ -33,9 +32,8 @@ context (RoBERTa's; its code counts the leading special token among the 128). Th
 QUESTION_TOKENS = 128
 """Most tokens of a question with its option; less where that would leave the context under half of the row."""
 
-BLANKS = {"choices": re.compile(r"(?<!\w)_+|_+(?!\w)"), "race": re.compile("_")}
-"""The blank of a question, which a choice fills: a run of "_" that does not join two words; in RACE, as in its official
-code, every "_"."""
+BLANK = re.compile(r"(?<!\w)_+|_+(?!\w)")
+"""The blank of a question, which a choice fills: a run of "_" that does not join two words."""
 
 
 class Choice(NamedTuple):
@@ -52,7 +50,7 @@ class Choice(NamedTuple):
     group: str = ""
     """Groups are also scored one by one."""
 
-    def filled(self, blank: re.Pattern[str] = BLANKS["choices"]) -> list[str]:
+    def filled(self, blank: re.Pattern[str] = BLANK) -> list[str]:
         """The question with each of its choices: in place of every blank, else after it."""
         if blank.search(self.question):
             return [blank.sub(choice.replace("\\", r"\\"), self.question) for choice in self.choices]
@@ -65,35 +63,22 @@ class ChoiceTask(Task[Choice]):
     `label` is the place of the right choice from 0, its letter, or its text.
     """
 
-    suffix = ".jsonl"
+    name, suffix = "choices", ".jsonl"
     inputs = "give (context, question, choices), of choices two or more"
     takes: ClassVar[tuple[str, ...]] = ("dev", "test", "order")
     usual = MappingProxyType({"order": "context"})
+    blank = BLANK
 
-    def __init__(self, data: Data, *, order: Order = "context", name: str = "choices") -> None:
-        super().__init__(OneChoice())
+    def __init__(self, data: Data = MappingProxyType({}), *, order: Order = "context") -> None:
+        super().__init__(OneChoice(), files=part_files(data))
         if order not in get_args(Order):
             raise ConfigError(f"order is '{order}'; {nearest(order, get_args(Order))}")
-        self.name, self.order = name, order
-        self._files = self._find(data)
-        self.dev, self.tests = scored_parts(self._files), unscored_parts(self._files)
+        self.order = order
 
     @classmethod
     def from_data(cls, name: str, data: str | Path, **options: Any) -> ChoiceTask:
         """Of a folder's files, or of a training file with `dev` and `test` beside it."""
-        files = given_files(data, options)
-        return cls(files, name=name, **options)
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> ChoiceTask:
-        """With its order, and under its name, which says what a blank is."""
-        task = cls.__new__(cls)
-        ChoiceTask.__init__(task, {}, order=settings.get("order", "context"), name=settings.get("task", "choices"))
-        return task
-
-    def settings(self) -> dict[str, Any]:
-        """What comes first in a row."""
-        return {"order": self.order}
+        return cls(given_files(data, options), **options)
 
     def example(self, value: Any, name: str) -> Choice:
         """Of a context, a question and a list of choices."""
@@ -109,18 +94,11 @@ class ChoiceTask(Task[Choice]):
     ) -> Iterator[Choice]:
         """The questions of a file with context, choices and perhaps a question."""
         self._found = Notes()
-        for line, (context, choices, question) in records(
-            source, _WANTED, self._found, optional=("question",), form=form
-        ):
-            yield _choice(context, choices, question, str(line), f"{source}:{line}")
+        return _choices(source, self._found, ("question",), form)
 
     def read(self, part: str) -> list[Choice]:
-        """The questions of a part, in the order of the file; only those of `test` may all be without an answer.
-
-        Raises:
-            DataError: a file is missing or malformed; the message names the file and the line.
-        """
-        path = part_file(self._files, part, self.name)
+        """The questions of a part, in the order of the file; only those of `test` may all be without an answer."""
+        path = self._file(part)
         self._found = Notes()
         examples = list(self._examples(path))
         unknown = sum(example.label is None for example in examples)
@@ -134,14 +112,13 @@ class ChoiceTask(Task[Choice]):
         """One row for each choice, of at most `length` tokens; what is cut is counted and noted."""
         room = length - 2 - tokenizer.pair_separators
         most = min(QUESTION_TOKENS, room // 2)
-        blank = BLANKS.get(self.name, BLANKS["choices"])
         contexts = list(dict.fromkeys(example.context for example in examples))  # one article has many questions
         context_ids = dict(zip(contexts, tokenizer.encode(contexts), strict=True))
         items = []
         for i, example in enumerate(examples):
             context = context_ids[example.context]
             rows = []
-            for asked in tokenizer.encode(example.filled(blank)):
+            for asked in tokenizer.encode(example.filled(self.blank)):
                 if len(asked) > most:
                     self._found[f"questions with their option were cut to {most} tokens"] += 1
                     asked = asked[-most:] if self.order == "context" else asked[:most]
@@ -154,52 +131,42 @@ class ChoiceTask(Task[Choice]):
         return items
 
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
-        """`accuracy` over the questions whose answer is known, and `accuracy_GROUP` over each group.
-
-        Raises:
-            DataError: no answer is known.
-        """
+        """`accuracy` over all, and `accuracy_GROUP` over each group."""
         right: dict[str, list[bool]] = {}
-        for example, answer in zip(examples, answers, strict=True):
-            if example.label is not None:
-                right.setdefault(example.group, []).append(example.label == answer.value)
-        if not right:
-            raise DataError(f"the questions of {self.name} have no answers to score by; give a part that has")
+        known = self._known(examples, answers, lambda example: example.label is not None)
+        for example, answer in zip(*known, strict=True):
+            right.setdefault(example.group, []).append(example.label == answer.value)
         scores = {"accuracy": float(np.mean([one for group in right.values() for one in group]))}
         return scores | {f"accuracy_{group}": float(np.mean(found)) for group, found in right.items() if group}
 
     def write(self, examples: Sequence[Choice], answers: Sequence[Answer], path: Path) -> None:
         """JSON Lines in the order of the questions: `id`, `label` as the data writes it, and `choice`, its text."""
+        rows = (
+            {"id": one.name, "label": self._written(answer.value), "choice": one.choices[answer.value]}
+            for one, answer in zip(examples, answers, strict=True)
+        )
         with open(path, "w", encoding="utf-8", newline="\n") as file:
-            for example, answer in zip(examples, answers, strict=True):
-                row = {
-                    "id": example.name,
-                    "label": self._written(answer.value),
-                    "choice": example.choices[answer.value],
-                }
-                file.write(json.dumps(row, ensure_ascii=False) + "\n")
-
-    def _find(self, data: Data) -> dict[str, Path]:
-        return part_files(data)
+            write_records(rows, file, "jsonl")
 
     def _examples(self, path: Path) -> Iterator[Choice]:
-        optional = ("question", "label", "id")
-        for line, (context, choices, question, label, name) in records(path, _WANTED, self._found, optional=optional):
-            where = f"{path}:{line}"
-            one = _choice(context, choices, question, str(line if name is None else name), where)
-            yield one if label is None else one._replace(label=_label_of(label, one.choices, where))
+        return _choices(path, self._found, ("question", "label", "id"))
 
     def _written(self, choice: int) -> int | str:
         return choice
 
 
-_WANTED = ("context", "choices")
-
-
-def _choice(context: Any, choices: Any, question: Any, name: str, where: str) -> Choice:
-    question = require_text("" if question is None else question, "question", where)
-    texts = choices_of(choices, "choices", where)
-    return Choice(require_text(context, "context", where), question, texts, None, name)
+def _choices(
+    source: str | Path, found: Notes, optional: Sequence[str], form: FileFormat | None = None
+) -> Iterator[Choice]:
+    for line, row in records(source, ("context", "choices"), found, optional=optional, form=form):
+        where = f"{source}:{line}"
+        context, choices, question, *known = row
+        label, name = known or (None, None)
+        question = require_text("" if question is None else question, "question", where)
+        choices = choices_of(choices, "choices", where)
+        context = require_text(context, "context", where)
+        right = None if label is None else _label_of(label, choices, where)
+        yield Choice(context, question, choices, right, str(line if name is None else name))
 
 
 def choices_of(value: Any, field: str, where: str) -> tuple[str, ...]:

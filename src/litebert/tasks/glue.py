@@ -125,25 +125,16 @@ class Glue(TextTask):
         self.name, self.spec = name, self.specs[name]
         super().__init__(OneClass(self.spec.labels) if self.spec.labels else Number(), self.spec.scores)
         self.pair = len(self.spec.columns) == 2
-        self.dev, self.tests = self.spec.dev, tuple(self.spec.files)
-        self._source = None if source is None else str(source)
-        self._beside: Path | None = None
-        self._hub: Mapping[str, Any] = {}
-        if self._source is None:
-            return
-        if self._source.startswith("hf:"):
-            self._hub = _opened(self._source[3:], self.name)
-            self.dev = tuple(part for part in self.dev if part == self.dev[0] or _split(part) in self._hub)
-            self.tests = tuple(part for part in self.tests if _split(part) in self._hub)
-            return
-        folder = Path(self._source)
-        if not folder.is_dir():
+        self._source = source
+        self._hub = _opened(str(source)[3:], name) if str(source).startswith("hf:") else None
+        if source is not None and self._hub is None and not Path(source).is_dir():
             raise DataError(f"{source} is no folder; give the one of {self.spec.folder}, or the one above it")
-        self.dev = tuple(part for part in self.dev if part == self.dev[0] or _places(self.spec, folder, part))
-        self.tests = tuple(part for part in self.tests if _places(self.spec, folder, part))
-        self._beside = _diagnostic(folder) if self.name == "mnli" else None
-        if self._beside is not None:
-            self.tests += (_AX,)
+        self.dev = tuple(part for part in self.spec.dev if part == self.spec.dev[0] or self._has(part))
+        self.tests = tuple(part for part in self.spec.files if self._has(part))
+        if name == "mnli" and source is not None and self._hub is None:
+            inside = Path(source).resolve()
+            self._ax = Glue(_AX, inside.parent if _plain(inside.name) == _plain(self.spec.folder) else source)
+            self.tests += (_AX,) * len(self._ax.tests)
 
     @classmethod
     def from_data(cls, name: str, data: str | Path, **options: Any) -> Glue:
@@ -153,6 +144,12 @@ class Glue(TextTask):
             raise ConfigError(f"{name} has no training part; fine-tune mnli, with the folder diagnostic beside MNLI")
         return task
 
+    def _has(self, part: str) -> bool:
+        """Whether an official part can be read; without a source all count."""
+        if self._hub is not None:
+            return _split(part) in self._hub
+        return self._source is None or bool(_places(self.spec, Path(self._source), part))
+
     def read(self, part: str) -> list[Example]:
         """The examples of train, or of an official dev or test part; `test` is the first of these.
 
@@ -161,29 +158,26 @@ class Glue(TextTask):
             MissingExtraError: `hf:` without the `datasets` library.
         """
         spec, part = self.spec, self._official(part)
-        parts = (*("train",) * bool(spec.dev), *spec.dev, *spec.files, *(_AX,) * (self._beside is not None))
+        parts = (*["train"] * bool(spec.dev), *spec.dev, *spec.files, *[_AX] * (_AX in self.tests))
         if part not in parts:
             raise DataError(f"{self.name} has no part '{part}'; {nearest(part, parts)}")
         if self._source is None:
             raise DataError(f"{self.name} was made without data to read; give the folder of {spec.folder}")
         self._found = Notes()
-        if part == _AX and self._beside is not None:
-            return self._whole(GLUE[_AX], self._beside, test=True)
-        if self._source.startswith("hf:"):
-            return list(_from_datasets(spec, self._hub, self._source, part, self._found))
-        folder = Path(self._source)
-        paths = _places(spec, folder, part)
+        if self._hub is not None:
+            return list(_from_datasets(spec, self._hub, str(self._source), part, self._found))
+        if part == _AX:
+            examples, self._found = self._ax.read("test"), self._ax._found
+            return examples
+        paths = _places(spec, Path(self._source), part)
         if not paths:
             raise DataError(
-                f"{folder} holds no {_file_of(spec, part)}; give the folder of {spec.folder} with its official "
+                f"{self._source} holds no {_file_of(spec, part)}; give the folder of {spec.folder} with its official "
                 "files, or the one above it"
             )
-        return self._whole(spec, paths[0], part in spec.files)
-
-    def _whole(self, spec: Spec, path: Path, test: bool) -> list[Example]:
-        examples = list(_from_file(spec, path, test, self._found))
+        examples = list(_from_file(spec, paths[0], part in spec.files, self._found))
         if not examples:
-            raise DataError(f"{path} holds no examples; fetch the file again")
+            raise DataError(f"{paths[0]} holds no examples; fetch the file again")
         return examples
 
     def file_name(self, part: str) -> str:
@@ -227,13 +221,6 @@ def _places(spec: Spec, folder: Path, part: str) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def _diagnostic(folder: Path) -> Path | None:
-    """The file of `ax`, for MNLI's folder or the one above it."""
-    spec, inside = GLUE[_AX], folder.resolve()
-    above = inside.parent if _plain(inside.name) == _plain(GLUE["mnli"].folder) else folder
-    return next(iter(_places(spec, above, "test")), None)
-
-
 def _from_file(spec: Spec, path: Path, test: bool, found: Notes) -> Iterator[Example]:
     texts = spec.test_texts if test else spec.texts
     width = count = 0
@@ -246,9 +233,7 @@ def _from_file(spec: Spec, path: Path, test: bool, found: Notes) -> Iterator[Exa
             width = len(row)
             places = (*texts, *(() if test else (spec.label,)))
             if width < max(place + 1 if place >= 0 else -place for place in places):
-                raise DataError(
-                    f"{path}:{number} has {width} columns, too few for {spec.folder}; separate them by tabs"
-                )
+                raise DataError(f"{path}:{number} has {width} columns, too few for {spec.folder}; put tabs between")
             if test or spec.header:
                 if not _is_example(spec, row, test):
                     continue
@@ -297,23 +282,19 @@ def _from_datasets(spec: Spec, hub: Mapping[str, Any], name: str, part: str, fou
     if _split(part) not in hub:
         raise DataError(f"{name} has no split '{_split(part)}' among {', '.join(hub)}; give a copy of {HUB}")
     data = hub[_split(part)]
-    for column in spec.columns:
-        if column not in data.column_names:
-            raise DataError(f"{name} has no column '{column}'; give a copy of {HUB} with its columns")
     names = getattr(data.features.get("label"), "names", None)
     test = part in spec.files
-    index = 0
-    wanted = [*spec.columns, *["label"] * (not test)]
-    if not test and "label" not in data.column_names:
-        raise DataError(f"{name} has no column 'label'; give a copy of {HUB} with its columns")
-    for batch in data.select_columns(wanted).iter(batch_size=1000):
-        for row in zip(*(batch[column] for column in wanted), strict=True):
-            place = f"{name} {part} row {index + 1}"
-            said = zip(row[: len(spec.columns)], spec.columns, strict=True)
-            texts = [clean(require_text(text, column, place), found) for text, column in said]
-            label = None if test else _hub_label(spec, row[-1], names, place)
-            yield Example(texts[0], texts[1] if len(texts) > 1 else None, label, str(index))
-            index += 1
+    wanted = spec.columns if test else (*spec.columns, "label")
+    for column in wanted:
+        if column not in data.column_names:
+            raise DataError(f"{name} has no column '{column}'; give a copy of {HUB} with its columns")
+    batches = data.select_columns(list(wanted)).iter(batch_size=1000)
+    rows = (row for batch in batches for row in zip(*(batch[column] for column in wanted), strict=True))
+    for index, row in enumerate(rows):
+        place = f"{name} {part} row {index + 1}"
+        texts = [clean(require_text(row[i], column, place), found) for i, column in enumerate(spec.columns)]
+        label = None if test else _hub_label(spec, row[-1], names, place)
+        yield Example(texts[0], texts[1] if len(texts) > 1 else None, label, str(index))
 
 
 def _hub_label(spec: Spec, said: Any, names: Sequence[str] | None, place: str) -> Label:

@@ -1,16 +1,19 @@
-"""Which file holds which part of a task (train, dev, test), from names or from the files of a folder."""
+"""Which file holds which part of a task (train, dev, test), and a dev part held out of the training file."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert.data.random_keys import derive, permute
 from litebert.errors import DataError
+from litebert.text.records import Notes
+
+E = TypeVar("E")
 
 _NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}
 
@@ -47,27 +50,6 @@ def given_files(data: str | Path, options: dict[str, Any]) -> dict[str, Path]:
     return files | {part: Path(options.pop(part)) for part in ("dev", "test") if part in options}
 
 
-def part_file(files: Mapping[str, Path], part: str, task: str) -> Path:
-    """The file of a part.
-
-    Raises:
-        DataError: the task was given none.
-    """
-    if part not in files:
-        raise DataError(f"{task} was given no {part} file, only {', '.join(files)}; give one")
-    return files[part]
-
-
-def scored_parts(files: Mapping[str, Path]) -> tuple[str, ...]:
-    """The parts that a model is chosen by: all but train and test."""
-    return tuple(part for part in files if part not in ("train", "test"))
-
-
-def unscored_parts(files: Mapping[str, Path]) -> tuple[str, ...]:
-    """The parts to be answered only."""
-    return ("test",) if "test" in files else ()
-
-
 _HELD_OUT = 43  # what a key is for
 
 
@@ -75,3 +57,26 @@ def held_out(size: int, share: float, seed: int = 0) -> NDArray[np.bool_]:
     """(size,): which of some things take the place of a dev part: a share of them, but at least one and never all."""
     held = min(max(1, round(share * size)), size - 1)
     return permute(np.arange(size, dtype=np.int64), size, np.repeat(derive(seed, _HELD_OUT), size)) < held
+
+
+def split(
+    part: str, examples: list[E], groups: Sequence[int], share: float, seed: int, of: str, found: Notes
+) -> list[E]:
+    """Those of the examples of a training file that are the part train or dev, where groups are held out for dev.
+
+    Args:
+        groups: of each example; none is cut in two.
+        of: what the groups are, and the file: rows of train.csv.
+
+    Raises:
+        DataError: there is one group only.
+    """
+    every = list(dict.fromkeys(groups))
+    if len(every) < 2:
+        raise DataError(f"{len(every)} {of} are too few to hold some out; give more, or a dev file")
+    apart = {group for group, held in zip(every, held_out(len(every), share, seed), strict=True) if held}
+    if part == "dev":
+        found.clear()  # said of the file when its train part was read
+    else:
+        found[f"of {len(every)} {of} are held out for dev"] = len(apart)
+    return [example for example, group in zip(examples, groups, strict=True) if (group in apart) == (part == "dev")]

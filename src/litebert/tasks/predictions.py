@@ -1,11 +1,34 @@
-"""Predictions files: answers as rows of CSV or JSON Lines."""
+"""What goes into `predict` as Python values, and what comes out: answers as rows of CSV or JSON Lines."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any, Literal, TextIO
+
+
+def members(value: Any) -> tuple[Any, ...]:
+    """What a list holds.
+
+    Raises:
+        TypeError: it is none; a text, a set or a dictionary has no order that could be meant.
+    """
+    if isinstance(value, (str, bytes, Mapping, Set)):
+        raise TypeError
+    return tuple(value)
+
+
+def texts(value: Any, *counts: int) -> tuple[str, ...]:
+    """The texts that a list holds, as many as one of `counts` where these are given.
+
+    Raises:
+        TypeError: it holds something else.
+    """
+    found = members(value)
+    if not all(isinstance(text, str) for text in found) or (counts and len(found) not in counts):
+        raise TypeError
+    return found
 
 
 def write_records(

@@ -7,13 +7,13 @@ together and scored together and apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from litebert.errors import DataError
 from litebert.tasks.choices import Choice, ChoiceTask, Order, choices_of, letter_of
-from litebert.tasks.parts import Data
 from litebert.text.records import records, require_text, shown
 
 PARTS = ("train", "dev", "test")
@@ -24,24 +24,16 @@ JOINED = "all.txt"
 class RaceTask(ChoiceTask):
     """RACE from its folder; `order` is the layout of a row."""
 
-    takes = ("order",)
+    name, takes = "race", ("order",)
+    blank = re.compile("_")  # every one, as in the official code
 
-    def __init__(self, folder: str | Path, *, order: Order = "context") -> None:
-        super().__init__(folder, order=order, name="race")
+    def __init__(self, folder: str | Path | None = None, *, order: Order = "context") -> None:
+        super().__init__({} if folder is None else _folders(Path(folder)), order=order)
 
     @classmethod
     def from_data(cls, name: str, data: str | Path, **options: Any) -> RaceTask:
         """Of its folder."""
         return cls(data, **options)
-
-    def _find(self, data: Data) -> dict[str, Path]:
-        if isinstance(data, Mapping):  # none, where it answers only
-            return {}
-        folder = Path(str(data))
-        found = {part: folder / part for part in PARTS if (folder / part).is_dir()}
-        if not found:
-            raise DataError(f"{folder} holds none of the folders {', '.join(PARTS)}; give the folder RACE")
-        return found
 
     def _examples(self, path: Path) -> Iterator[Choice]:
         levels = [level for level in LEVELS if (path / level).is_dir()]
@@ -68,9 +60,8 @@ class RaceTask(ChoiceTask):
             where = f"{file}:{line}"
             article, questions, options, answers, name = row
             article = require_text(article, "article", where)
-            for field, value in (("questions", questions), ("options", options), ("answers", answers)):
-                if value is None and field == "answers":
-                    continue
+            lists = {"questions": questions, "options": options} | ({} if answers is None else {"answers": answers})
+            for field, value in lists.items():
                 if not isinstance(value, list) or len(value) != len(questions):
                     raise DataError(f"{where}: {field} is not a list with one entry for each question; mend it")
             name = f"{level}{file.name}" if name is None else str(name)
@@ -82,6 +73,14 @@ class RaceTask(ChoiceTask):
 
     def _written(self, choice: int) -> int | str:
         return letter_of(choice)
+
+
+def _folders(folder: Path) -> dict[str, Path]:
+    """Those of the parts."""
+    found = {part: folder / part for part in PARTS if (folder / part).is_dir()}
+    if not found:
+        raise DataError(f"{folder} holds none of the folders {', '.join(PARTS)}; give the folder RACE")
+    return found
 
 
 def _place(answer: object, choices: int, what: str) -> int:

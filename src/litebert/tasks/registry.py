@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import ConfigError, nearest
+from litebert.errors import ConfigError
 from litebert.finetuning.outputs import saved_output
 from litebert.finetuning.task import Task
 from litebert.registry import TASKS
@@ -27,24 +27,19 @@ def task_of(name: str, data: str | Path, **options: Any) -> Task[Any]:
         DataError: a file is missing or malformed.
     """
     given = {option: value for option, value in options.items() if value is not None}
-    if name not in TASKS:
-        plain = name.lower().replace("-", "").replace("_", "")
-        if plain not in TASKS:
-            raise ConfigError(f"there is no task '{name}'; {nearest(name, TASKS)}")
+    plain = name.lower().replace("-", "").replace("_", "")
+    if name not in TASKS and plain in TASKS:
         name = plain
+    kind = TASKS[name]
     for option in given:
-        if option not in TASKS[name].takes:
-            raise ConfigError(_refusal(name, option))
-    task: Task[Any] = TASKS[name].from_data(name, data, **given)
+        if option in kind.takes:
+            continue
+        if option in ("dev", "test"):
+            raise ConfigError(f"the files of {name} are those of its folder; leave {option} out")
+        takers = " and ".join(taker for taker in TASKS if option in TASKS[taker].takes) or "no task"
+        raise ConfigError(f"{option} is an option of {takers}, and {name} does not take it; leave it out")
+    task: Task[Any] = kind.from_data(name, data, **given)
     return task
-
-
-def _refusal(name: str, option: str) -> str:
-    """What is said of an option that a task does not take."""
-    if option in ("dev", "test"):
-        return f"the files of {name} are those of its folder; leave {option} out"
-    takers = " and ".join(taker for taker in TASKS if option in TASKS[taker].takes) or "no task"
-    return f"{option} is an option of {takers}, and {name} does not take it; leave it out"
 
 
 def saved_task(about: Mapping[str, Any], classes: int, labels: Sequence[str]) -> Task[Any]:

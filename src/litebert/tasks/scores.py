@@ -77,19 +77,9 @@ def _constant(values: Values) -> bool:
     return bool((values == values[0]).all())
 
 
+_ALL = (accuracy, f1, macro_f1, matthews, pearson, spearman, r2, rmse)
 SCORES: MappingProxyType[str, Callable[[Values, Values], float]] = MappingProxyType(
-    {
-        "accuracy": accuracy,
-        "f1": f1,
-        "macro_f1": macro_f1,
-        "matthews": matthews,
-        "pearson": pearson,
-        "spearman": spearman,
-        "r2": r2,
-        "rmse": rmse,
-        "micro_f1": f1,
-        "exact": accuracy,
-    }
+    {score.__name__: score for score in _ALL} | {"micro_f1": f1, "exact": accuracy}
 )
 """Name -> score. All but `rmse` are better when higher."""
 

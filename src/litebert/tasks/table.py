@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.finetuning.outputs import Answer, Number, OneClass, Output, SeveralLabels
-from litebert.tasks.parts import held_out
-from litebert.tasks.predictions import write_records
-from litebert.tasks.texts import Example, Label, TextTask, columns, texts_of
+from litebert.finetuning.outputs import Number, OneClass, Output, SeveralLabels
+from litebert.tasks.parts import split
+from litebert.tasks.texts import Example, Label, TextTask, columns
 from litebert.text.records import Notes, Record, records, shown
 
 Target = Literal["auto", "class", "labels", "number"]
 
 _OUTPUTS: dict[str, type[Output]] = {"class": OneClass, "labels": SeveralLabels, "number": Number}
-_LOWER_IS_BETTER = "rmse"
 _MANY = 20
 """Whole numbers with more different values than this may have been meant as amounts."""
 
@@ -74,8 +72,7 @@ class Table(TextTask):
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
         if labels is not None and len(set(labels)) < len(labels):
             raise ConfigError("labels holds a name twice; give each once")
-        self._texts, self._label, self._separator = columns(text, pair), label, separator
-        self._files = {"train": train, "dev": dev, "test": test}
+        self._texts, self._label, self.separator = columns(text, pair), label, separator
         self._heldout, self._seed = heldout, seed
         self._remarks = Notes()
         if train is not None and (target == "auto" or (target != "number" and labels is None)):
@@ -87,64 +84,32 @@ class Table(TextTask):
             target = "class" if separator is None else "labels"
         output = _OUTPUTS[target]() if target == "number" else _OUTPUTS[target](tuple(labels or ()))
         self._target = target
-        known = output.scores
-        if metric is not None and (metric not in known or metric == _LOWER_IS_BETTER):
-            choices = [name for name in known if name != _LOWER_IS_BETTER]
+        choices = [name for name in output.scores if name != "rmse"]  # of which lower is better
+        if metric is not None and metric not in choices:
             raise ConfigError(f"metric is '{metric}', which cannot choose here; {nearest(metric, choices)}")
-        super().__init__(output, known, metric)
+        super().__init__(output, metric=metric, train=train, dev=dev, test=test)
         self.pair = pair is not None
         self._numbers = {name: number for number, name in enumerate(output.labels)}
-        self.dev = ("dev",) if dev is not None or train is not None else ()
-        self.tests = ("test",) if test is not None else ()
-
-    @classmethod
-    def from_data(cls, name: str, data: str | Path, **options: Any) -> Table:
-        """With `data` as the training file."""
-        return cls(data, **options)
+        self._splits = train is not None and dev is None
+        self.dev = ("dev",) if self._splits else self.dev
 
     def read(self, part: str) -> list[Example]:
-        """The examples of train, dev or test, in the order of their file.
-
-        Raises:
-            DataError: a file that is missing or malformed, or a label that the training file has not; the message
-                names the line.
-        """
-        source = self._files.get(part)
-        split = self._files["dev"] is None and part in ("train", "dev")
-        if split:
-            source = self._files["train"]
-        if source is None:
-            raise DataError(f"there is no file for the part '{part}'; give one")
+        """The examples of train, dev or test, in the order of their file."""
+        splits = self._splits and part != "test"
+        source = self._file("train" if splits else part)
         self._found = Notes(self._remarks) if part == "train" else Notes()
         label = [] if part == "test" else [self._label]
         rows = records(source, [*self._texts, *label], self._found)
-        examples = [self._example(row, source)._replace(name=str(row.line) if split else "") for row in rows]
-        if split:
-            examples = self._split(examples, source, part)
-            if part == "dev":
-                self._found = Notes()  # said of the file when its train part was read
+        examples = [self._example(row, source)._replace(name=str(row.line) if splits else "") for row in rows]
+        if splits:
+            groups = range(len(examples))
+            examples = split(part, examples, groups, self._heldout, self._seed, f"rows of {source}", self._found)
         if part == "train":
             counts = self.output.counts([example.label for example in examples])
             for name, count in zip(self.output.labels, counts, strict=True):
                 if count == 0:
                     self._found[f"there is no training example of the label '{name}'"] += 1
         return examples
-
-    def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """The answers with their probabilities: JSONL by its suffix, else CSV.
-
-        Of rows that were held out, `line` says where they start in the file. Numbers have seven digits.
-        """
-        form: Literal["csv", "jsonl"] = "jsonl" if path.suffix in (".jsonl", ".ndjson") else "csv"
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
-            rows = map(self._row, examples, answers)
-            write_records(rows, file, form, self._separator or self.output.separator)
-
-    def _row(self, example: Example, answer: Answer) -> dict[str, Any]:
-        """What is written of an answer."""
-        row = {"line": int(example.name)} if example.name else {}
-        row |= self.record(example, answer)
-        return row | {"prediction": float(f"{answer.value:.7g}")} if isinstance(answer.value, float) else row
 
     # ---- labels ----------------------------------------------------------------------------------------------------
 
@@ -155,13 +120,14 @@ class Table(TextTask):
         words, first_word = 0, ""
         for row in records(source, [self._label], Notes()):
             value, place = row.values[0], f"{source}:{row.line}"
+            if _blank(value):
+                continue
             parts = self._parts(value)
             lists |= parts is not None
-            for part in (value,) if parts is None else parts:
-                if not self._blank(part):
-                    names.add(_name(part, place, self._label))
-            number = None if parts is not None or self._blank(value) else _number(value)
-            if number is None and not self._blank(value):
+            several = [value] if parts is None else parts
+            names.update(_name(part, place, self._label) for part in several if not _blank(part))
+            number = _number(value) if parts is None else None
+            if number is None:
                 words, first_word = words + 1, first_word or place
             fractions |= number is not None and not number.is_integer()
         if target == "auto":
@@ -177,26 +143,21 @@ class Table(TextTask):
         if target == "class" and len(names) == 1:
             only = shown(names.pop())
             raise DataError(f"{source} has the one label {only} on every row; give rows of other labels too")
-        whole = all(map(_is_int, names))
+        whole = all(name.removeprefix("-").isdecimal() for name in names)
         return target, sorted(names, key=lambda name: (int(name) if whole else 0, name))
-
-    def _blank(self, value: Any) -> bool:
-        if isinstance(value, str):
-            return not value.strip()
-        return value is None or (isinstance(value, float) and math.isnan(value))
 
     def _parts(self, value: Any) -> list[Any] | None:
         """The labels of a cell with several, None for a cell with one."""
         if isinstance(value, list):
             return value
-        if self._separator is not None and isinstance(value, str):
-            return [part for part in value.split(self._separator) if not self._blank(part)]
+        if self.separator is not None and isinstance(value, str):
+            return [part for part in value.split(self.separator) if not _blank(part)]
         return None
 
     def _example(self, row: Record, source: str | Path) -> Example:
         """With its label, where the row has a cell more than there are texts."""
         place, count = f"{source}:{row.line}", len(self._texts)
-        example = texts_of(row.values[:count], self._texts, place, self._found)
+        example = self._of_cells(row.values[:count], self._texts, place)
         return example._replace(label=self._as_target(row.values[count], place)) if row.values[count:] else example
 
     def _as_target(self, value: Any, place: str) -> Label:
@@ -204,15 +165,14 @@ class Table(TextTask):
             parts = self._parts(value)
             if parts is None:
                 raise DataError(
-                    f"{place}: '{self._label}' is no list of labels ({shown(value)}); write a list, or name the "
-                    "separator"
+                    f"{place}: '{self._label}' is {shown(value)}, no list; write one, or name the separator"
                 )
-            named = [part for part in parts if not self._blank(part)]
+            named = [part for part in parts if not _blank(part)]
             if len(named) < len(parts):
                 self._found["blanks in lists of labels were passed over"] += len(parts) - len(named)
             chosen = {self._class(part, place) for part in named}
             return tuple(int(number in chosen) for number in range(len(self.output.labels)))
-        if self._blank(value):
+        if _blank(value):
             raise DataError(f"{place} has no label in '{self._label}'; fill it in, or leave the row out")
         if self._target == "class":
             return self._class(value, place)
@@ -225,18 +185,15 @@ class Table(TextTask):
         name = _name(value, place, self._label)
         if name not in self._numbers:
             raise DataError(
-                f"{place} has the label {shown(name)}, which the training file never has; mend the label, or add rows "
-                "of it to the training file"
+                f"{place} has the label {shown(name)}, new since training; mend it, or add training rows of it"
             )
         return self._numbers[name]
 
-    def _split(self, examples: list[Example], source: str | Path, part: str) -> list[Example]:
-        size = len(examples)
-        if size < 2:
-            raise DataError(f"{source} has {size} row, too few to hold some out; give more, or a dev file")
-        apart = held_out(size, self._heldout, self._seed)
-        self._found[f"rows of {source} are held out for dev"] = int(apart.sum())
-        return [example for example, held in zip(examples, apart, strict=True) if held == (part == "dev")]
+
+def _blank(value: Any) -> bool:
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _name(value: Any, place: str, column: str) -> str:
@@ -259,7 +216,3 @@ def _number(value: Any) -> float | None:
     except (ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-def _is_int(name: str) -> bool:
-    return name.removeprefix("-").isdecimal()

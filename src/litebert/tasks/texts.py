@@ -1,8 +1,4 @@
-"""What tasks over one or two texts share (GLUE, your own table): examples, rows of tokens, answers and scores.
-
-A reader gives `TextTask` its examples with labels as targets already; so everything from there on is one code for
-classes, several labels and numbers.
-"""
+"""What tasks over one or two texts share (GLUE, your own table), be the answer a class, several labels or a number."""
 
 from __future__ import annotations
 
@@ -16,8 +12,7 @@ from litebert.errors import DataError
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import OUTPUTS, Answer, Output, saved_output
 from litebert.finetuning.task import Task
-from litebert.tasks.inputs import texts
-from litebert.tasks.predictions import write_records
+from litebert.tasks.predictions import texts, write_records
 from litebert.tasks.scores import scores
 from litebert.text.records import FileFormat, Notes, records
 from litebert.tokenizer import Tokenizer
@@ -38,17 +33,20 @@ class Example(NamedTuple):
 
 
 class TextTask(Task[Example]):
-    """A task over texts, but for its files: a subclass has a `name`, and reads and writes them."""
+    """A task over texts, but for its files: a subclass has a `name` and reads them, with labels as targets."""
 
     name, suffix = "texts", ".csv"
     pair: bool | None = None
     outputs: ClassVar[tuple[type[Output], ...]] = OUTPUTS
     """Those that a saved model may have; a task with an output of its own names it here."""
+    separator: str | None = None
+    """What stands between several labels in one cell, where it is not the one of the output."""
 
-    def __init__(self, output: Output, score_names: Sequence[str] = (), metric: str | None = None) -> None:
-        self._score_names = tuple(score_names) or output.scores
-        super().__init__(output, metric or self._score_names[0])
-        assert self.metric in self._score_names
+    def __init__(
+        self, output: Output, score_names: Sequence[str] = (), metric: str | None = None, **files: str | Path | None
+    ) -> None:
+        self._score_names = score_names or output.scores
+        super().__init__(output, metric or self._score_names[0], files)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
@@ -84,7 +82,16 @@ class TextTask(Task[Example]):
         self._found = Notes()
         names = columns(text, pair)
         for row in records(source, names, self._found, form=form):
-            yield texts_of(row.values, names, f"{source}:{row.line}", self._found)
+            yield self._of_cells(row.values, names, f"{source}:{row.line}")
+
+    def _of_cells(self, cells: Sequence[Any], names: Sequence[str], place: str) -> Example:
+        """The example of a row's cells in the columns `names`; an empty cell is an empty text, and counted."""
+        for value, name in zip(cells, names, strict=True):
+            if value is not None and not isinstance(value, str):
+                raise DataError(f"{place}: '{name}' is {type(value).__name__}, not text; name another column")
+            if not (value or "").strip():
+                self._found["texts are empty"] += 1
+        return Example(cells[0] or "", (cells[1] or "") if len(cells) > 1 else None)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, length: int) -> list[Item]:
         """One row an example, of at most `length` tokens; what is longer is cut, counted and noted."""
@@ -100,40 +107,31 @@ class TextTask(Task[Example]):
         return items
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """CSV with the columns `prediction` and, for each label, `p_LABEL`."""
+        """JSON Lines by the suffix, else CSV with the columns `prediction` and, for each label, `p_LABEL`.
+
+        Of rows that were held out, `line` says where they start in the file. Numbers have seven digits.
+        """
         with open(path, "w", encoding="utf-8", newline="\n") as file:
-            write_records(map(self.record, examples, answers), file, "csv", self.output.separator)
+            write_records(
+                map(self._written, examples, answers),
+                file,
+                "jsonl" if path.suffix in (".jsonl", ".ndjson") else "csv",
+                self.separator or self.output.separator,
+            )
+
+    def _written(self, example: Example, answer: Answer) -> dict[str, Any]:
+        """What is written of an answer."""
+        row = {"line": int(example.name)} if example.name else {}
+        row |= self.record(example, answer)
+        return row | {"prediction": float(f"{answer.value:.7g}")} if isinstance(answer.value, float) else row
 
     def score(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float]:
-        """Scores over the examples whose label is known, `metric` among them.
-
-        Raises:
-            DataError: no label is known.
-        """
-        known = [(example.label, answer.value) for example, answer in zip(examples, answers, strict=True)
-                 if example.label is not None]  # fmt: skip
-        if not known:
-            raise DataError(f"the examples of {self.name} have no labels to score answers by; give a part that has")
-        truth, guess = zip(*known, strict=True)
-        return scores(self._score_names, np.array(truth), np.array([self.output.as_target(value) for value in guess]))
+        """Those of `score_names`."""
+        examples, answers = self._known(examples, answers, lambda example: example.label is not None)
+        guess = [self.output.as_target(answer.value) for answer in answers]
+        return scores(self._score_names, np.array([example.label for example in examples]), np.array(guess))
 
 
 def columns(text: str, pair: str | None) -> tuple[str, ...]:
     """The names of one or two columns."""
     return (text,) if pair is None else (text, pair)
-
-
-def texts_of(cells: Sequence[Any], names: Sequence[str], place: str, found: Notes) -> Example:
-    """The example of a row's cells in the columns `names`; an empty cell is an empty text, and counted.
-
-    Raises:
-        DataError: a cell holds something else than text; the message names the place.
-    """
-    checked = []
-    for value, name in zip(cells, names, strict=True):
-        if value is not None and not isinstance(value, str):
-            raise DataError(f"{place}: '{name}' is {type(value).__name__}, not text; name another column")
-        checked.append(value or "")
-        if not checked[-1].strip():
-            found["texts are empty"] += 1
-    return Example(checked[0], checked[1] if len(checked) > 1 else None)

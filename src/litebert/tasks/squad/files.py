@@ -65,27 +65,24 @@ def read_questions(path: Path, found: Notes) -> list[Question]:
     places: dict[str, str] = {}
     questions = []
     for where, article, context, entry in _entries(whole, str(path)):
-        name = clean(_field(entry, "id", str, where), found)
-        if name in places:
-            raise DataError(f"{where} has the id {shown(name)} of {places[name]}; give each question an id of its own")
-        places[name] = where.removeprefix(f"{path}: ")
-        question = _question(entry, name, clean(context, found), second, where, found)
-        questions.append(question._replace(article=article))
+        question = _question(entry, clean(context, found), article, second, where, found)
+        if question.id in places:
+            there = places[question.id]
+            raise DataError(f"{where} has the id {shown(question.id)} of {there}; give each question an id of its own")
+        places[question.id] = where.removeprefix(f"{path}: ")
+        questions.append(question)
     if not questions:
         raise DataError(f"{path} holds no questions; give a file with some")
     return questions
 
 
 def may_be_unanswerable(path: Path) -> bool:
-    """Whether a file is of SQuAD 2.0: it says so, or says of questions whether they can be answered.
-
-    Raises:
-        DataError: it cannot be read.
-    """
+    """Whether a file is of SQuAD 2.0: it says so, or says of questions whether they can be answered."""
     return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Notes())) is not None
 
 
-def _question(entry: Any, name: str, context: str, second: bool, where: str, found: Notes) -> Question:
+def _question(entry: Any, context: str, article: int, second: bool, where: str, found: Notes) -> Question:
+    name = clean(_field(entry, "id", str, where), found)
     text = clean(_field(entry, "question", str, where), found)
     answers = []
     if entry.get("answers") is not None:
@@ -99,7 +96,7 @@ def _question(entry: Any, name: str, context: str, second: bool, where: str, fou
         impossible = _field(entry, "is_impossible", bool, where)
     if impossible and answers:
         raise DataError(f"{where} ({shown(name)}) is called impossible and has answers; mend one of the two")
-    return Question(name, text, context, tuple(answers), impossible)
+    return Question(name, text, context, tuple(answers), impossible, article)
 
 
 def _entries(whole: Any, name: str) -> Iterator[tuple[str, int, str, Any]]:
@@ -126,8 +123,6 @@ def _field(entry: Any, key: str, kind: type, where: str) -> Any:
 
 
 def _text(path: Path, found: Notes) -> str:
-    if not path.is_file():
-        raise DataError(f"{path} cannot be read; give the path of a SQuAD file")
     return "\n".join(line for _, line in lines(path, found))
 
 

@@ -11,7 +11,7 @@ import hashlib
 import re
 import string
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -80,18 +80,13 @@ def judge(id: str, answer: str, odds: float, golds: Sequence[str]) -> Judged:  #
 
 def scores_2(judged: Sequence[Judged], threshold: float) -> dict[str, float]:
     """`exact`, `f1`, `total` over all questions and, with HasAns_ and NoAns_, over those with and without an answer."""
-    groups: Mapping[str, Sequence[Judged]] = {
-        "": judged,
-        "HasAns_": [question for question in judged if question.has_answer],
-        "NoAns_": [question for question in judged if not question.has_answer],
-    }
     scores = {}
-    for prefix, group in groups.items():
-        if group:
-            pairs = [question.scores(threshold) for question in group]
-            scores[f"{prefix}exact"] = 100.0 * sum(exact for exact, _ in pairs) / len(group)
-            scores[f"{prefix}f1"] = 100.0 * sum(f1 for _, f1 in pairs) / len(group)
-            scores[f"{prefix}total"] = float(len(group))
+    for prefix, group in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
+        pairs = [question.scores(threshold) for question in judged if question.has_answer in group]
+        if pairs:
+            scores[f"{prefix}exact"] = 100.0 * sum(exact for exact, _ in pairs) / len(pairs)
+            scores[f"{prefix}f1"] = 100.0 * sum(f1 for _, f1 in pairs) / len(pairs)
+            scores[f"{prefix}total"] = float(len(pairs))
     return scores
 
 

@@ -56,9 +56,6 @@ class Answer(NamedTuple):
     """Best first, each text once."""
 
 
-# ------------------------------------------------------------------------------------------------------------- windows
-
-
 def windows(n: int, size: int, stride: int) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
     """(begin, end, owned) of the windows of at most `size` tokens over n; one even where n is 0.
 
@@ -85,9 +82,6 @@ def tokens_of(gold: Gold, spans: NDArray[np.int32]) -> tuple[int, int] | None:
     first = int(np.searchsorted(spans[:, 1], gold.start, "right"))
     last = int(np.searchsorted(spans[:, 0], gold.start + len(gold.text), "left")) - 1
     return (first, last) if first <= last else None
-
-
-# ------------------------------------------------------------------------------------------------------------- answers
 
 
 def best_answer(context: str, windows: Sequence[tuple[Window, NDArray[np.float64]]], output: OneSpan) -> Answer:

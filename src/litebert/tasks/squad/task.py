@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -23,10 +23,10 @@ from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import OneSpan
 from litebert.finetuning.task import Task
 from litebert.storage import atomic_write
-from litebert.tasks.inputs import texts
-from litebert.tasks.parts import given_files, held_out, part_file, scored_parts, unscored_parts
+from litebert.tasks.parts import given_files, split
+from litebert.tasks.predictions import texts
 from litebert.tasks.squad.files import Question, may_be_unanswerable, read_questions, stands
-from litebert.tasks.squad.scores import Judged, best_threshold, halves, judge, scores_1, scores_2, tune
+from litebert.tasks.squad.scores import best_threshold, halves, judge, scores_1, scores_2, tune
 from litebert.tasks.squad.spans import Answer, Candidate, Window, best_answer, tokens_of, windows
 from litebert.text.records import FileFormat, Notes, records, require_text
 from litebert.tokenizer import Tokenizer
@@ -77,19 +77,13 @@ class Squad(Task[Question]):
         if threshold not in ("half", "dev") and (isinstance(threshold, str) or math.isnan(threshold)):
             raise ConfigError(f"threshold is '{threshold}'; give 'half', 'dev' or a number")
         if stride < 1 or answer_tokens < 1:
-            raise ConfigError(
-                f"stride is {stride} and answer_tokens {answer_tokens}; give numbers of tokens, such as {STRIDE} and "
-                f"{ANSWER_TOKENS}"
-            )
+            raise ConfigError(f"stride is {stride} and answer_tokens {answer_tokens}; give at least one token each")
         if not 0 < heldout < 1:
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
-        super().__init__(OneSpan(longest=answer_tokens))
-        paths = {"train": train, "dev": dev, "test": test}
-        self._files = {part: Path(path) for part, path in paths.items() if path is not None}
-        self._split = train is not None and dev is None
+        super().__init__(OneSpan(longest=answer_tokens), files={"train": train, "dev": dev, "test": test})
+        self._splits = train is not None and dev is None
+        self.dev = ("dev",) if self._splits else self.dev
         self._heldout = heldout
-        self.dev = ("dev",) if self._split else scored_parts(self._files)
-        self.tests = unscored_parts(self._files)
         self.threshold, self.stride, self.answer_tokens = threshold, stride, answer_tokens
         self._version = version
         self._deciding: frozenset[Question] = frozenset()
@@ -98,16 +92,11 @@ class Squad(Task[Question]):
     @classmethod
     def from_data(cls, name: str, data: str | Path, **options: Any) -> Squad:
         """Of a folder's files, or of a training file with `dev` and `test` beside it."""
-        files = given_files(data, options)
-        task = cls(train=files.get("train"), dev=files.get("dev"), test=files.get("test"), **options)
+        options |= given_files(data, options)
+        task = cls(**options)
         if "threshold" in options and task.version == 1:
             raise ConfigError(f"threshold is an option of SQuAD 2.0, and {data} is of 1.1; leave it out")
         return task
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Squad:
-        """With all that decides an answer."""
-        return cls(**{name: settings.get(name, value) for name, value in cls.usual.items()})
 
     def settings(self) -> dict[str, Any]:
         """Version, stride and longest answer; in version 2 also the threshold, as it was tuned last."""
@@ -125,28 +114,20 @@ class Squad(Task[Question]):
 
     @cached_property
     def version(self) -> int:
-        """1 or 2.
-
-        Raises:
-            DataError: a file cannot be read.
-        """
+        """1 or 2."""
         return self._version or 1 + any(may_be_unanswerable(path) for path in self._files.values())
 
     # ------------------------------------------------------------------------------------------------------- reading
 
     def read(self, part: str) -> list[Question]:
-        """The questions of a part, in order. Of `train`, those without an answer that can be learnt are left out.
-
-        Raises:
-            DataError: a file is missing or malformed; the message names the line, or the place.
-        """
-        path = part_file(self._files, "train" if self._split and part == "dev" else part, self.name)
+        """The questions of a part, in order. Of `train`, those without an answer that can be learnt are left out."""
+        splits = self._splits and part != "test"
+        path = self._file("train" if splits else part)
         self._found = Notes()
         questions = read_questions(path, self._found)
-        if self._split and part != "test":
-            questions = self._held_out(questions, path, part)
-            if part == "dev":
-                self._found = Notes()  # said of the file when its train part was read
+        if splits:
+            articles = [question.article for question in questions]
+            questions = split(part, questions, articles, self._heldout, 0, f"articles of {path}", self._found)
         wrong = sum(not stands(gold, one.context) for one in questions for gold in one.answers)
         if wrong:
             self._found["answers do not stand at their answer_start"] += wrong
@@ -176,17 +157,6 @@ class Squad(Task[Question]):
             asked, context = require_text(asked, "question", where), require_text(context, "context", where)
             yield Question(str(line), asked, context, (), False)
 
-    def _held_out(self, questions: list[Question], path: Path, part: str) -> list[Question]:
-        """The questions about the articles of train or of dev."""
-        articles = list(dict.fromkeys(question.article for question in questions))
-        size = len(articles)
-        if size < 2:
-            raise DataError(f"{path} has questions about one article, too few to hold some out; give a dev file")
-        apart = {article for article, held in zip(articles, held_out(size, self._heldout), strict=True) if held}
-        if part == "train":
-            self._found[f"of {size} articles of {path} are held out for dev"] = len(apart)
-        return [question for question in questions if (question.article in apart) == (part == "dev")]
-
     # ------------------------------------------------------------------------------------------------------ encoding
 
     def encode(self, examples: Sequence[Question], tokenizer: Tokenizer, length: int) -> list[Item]:
@@ -205,14 +175,17 @@ class Squad(Task[Question]):
         contexts = list(dict.fromkeys(example.context for example in examples))  # one text has many questions
         encoded = dict(zip(contexts, tokenizer.encode_offsets(contexts), strict=True))
         asked = tokenizer.encode([example.text.strip() for example in examples])
+        most = min(QUESTION_TOKENS, room // 2)
         items = []
         for i, (example, question) in enumerate(zip(examples, asked, strict=True)):
-            most = min(QUESTION_TOKENS, room // 2)
             if len(question) > most:
                 self._found[f"questions were cut to {most} tokens"] += 1
             question = question[:most]
             ids, spans = encoded[example.context]
-            answer = self._tokens(example, spans)
+            gold = example.placed
+            answer = None if gold is None else tokens_of(gold, spans)
+            if gold is not None and answer is None:
+                self._found["answers hold nothing that the tokenizer reads"] += 1
             first = 1 + len(question) + tokenizer.pair_separators
             rows = []
             for begin, end, owned in windows(len(ids), room - len(question), self.stride):
@@ -225,16 +198,6 @@ class Squad(Task[Question]):
                 self._found[f"answers are too long for any window at {length} tokens"] += 1
             items += [Item(i, (row,), target if known else None, window) for row, target, window in rows]
         return items
-
-    def _tokens(self, example: Question, spans: NDArray[np.int32]) -> tuple[int, int] | None:
-        """The first and last token of the answer; None without one."""
-        gold = example.placed
-        if gold is None:
-            return None
-        tokens = tokens_of(gold, spans)
-        if tokens is None:
-            self._found["answers hold nothing that the tokenizer reads"] += 1
-        return tokens
 
     # ------------------------------------------------------------------------------------------------------- answers
 
@@ -259,38 +222,30 @@ class Squad(Task[Question]):
     # -------------------------------------------------------------------------------------------------------- scores
 
     def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
-        """Scores over the questions whose answers are known: those of the official script, and in version 2 the
-        `threshold` they hold for. With the threshold `half` they are those of the half it was not tuned on; with
-        `dev`, `best_exact` and `best_f1` come with thresholds of their own. Once a dev part was read, the threshold is
-        tuned on its questions alone: all others are scored whole, by the threshold that the last score of dev tuned.
+        """Those of the official script, and in version 2 the `threshold` they hold for.
 
-        Raises:
-            DataError: no answer is known.
+        With the threshold `half` they are those of the half it was not tuned on; with `dev`, `best_exact` and `best_f1`
+        come with thresholds of their own. Once a dev part was read, the threshold is tuned on its questions alone: all
+        others are scored whole, by the threshold that the last score of dev tuned.
         """
-        known = [(example, answer) for example, answer in zip(examples, answers, strict=True) if example.known]
-        if not known:
-            raise DataError(f"the questions of {self.name} have no answers to score by; give a part that has")
+        decides = not self._deciding or all(question in self._deciding for question in examples)
+        examples, answers = self._known(examples, answers, lambda question: question.known)
+        golds = [[gold.text for gold in question.answers] for question in examples]
         if self.version == 1:
-            golds = [[gold.text for gold in example.answers] or [""] for example, _ in known]
-            return scores_1([answer.value for _, answer in known], golds)
-        judged = _judged(known)
-        decides = self._decide(examples)
-        threshold, reported = self._tune(judged) if decides else (self._kept(), judged)
+            return scores_1([answer.value for answer in answers], [texts or [""] for texts in golds])
+        judged = [
+            judge(question.id, answer.value, answer.odds, texts)
+            for question, answer, texts in zip(examples, answers, golds, strict=True)
+        ]
+        tuned, reported = halves(judged) if decides and self.threshold == "half" else (judged, judged)
+        if decides and isinstance(self.threshold, str):
+            self._tuned = tune(tuned)
+        threshold = self._kept()
         scores = scores_2(reported, threshold) | {"threshold": threshold}
         if self.threshold == "dev" and decides:
             for name in ("exact", "f1"):
                 scores[f"best_{name}"], scores[f"best_{name}_thresh"] = best_threshold(judged, name)
         return scores
-
-    def _decide(self, examples: Sequence[Question]) -> bool:
-        """Whether these questions may tune the threshold: those of dev, or any where no dev part was read."""
-        return not self._deciding or all(question in self._deciding for question in examples)
-
-    def _tune(self, judged: Sequence[Judged]) -> tuple[float, Sequence[Judged]]:
-        """The threshold, which is kept, and the questions to report on."""
-        tuned, reported = halves(judged) if self.threshold == "half" else (judged, judged)
-        self._tuned = tune(tuned) if isinstance(self.threshold, str) else float(self.threshold)
-        return self._tuned, reported
 
     def _kept(self) -> float:
         """The threshold that is given, or was tuned last."""
@@ -310,8 +265,8 @@ class Squad(Task[Question]):
         """
         threshold = 0.0
         if self.version == 2:
-            known = [(example, answer) for example, answer in zip(examples, answers, strict=True) if example.known]
-            threshold = self._tune(_judged(known))[0] if known and self._decide(examples) else self._kept()
+            known = any(question.known for question in examples)
+            threshold = self.score(examples, answers)["threshold"] if known else self._kept()
         ids = [example.id for example in examples]
         _write(path, dict(zip(ids, self.texts(answers, threshold), strict=True)))
         nbest = [_listed(answer, self.version == 2) for answer in answers]
@@ -319,13 +274,6 @@ class Squad(Task[Question]):
         if self.version == 2:
             odds = [answer.odds for answer in answers]
             _write(path.with_name(f"null_odds_{path.name}"), dict(zip(ids, odds, strict=True)))
-
-
-# ------------------------------------------------------------------------------------------------------------- answers
-
-
-def _judged(known: Sequence[tuple[Question, Answer]]) -> list[Judged]:
-    return [judge(q.id, answer.value, answer.odds, [gold.text for gold in q.answers]) for q, answer in known]
 
 
 def _listed(answer: Answer, with_null: bool) -> list[dict[str, Any]]:

@@ -36,15 +36,14 @@ def cells_of(line: str) -> list[str]:
 
 def read_sentences(path: str | Path, found: Notes, tagged: bool) -> Iterator[Sentence]:
     """The sentences of a CoNLL file, with IOB2 tags; `tagged` says that they must have tags."""
-    words: list[str] = []
-    tags: list[str] = []
-    kept: list[str] = []
-    places: list[int] = []
+    kept: list[str] = []  # the lines of a sentence
+    words: dict[int, list[str]] = {}  # the cells of its words by the place of their line
     columns = first = inside = begun = 0  # counts of entities that begin with I-, and of those that begin with B-
-    some = ended = False
+    before = OUTSIDE
 
     def sentence() -> Sentence:
-        return Sentence(tuple(words), as_iob2(tags) if columns > 1 else None, tuple(kept), tuple(places))
+        tags = as_iob2([cells[-1] for cells in words.values()]) if columns > 1 else None
+        return Sentence(tuple(cells[0] for cells in words.values()), tags, tuple(kept), tuple(words))
 
     for number, line in lines(path, found):
         if MARK in line:
@@ -53,26 +52,22 @@ def read_sentences(path: str | Path, found: Notes, tagged: bool) -> Iterator[Sen
         cells = cells_of(line)
         if not cells or cells[0] == DOCUMENT:
             kept.append(line)
-            ended = bool(words)
             continue
-        if ended:
+        if words and len(kept) - 1 not in words:  # another line came after them
             yield sentence()
-            for each in (words, tags, kept, places):
-                each.clear()
-            ended = False
-        if not some:
-            some, columns, first = True, len(cells), number
+            kept, words, before = [], {}, OUTSIDE
+        if not first:
+            columns, first = len(cells), number
         _check(cells, columns, first, tagged, f"{path}:{number}")
         if columns > 1:
-            tag, before = cells[-1], tags[-1] if tags else OUTSIDE
+            tag = cells[-1]
             if tag != OUTSIDE and tag[2:] != before[2:]:
                 inside += tag[0] == "I"
                 begun += tag[0] == "B"
-            tags.append(tag)
-        places.append(len(kept))
-        words.append(cells[0])
+            before = tag
+        words[len(kept)] = cells
         kept.append(line)
-    if not some:
+    if not first:
         raise DataError(f"{path} holds no words; write one on each line, its tag after it")
     yield sentence()
     if inside and not begun:

@@ -20,8 +20,8 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer, Tags, saved_output
 from litebert.finetuning.task import Task
-from litebert.tasks.inputs import texts
-from litebert.tasks.parts import Data, given_files, part_file, part_files, scored_parts, unscored_parts
+from litebert.tasks.parts import Data, given_files, part_files
+from litebert.tasks.predictions import texts
 from litebert.tasks.tagging.files import DOCUMENT, TAG, Sentence, cells_of, read_sentences
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, entities, entity_scores
 from litebert.text.records import FileFormat, Notes, file_format, records, shown
@@ -39,16 +39,15 @@ class TaggingTask(Task[Sentence]):
     takes = ("dev", "test")
 
     def __init__(self, data: Data, *, labels: Sequence[str] | None = None) -> None:
-        self._files = part_files(data)
-        self.dev, self.tests = scored_parts(self._files), unscored_parts(self._files)
+        super().__init__(Tags(), files=part_files(data))
         if labels is None:
-            sentences = read_sentences(part_file(self._files, "train", self.name), Notes(), tagged=True)
+            sentences = read_sentences(self._file("train"), Notes(), tagged=True)
             types = {tag[2:] for sentence in sentences for tag in sentence.tags or () if tag != OUTSIDE}
             labels = (OUTSIDE, *sorted(f"{first}-{type_}" for first in "BI" for type_ in types))
         for label in labels:
             if not TAG.fullmatch(label):
                 raise ConfigError(f"the model's label '{label}' is none of O, B-TYPE and I-TYPE; give a tagging model")
-        super().__init__(Tags(tuple(labels)))
+        self.output = Tags(tuple(labels))
 
     @classmethod
     def from_data(cls, name: str, data: str | Path, **options: Any) -> TaggingTask:
@@ -61,23 +60,12 @@ class TaggingTask(Task[Sentence]):
         return cls({}, labels=saved_output(settings).labels)
 
     def read(self, part: str) -> list[Sentence]:
-        """The sentences of a part. Only `test` may be without tags: a file with one column.
-
-        Raises:
-            DataError: a file is missing or malformed; the message names the file and the line.
-        """
+        """The sentences of a part. Only `test` may be without tags: a file with one column."""
         self._found = Notes()
-        path = part_file(self._files, part, self.name)
-        sentences = list(read_sentences(path, self._found, tagged=part != "test"))
-        known = {label[2:] for label in self.output.labels}
-        unseen = Counter(
-            entity.type
-            for sentence in sentences
-            for entity in entities(sentence.tags or ())
-            if entity.type not in known
-        )
-        for type_, count in sorted(unseen.items()):
-            self._found[f"entities of type {type_}, unknown to the model, count as missed"] += count
+        sentences = list(read_sentences(self._file(part), self._found, tagged=part != "test"))
+        types = Counter(entity.type for sentence in sentences for entity in entities(sentence.tags or ()))
+        for type_ in sorted(types.keys() - {label[2:] for label in self.output.labels}):
+            self._found[f"entities of type {type_}, unknown to the model, count as missed"] += types[type_]
         return sentences
 
     def example(self, value: Any, name: str) -> Sentence:
@@ -102,8 +90,7 @@ class TaggingTask(Task[Sentence]):
                 cells = cells_of(words or "")
                 if form == "text" and len(cells) == 2 and cells[1].startswith(("B-", "I-")):
                     raise DataError(
-                        f"{source}:{row.line} is a word and its tag; give --input-format conll, or sentences without "
-                        "tags"
+                        f"{source}:{row.line} is a word and its tag; give --input-format conll, or plain sentences"
                     )
                 words = (words or "").split()
             if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
@@ -132,7 +119,8 @@ class TaggingTask(Task[Sentence]):
             if not told.all():
                 self._found["words that give no token are answered O"] += int((~told).sum())
             room = length - 2
-            windows = _windows(len(tokens), room)
+            over = len(tokens) - room
+            windows = [*range(0, over, max(1, room // 2)), max(0, over)]  # the last one ends with the sentence
             if len(windows) > 1:
                 self._found[f"sentences longer than {length} tokens were read in windows"] += 1
             # The context of a token in a window is the shorter way to either end of it; negative outside of it.
@@ -171,16 +159,10 @@ class TaggingTask(Task[Sentence]):
         return {"words": list(example.words), **super().record(example, answer)}
 
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
-        """`precision`, `recall` and `f1` over all entities, and `f1_TYPE` of each type.
-
-        Raises:
-            DataError: no sentence has tags.
-        """
-        known = [(sentence.tags, answer.value) for sentence, answer in zip(examples, answers, strict=True)
-                 if sentence.tags is not None]  # fmt: skip
-        if not known:
-            raise DataError(f"the sentences of {self.name} have no tags to score by; give a part that has")
-        overall, of_type = entity_scores(*zip(*known, strict=True))
+        """`precision`, `recall` and `f1` over all entities, and `f1_TYPE` of each type."""
+        examples, answers = self._known(examples, answers, lambda sentence: sentence.tags is not None)
+        truth = [sentence.tags or () for sentence in examples]
+        overall, of_type = entity_scores(truth, [answer.value for answer in answers])
         return overall._asdict() | {f"f1_{type_}": found.f1 for type_, found in of_type.items()}
 
     def write(self, examples: Sequence[Sentence], answers: Sequence[Answer], path: Path) -> None:
@@ -198,10 +180,3 @@ class TaggingTask(Task[Sentence]):
 def _sentence(words: tuple[str, ...]) -> Sentence:
     """Words without tags, each on a line of its own."""
     return Sentence(words, None, words, tuple(range(len(words))))
-
-
-def _windows(tokens: int, room: int) -> list[int]:
-    """Where the windows of a sentence begin: every half window, the last one so that it ends with the sentence."""
-    if tokens <= room:
-        return [0]
-    return [*range(0, tokens - room, max(1, room // 2)), tokens - room]
