@@ -111,20 +111,17 @@ class Dealer:
         return {"kept": kept, "duplicates": self._seen.duplicates}
 
     def _dealt(self, texts: Iterable[Document]) -> Iterator[tuple[str, str, int, bytes]]:
-        ahead: list[tuple[str, int, bytes]] | None = []
-        ahead_bytes = 0
-        for text, size, digest in self._unique(texts):
-            if ahead is None:
-                yield self._split_of(digest), text, size, digest
-                continue
-            ahead.append((text, size, digest))
-            ahead_bytes += size
-            if ahead_bytes >= LOOKAHEAD_BYTES:
-                yield from self._deal_first(ahead)
-                ahead = None
-        yield from self._deal_first(ahead or [])
+        unique = self._unique(texts)
+        yield from self._first_dealt(unique)
+        for text, size, digest in unique:
+            yield self._split_of(digest), text, size, digest
 
-    def _deal_first(self, ahead: list[tuple[str, int, bytes]]) -> Iterator[tuple[str, str, int, bytes]]:
+    def _first_dealt(self, unique: Iterator[tuple[str, int, bytes]]) -> Iterator[tuple[str, str, int, bytes]]:
+        ahead: list[tuple[str, int, bytes]] = []
+        ahead_bytes = 0
+        while ahead_bytes < LOOKAHEAD_BYTES and (document := next(unique, None)):
+            ahead.append(document)
+            ahead_bytes += document[1]
         splits = [self._split_of(digest) for _, _, digest in ahead]
         if self._heldout and len(ahead) > 1 and len(set(splits)) == 1:
             order = sorted(range(len(ahead)), key=lambda i: ahead[i][2])
@@ -134,8 +131,8 @@ class Dealer:
                 splits[order[-1]] = "train"
         elif len(ahead) == 1:
             splits = ["train"]
-        for split, (text, size, digest) in zip(splits, ahead, strict=True):
-            yield split, text, size, digest
+        for split, document in zip(splits, ahead, strict=True):
+            yield split, *document
 
     def _unique(self, texts: Iterable[Document]) -> Iterator[tuple[str, int, bytes]]:
         is_new = self._seen.is_new

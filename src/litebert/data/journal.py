@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import IO, Any
 
 from litebert.data.shards import ShardInfo
 from litebert.errors import DataError
@@ -30,44 +28,28 @@ class Journal:
 
     def __init__(self, folder: Path, header: dict[str, Any]) -> None:
         self._folder = folder
-        path = folder / self.NAME
-        self._file = open(path, "a+b")  # noqa: SIM115 (closed by __exit__)
-        try:
-            lines = list(self._whole_lines())
-            if len(lines) > 1:
-                check_same(folder, lines[0], header)
-            else:  # nothing is finished yet, so a corrected command may start afresh
-                self._file.truncate(0)
-                self._write(header)
-        except BaseException:
-            self._file.close()
-            raise
+        with open(folder / self.NAME, "a+b") as file:
+            file.seek(0)
+            lines, end = _whole_lines(file)
+            begun = len(lines) > 1  # otherwise nothing is finished yet, so a corrected command may start afresh
+            file.truncate(end if begun else 0)
+        if begun:
+            check_same(folder, lines[0], header)
+        else:
+            self._write(header)
         infos = [ShardInfo(**line) for line in lines[1:]]
         self.finished = {info.file: info for info in infos if self._is_whole(info)}
         """Shards that are on the disk as they were written, by file name."""
-
-    def _whole_lines(self) -> Iterator[dict[str, Any]]:
-        self._file.seek(0)
-        end = 0
-        for line in self._file.readlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                break
-            if not line.endswith(b"\n"):
-                break
-            end += len(line)
-            yield entry
-        self._file.truncate(end)
 
     def _is_whole(self, info: ShardInfo) -> bool:
         file = self._folder / info.file
         return file.is_file() and file.stat().st_size == info.bytes and sha256_of(file) == info.sha256
 
     def _write(self, entry: dict[str, Any]) -> None:
-        self._file.write(json.dumps(entry).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with open(self._folder / self.NAME, "ab") as file:
+            file.write(json.dumps(entry).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
 
     def add(self, info: ShardInfo) -> None:
         """Record a shard that is on the disk."""
@@ -78,13 +60,21 @@ class Journal:
         """The set is whole."""
         (self._folder / self.NAME).unlink(missing_ok=True)
 
-    def __enter__(self) -> Journal:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
+def _whole_lines(file: IO[bytes]) -> tuple[list[dict[str, Any]], int]:
+    """The entries before a line that a crash tore, and where they end."""
+    entries: list[dict[str, Any]] = []
+    end = 0
+    for line in file:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            break
+        if not line.endswith(b"\n"):
+            break
+        entries.append(entry)
+        end += len(line)
+    return entries, end
 
 
 def check_folder(folder: Path) -> None:

@@ -1,35 +1,23 @@
 """Sentences to sequences: which tokens of which documents stand in example i.
 
-A format is an object with `examples`, the number of sequences in an epoch, and a call that gives the segments of any
-examples from their random keys. There are four (RoBERTa section 4.2): the two of two segments are here, those of one
-in `packing`. The official scripts walk each document from its start and write every sequence to disk; here example i
-is found alone, so nothing is baked, a resumed run skips nothing, and cut points differ from epoch to epoch. The price
-is that neighbouring sequences may share text, and that an epoch may leave some out.
+There are four formats (RoBERTa section 4.2): the two of two segments are here, those of one in `packing`. The official
+scripts walk each document from its start and write every sequence to disk; here example i is found alone, so nothing is
+baked, a resumed run skips nothing, and cut points differ from epoch to epoch. The price is that neighbouring sequences
+may share text, and that an epoch may leave some out.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.config import Format, SequenceConfig
+from litebert.config import Format
 from litebert.data import IGNORED
 from litebert.data.packing import DocumentSentences, FullSentences
-from litebert.data.passages import (
-    CHOICES,
-    CumulativeIndex,
-    Segments,
-    SentenceTask,
-    Tokens,
-    trimmed_lengths,
-)
-from litebert.data.random_keys import Keys, uniforms
+from litebert.data.passages import Segments, SequenceFormat, Tokens, trimmed_lengths
 from litebert.errors import DataError
-
-if TYPE_CHECKING:
-    from litebert.data.shards import Split
 
 
 class _Document(NamedTuple):
@@ -47,7 +35,7 @@ class _Document(NamedTuple):
         return (end, True) if end - place <= limit else (place, False)
 
 
-class SegmentPairs:
+class SegmentPairs(SequenceFormat):
     """Two runs of sentences of one document, or the second from elsewhere (BERT appendix A.2; ALBERT section 3.1).
 
         sentences   |----1----|-2-|------3------|--4--|-----5-----|
@@ -76,33 +64,18 @@ class SegmentPairs:
       chunks, so that random and real second segments come from documents of the same kind.
     """
 
-    def __init__(
-        self, split: Split, sequences: SequenceConfig, sentence: SentenceTask | None, pair_separators: int = 1
-    ) -> None:
-        """Raises DataError where the split cannot serve the task."""
-        self._split = split
-        self._short = sequences.short_probability
-        self._sentence = sentence
-        self._budget = _pair_budget(sequences, pair_separators)
-        chunks = -(-split.document_tokens.astype(np.int64) // self._budget)
-        self._chunks = CumulativeIndex(chunks)
-        self.examples = self._chunks.total
-        if sentence == "nsp" and np.count_nonzero(chunks) < 2:
+    def _counts(self) -> NDArray[np.int64]:
+        chunks = -(-self._split.document_tokens // self._budget)
+        if self._sentence == "nsp" and np.count_nonzero(chunks) == 1:
             raise DataError(
                 "objective nsp takes its random segments from another document, and this split of the shards has one "
                 "document only; use sop, or separate the documents of the corpus"
             )
-
-    def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
-        """The segments of `examples` (B,), drawn from `keys` (B,)."""
-        draws = uniforms(keys, 9, CHOICES).tolist()
-        return [self._segments(*row) for row in zip(examples.tolist(), draws, strict=True)]
+        return chunks
 
     def _segments(self, example: int, u: list[float]) -> Segments:
-        target = self._budget
-        if u[0] < self._short:
-            target = 2 + int(u[1] * (self._budget - 1))
-        document, chunk, chunks = self._chunks.locate(example)
+        target = self._target(u)
+        document, chunk, chunks = self._index.locate(example)
         text = _Document(*self._split.sentences_of(document))
         tokens, starts = text.tokens, text.starts
 
@@ -134,7 +107,7 @@ class SegmentPairs:
 
     def _random(self, document: int, need: int, u: float, v: float) -> Tokens:
         """At least `need` tokens, where there are so many, from a random sentence on of another document."""
-        other, _ = self._chunks.elsewhere(document, u)
+        other, _ = self._index.elsewhere(document, u)
         text = _Document(*self._split.sentences_of(other))
         tokens, starts = text.tokens, text.starts
         # Sentences that leave enough text after them: a short second segment would tell that it is random.
@@ -144,7 +117,7 @@ class SegmentPairs:
         return tokens[start:end]
 
 
-class SentencePairs:
+class SentencePairs(SequenceFormat):
     """Two single sentences, one after the other or the second from elsewhere (RoBERTa section 4.2).
 
     There is an example for every sentence that another follows in its document; a sentence alone in its document is
@@ -156,36 +129,25 @@ class SentencePairs:
       and real second sentences follow one law; the first sentence of a document, often a heading, is never a second.
     """
 
-    def __init__(
-        self, split: Split, sequences: SequenceConfig, sentence: SentenceTask | None, pair_separators: int = 1
-    ) -> None:
-        """Raises DataError where the split cannot serve the task."""
-        self._split = split
-        self._sentence = sentence
-        self._budget = _pair_budget(sequences, pair_separators)
-        pairs = np.maximum(split.document_sentences - 1, 0)
-        if (documents := np.count_nonzero(pairs)) < (need := 2 if sentence == "nsp" else 1):
+    def _counts(self) -> NDArray[np.int64]:
+        pairs = np.maximum(self._split.document_sentences - 1, 0)
+        nsp = self._sentence == "nsp"
+        if (documents := np.count_nonzero(pairs)) < (need := 2 if nsp else 1):
             raise DataError(
-                f"sequences.format=sentence-pair{' with objective nsp' if sentence == 'nsp' else ''} needs {need} "
+                f"sequences.format=sentence-pair{' with objective nsp' if nsp else ''} needs {need} "
                 f"document{'s' if need > 1 else ''} of two sentences or more, and this split of the shards has "
                 f"{documents}; set sequences.format=segment-pair, or prepare more text"
             )
-        self._pairs = CumulativeIndex(pairs)
-        self.examples = self._pairs.total
-
-    def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
-        """The segments of `examples` (B,), drawn from `keys` (B,)."""
-        draws = uniforms(keys, 4, CHOICES).tolist()
-        return [self._segments(*row) for row in zip(examples.tolist(), draws, strict=True)]
+        return pairs
 
     def _segments(self, example: int, u: list[float]) -> Segments:
-        document, number, _ = self._pairs.locate(example)
+        document, number, _ = self._index.locate(example)
         first, second = self._read(document, number), self._read(document, number + 1)
         label = IGNORED if self._sentence is None else int(u[0] < 0.5)
         if label == 1 and self._sentence == "sop":
             first, second = second, first
         elif label == 1:
-            other, place = self._pairs.elsewhere(document, u[1])
+            other, place = self._index.elsewhere(document, u[1])
             second = self._read(other, place + 1)
         return Segments(_trimmed(first, second, self._budget, u[2], u[3]), label, paired=True)
 
@@ -194,18 +156,12 @@ class SentencePairs:
         return tokens[starts[sentence] : starts[sentence + 1]]
 
 
-FORMATS: dict[Format, type[SegmentPairs | SentencePairs | FullSentences | DocumentSentences]] = {
+FORMATS: dict[Format, type[SequenceFormat]] = {
     "segment-pair": SegmentPairs,
     "sentence-pair": SentencePairs,
     "full-sentences": FullSentences,
     "doc-sentences": DocumentSentences,
 }
-"""The formats by name. Each is made of (split, sequences, sentence task, number of [SEP] between two segments)."""
-
-
-def _pair_budget(sequences: SequenceConfig, pair_separators: int) -> int:
-    """Tokens for the two segments: the length less [CLS], the last [SEP] and those between."""
-    return sequences.length - 2 - pair_separators
 
 
 def _trimmed(first: Tokens, second: Tokens, target: int, u: float, v: float) -> tuple[Tokens, Tokens]:

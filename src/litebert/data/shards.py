@@ -169,20 +169,30 @@ class Split:
 class Shards:
     """A whole set: its splits, its tokenizer, and what its index says."""
 
-    def __init__(self, path: Path, index: dict[str, Any], fingerprint: str, tokenizer: Tokenizer) -> None:
+    def __init__(self, path: Path, verify: bool) -> None:
         self.path = path
-        self.index = index
-        self.fingerprint = fingerprint
-        self.tokenizer = tokenizer
-        self.unigram_entropy = float(index["unigram_entropy"])
+        self.index, self.fingerprint = read_index(path)
+        infos = [ShardInfo(**shard) for shard in self.index["shards"]]
+        for info in infos:
+            file = path / info.file
+            if not file.is_file():
+                raise DataError(f"{file} is missing; prepare the data again")
+            if file.stat().st_size != info.bytes:
+                raise DataError(f"{file} has {file.stat().st_size} bytes, not {info.bytes}; prepare the data again")
+            if verify and sha256_of(file) != info.sha256:
+                raise DataError(f"{file} has changed since it was written (sha256); prepare the data again")
+        self.tokenizer = Tokenizer.load(path / TOKENIZER)
+        if self.tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
+            raise DataError(f"{path / TOKENIZER} is not the tokenizer of these shards; prepare the data again")
+        self.unigram_entropy = float(self.index["unigram_entropy"])
         """Nats, of the pieces of the train split: the loss of a model that knows frequencies only."""
-        self.top_piece_share = float(index["top_piece_share"])
+        self.top_piece_share = float(self.index["top_piece_share"])
         """Share of the most frequent piece in the train split: the accuracy of always guessing it."""
-        self.train = self._split("train")
-        self.heldout = self._split("heldout")
+        self.train = self._split("train", infos)
+        self.heldout = self._split("heldout", infos)
 
-    def _split(self, name: str) -> Split:
-        infos = [ShardInfo(**shard) for shard in self.index["shards"] if shard["split"] == name]
+    def _split(self, name: str, infos: Sequence[ShardInfo]) -> Split:
+        infos = [info for info in infos if info.split == name]
         split = Split([block for info in infos for block in read_blocks(self.path / info.file)])
         for what in ("documents", "sentences", "tokens"):
             recorded = sum(getattr(info, what) for info in infos)
@@ -200,21 +210,7 @@ class Shards:
         Raises:
             DataError: the folder is no whole set, or a piece of it is missing, changed or of another version.
         """
-        path = Path(folder)
-        index, fingerprint = read_index(path)
-        for shard in index["shards"]:
-            info = ShardInfo(**shard)
-            file = path / info.file
-            if not file.is_file():
-                raise DataError(f"{file} is missing; prepare the data again")
-            if file.stat().st_size != info.bytes:
-                raise DataError(f"{file} has {file.stat().st_size} bytes, not {info.bytes}; prepare the data again")
-            if verify and sha256_of(file) != info.sha256:
-                raise DataError(f"{file} has changed since it was written (sha256); prepare the data again")
-        tokenizer = Tokenizer.load(path / TOKENIZER)
-        if tokenizer.fingerprint != index["tokenizer"]["fingerprint"]:
-            raise DataError(f"{path / TOKENIZER} is not the tokenizer of these shards; prepare the data again")
-        return cls(path, index, fingerprint, tokenizer)
+        return cls(Path(folder), verify)
 
 
 def read_index(folder: Path) -> tuple[dict[str, Any], str]:
@@ -225,16 +221,14 @@ def read_index(folder: Path) -> tuple[dict[str, Any], str]:
     if not path.exists():
         raise DataError(f"{folder} holds no {INDEX}, so it is no whole set; run litebert prepare to its end")
     index = read_json(path, DataError, "prepare the data again")
-    try:
-        version = index["format"]
-        if version == FORMAT_VERSION:
-            index["tokenizer"]["fingerprint"], index["unigram_entropy"], index["top_piece_share"]
-            for shard in index["shards"]:
-                ShardInfo(**shard)
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); prepare the data again") from error
-    if version != FORMAT_VERSION:
+    if (version := index.get("format")) != FORMAT_VERSION:
         raise DataError(
             f"{path} has format {version}, and this litebert reads {FORMAT_VERSION}; prepare the data again"
         )
+    try:
+        index["tokenizer"]["fingerprint"], index["unigram_entropy"], index["top_piece_share"]
+        for shard in index["shards"]:
+            ShardInfo(**shard)
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); prepare the data again") from error
     return index, sha256_of(path)
