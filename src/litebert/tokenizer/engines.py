@@ -1,9 +1,10 @@
-"""The two libraries that cut text into pieces, behind one small face.
+"""The two libraries that cut text into pieces, behind one small face, `Engine`.
 
 `SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch, several times
 as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` says:
 WordPiece, byte-level BPE, and unigram models whose normaliser SentencePiece cannot express. Both encode on the calling
 thread only: preparing text runs several processes, and threads that outlive a fork are what deadlocks are made of.
+It adds no special pieces and never finds one in raw text.
 
 SentencePiece applies a model's character table by longest match, `tokenizers` by grapheme, and the two disagree on
 marks that do not compose. So the models trained here read NFKC text, on both sides (plain ASCII skips the step), and
@@ -16,7 +17,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import sentencepiece
@@ -46,25 +47,6 @@ SPECIAL_NAMES = {
     "mask": ("[MASK]", "<mask>"),
 }
 """Role -> the names it goes by; the first that the vocabulary holds is taken."""
-
-
-class Engine(Protocol):
-    """What a tokenizer needs from a library. Encoding adds no special pieces and never finds one in raw text."""
-
-    kind: str
-    pieces: list[str]
-    roles: dict[str, int]
-    special_ids: tuple[int, ...]
-    pair_separators: int
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]: ...
-    def decode(self, ids: Sequence[int]) -> str: ...
-    def normalize(self, text: str) -> str: ...
-    def word_starts(self) -> np.ndarray | None: ...
-    def digest(self) -> str: ...
-    def files(self) -> dict[str, bytes]: ...
-    def settings(self) -> dict[str, Any]: ...
-    def portable(self) -> dict[str, Any]: ...
 
 
 def find_roles(pieces: Sequence[str], name: str) -> dict[str, int]:
@@ -356,13 +338,6 @@ def _pair_separators(processor: dict[str, Any] | None) -> int | None:
     return max(1, sum(name in SPECIAL_NAMES["sep"] for name in names[names.index("A") : names.index("B")]))
 
 
-def wordpiece_normalizer(lower_case: bool, strip_accents: bool | None, split_chinese: bool = True) -> Any:
-    """BERT's normaliser; accents None means stripped together with lower-casing, as in the original."""
-    return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=split_chinese, strip_accents=strip_accents, lowercase=lower_case
-    )
-
-
 def wordpiece_engine(vocabulary: dict[str, int], normalizer: Any, name: str) -> TokenizersEngine:
     """WordPiece with greedy longest match over `vocabulary`, split at whitespace and punctuation."""
     unk = next((n for n in SPECIAL_NAMES["unk"] if n in vocabulary), None)
@@ -394,3 +369,6 @@ def _engine(
     ordered = sorted(special, key=vocabulary.__getitem__)
     portable.add_special_tokens([AddedToken(n, normalized=False, lstrip=n in lstrip) for n in ordered])
     return TokenizersEngine(portable.to_str(), name)
+
+
+Engine: TypeAlias = SentencePieceEngine | TokenizersEngine

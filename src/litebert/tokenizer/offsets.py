@@ -9,22 +9,14 @@ Shapes: n tokens of a text, c characters of it.
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.tokenizer.engines import Engine, TokenizersEngine
+from litebert.tokenizer.engines import TokenizersEngine
 from litebert.tokenizer.words import WORD_MARK
-
-
-def following(engine: Engine) -> TokenizersEngine:
-    """The engine itself, or the same model in the library that follows characters."""
-    if isinstance(engine, TokenizersEngine):
-        return engine
-    return TokenizersEngine(json.dumps(engine.portable()), "the tokenizer")
 
 
 def encode_offsets(engine: TokenizersEngine, text: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

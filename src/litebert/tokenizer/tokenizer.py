@@ -19,9 +19,11 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import normalizers
 from tokenizers.models import BPE
 
 from litebert.errors import DataError
+from litebert.storage import read_json
 from litebert.tokenizer.engines import (
     SPECIAL_NAMES,
     STEPS_PREFIX,
@@ -32,9 +34,8 @@ from litebert.tokenizer.engines import (
     model_pb2,
     strip_marks,
     wordpiece_engine,
-    wordpiece_normalizer,
 )
-from litebert.tokenizer.offsets import encode_offsets, following
+from litebert.tokenizer.offsets import encode_offsets
 from litebert.tokenizer.training import train_engine
 
 
@@ -96,7 +97,10 @@ class Tokenizer:
 
     @cached_property
     def _following(self) -> TokenizersEngine:
-        return following(self._engine)
+        """The engine itself, or the same model in the library that follows characters."""
+        if isinstance(self._engine, TokenizersEngine):
+            return self._engine
+        return TokenizersEngine(json.dumps(self._engine.portable()), "the tokenizer")
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The ids of all texts end to end, int32 (n,), and how many each text has, int64 (texts,)."""
@@ -177,16 +181,9 @@ class Tokenizer:
         path = Path(path)
         if path.is_dir():
             return cls(_load_folder(path))
-        if not path.is_file():
+        if not path.is_file() or path.suffix not in _LOADERS:
             raise DataError(f"there is no tokenizer at {path}; give a folder, *.model, vocab.txt or tokenizer.json")
-        loaders: dict[str, Callable[[Path, dict[str, Any]], Engine]] = {
-            ".model": _load_sentencepiece,
-            ".txt": _load_vocabulary,
-            ".json": _load_json,
-        }
-        if path.suffix not in loaders:
-            raise DataError(f"{path} is no tokenizer file; give a folder, *.model, vocab.txt or tokenizer.json")
-        return cls(loaders[path.suffix](path, {}))
+        return cls(_LOADERS[path.suffix](path, {}))
 
 
 def train_tokenizer(
@@ -232,14 +229,7 @@ _ENGINE_KEY = "litebert_engine"
 
 def _load_folder(folder: Path) -> Engine:
     config_file, portable = folder / "tokenizer_config.json", folder / "tokenizer.json"
-    config: dict[str, Any] = {}
-    if config_file.is_file():
-        try:
-            config = json.loads(_read_text(config_file))
-            if not isinstance(config, dict):
-                raise ValueError("not an object")
-        except ValueError as error:
-            raise DataError(f"{config_file} is not a JSON object ({error}); save the tokenizer again") from error
+    config = read_json(config_file, DataError, "save the tokenizer again") if config_file.is_file() else {}
     models = sorted(folder.glob("*.model"))
     ours = config.get(_ENGINE_KEY) == SentencePieceEngine.__name__
     # Another program's tokenizer.json may say more than its model file (lower case, accents), so it goes first.
@@ -290,15 +280,12 @@ def _load_vocabulary(path: Path, config: dict[str, Any]) -> Engine:
             )
         vocabulary[piece] = i
     lower = config.get("do_lower_case", not _has_upper(p for p in vocabulary if not p.startswith("[")))
-    return wordpiece_engine(
-        vocabulary,
-        wordpiece_normalizer(
-            lower,
-            config.get("strip_accents"),
-            config.get("tokenize_chinese_chars", True),
-        ),
-        str(path),
+    normalizer = normalizers.BertNormalizer(
+        lowercase=lower,
+        strip_accents=config.get("strip_accents"),  # None: together with lower-casing, as in the original
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
     )
+    return wordpiece_engine(vocabulary, normalizer, str(path))
 
 
 def _load_merges(folder: Path, config: dict[str, Any]) -> Engine:
@@ -311,6 +298,13 @@ def _load_merges(folder: Path, config: dict[str, Any]) -> Engine:
         raise DataError(
             f"vocab.json and merges.txt in {folder} are no byte-level BPE vocabulary ({error}); save them again"
         ) from error
+
+
+_LOADERS: dict[str, Callable[[Path, dict[str, Any]], Engine]] = {
+    ".model": _load_sentencepiece,
+    ".txt": _load_vocabulary,
+    ".json": _load_json,
+}
 
 
 def _has_upper(pieces: Iterable[str]) -> bool:

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import sentencepiece
 import tokenizers
-from tokenizers import pre_tokenizers, trainers
+from tokenizers import normalizers, pre_tokenizers, trainers
 from tokenizers.models import BPE, WordPiece
 
 from litebert.errors import DataError, nearest
@@ -41,7 +41,6 @@ from litebert.tokenizer.engines import (
     model_pb2,
     strip_marks,
     wordpiece_engine,
-    wordpiece_normalizer,
 )
 
 # ALBERT's layout (its README's spm_train command): ids 0 to 12 are these, learned pieces follow.
@@ -216,7 +215,7 @@ _TOO_SMALL = "a vocabulary of {} is too small for this text; the smallest possib
 
 
 def _train_wordpiece(lines: list[str], vocab_size: int, lower_case: bool, strip_accents: bool) -> Engine:
-    normalizer = wordpiece_normalizer(lower_case, strip_accents)
+    normalizer = normalizers.BertNormalizer(lowercase=lower_case, strip_accents=strip_accents)
     splitter = pre_tokenizers.BertPreTokenizer()
 
     def inside(char: str) -> bool:
