@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import zstandard
-
 from litebert.errors import DataError
 
 BLOCK = 1 << 20
@@ -54,40 +52,26 @@ def blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
     path, before = Path(source), meter.read
     try:
         with open(path, "rb") as raw:
-            for block in _decompressed(raw, path.suffix.lower()):
+            stream = _decompressed(raw, path.suffix.lower())
+            while block := stream.read(BLOCK):
                 meter.read = before + raw.tell()
                 yield block
-    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError) as error:
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:  # the system's, where those of the decompressors have no number
+            raise DataError(f"{path} cannot be read: {error.strerror}") from error
         raise DataError(f"{path} is cut short or damaged ({error}); make or fetch the file again") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _decompressed(raw: IO[bytes], suffix: str) -> Iterator[bytes]:
-    if suffix == ".zst":
-        yield from _zstd(raw)
-        return
-    stream: IO[bytes] | gzip.GzipFile | lzma.LZMAFile = raw
+def _decompressed(raw: IO[bytes], suffix: str) -> IO[bytes]:
     if suffix == ".gz":
-        stream = gzip.GzipFile(fileobj=raw)
-    elif suffix == ".xz":
-        stream = lzma.LZMAFile(raw)  # noqa: SIM115 - the caller closes raw
-    while block := stream.read(BLOCK):
-        yield block
+        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
+    if suffix == ".xz":
+        return lzma.LZMAFile(raw)
+    if suffix == ".zst":
+        import pyarrow as pa  # late: worker processes do not need it
 
-
-def _zstd(raw: IO[bytes]) -> Iterator[bytes]:
-    # The library's stream reader takes a file that is cut short for a whole one; frame objects know their end.
-    frame = None
-    while data := raw.read(BLOCK // 16):
-        while data:
-            frame = frame or zstandard.ZstdDecompressor().decompressobj()
-            yield frame.decompress(data)
-            data = b""
-            if frame.eof:
-                data, frame = frame.unused_data, None
-    if frame is not None:
-        raise EOFError("the last frame has no end")
+        return pa.CompressedInputStream(raw, "zstd")
+    return raw
 
 
 # ---- text ----------------------------------------------------------------------------------------------------------

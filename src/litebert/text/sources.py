@@ -23,7 +23,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from litebert.errors import DataError, nearest
+from litebert.errors import DataError, MissingExtraError, nearest
 from litebert.registry import SOURCES
 from litebert.text.lines import STANDARD_INPUT, Meter, blocks, cut, decoded, lines, plain_suffix
 from litebert.text.records import FORMATS, Notes, read_rows
@@ -33,6 +33,7 @@ DocumentSplit = Literal["blank-line", "file", "line"]
 MAX_DOCUMENT = 1 << 20
 """Characters of one document."""
 
+_OTHER_FIELD = " (--text-field names it)"
 _PLAIN_SUFFIXES = (".txt", ".text", ".md", ".rst")
 """What is taken from a folder as plain text; a file named directly, or by a glob, is so whatever its suffix."""
 _TABLES = {suffix: form for suffix, form in FORMATS.items() if form in ("csv", "tsv", "jsonl", "parquet")}
@@ -97,8 +98,7 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
     for name in names:
         for text, place in _texts(name, reading):
             for piece in cut(text, MAX_DOCUMENT):
-                stripped = piece.strip()
-                if stripped:
+                if stripped := piece.strip():
                     empty = False
                     yield Document(stripped, f"{name}:{place}")
     if empty:
@@ -122,13 +122,10 @@ def _file(name: str, reading: Reading) -> Texts:
         yield from _plain(lines(texts, longest=MAX_DOCUMENT), reading.split)
         return
     numbered, field = enumerate(lines(texts), 1), reading.text_field
-    for row in read_rows(form, name, numbered, [field], Notes(), meter=reading.meter, remedy=OTHER_FIELD):
+    for row in read_rows(form, name, numbered, [field], Notes(), meter=reading.meter, remedy=_OTHER_FIELD):
         text = reading.text(row.values[0], f"{name}:{row.line}")
         if text is not None:
             yield text, row.line
-
-
-OTHER_FIELD = " (--text-field names it)"
 
 
 def _plain(lines: Iterable[str], split: str) -> Iterator[tuple[str, int]]:
@@ -206,5 +203,54 @@ def _neighbour(path: Path) -> str:
 
 def _size(names: Sequence[str]) -> int | None:
     """Bytes on disk of all sources, None if one of them has no size."""
-    sizes = [Path(name).stat().st_size if Path(name).is_file() else None for name in names]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
+    paths = [Path(name) for name in names]
+    return sum(path.stat().st_size for path in paths) if all(path.is_file() for path in paths) else None
+
+
+# ---- the `datasets` library ----------------------------------------------------------------------------------------
+
+
+def is_saved(folder: str | Path) -> bool:
+    """Whether `datasets` saved this folder; any other folder may just be called as a set on the hub is."""
+    return any((Path(folder) / file).is_file() for file in ("dataset_dict.json", "dataset_info.json"))
+
+
+def open_dataset(name: str, config: str | None = None, *, streaming: bool = False) -> Any:
+    """The splits by name, or the one split, of a saved folder or of `NAME[:CONFIG]`; `config` where NAME has none.
+
+    Raises:
+        DataError: the library cannot open it.
+        MissingExtraError: there is no such library.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError("datasets", "datasets") from error
+    try:
+        if is_saved(name):
+            return datasets.load_from_disk(name)
+        repository, _, named = name.partition(":")
+        words = [word for word in (repository, named or config) if word]
+        return datasets.load_dataset(*words, **({"streaming": True} if streaming else {}))
+    except Exception as error:  # the library raises many kinds, its own and those of the network
+        reason = str(error).split("\n")[0]
+        raise DataError(f"hf:{name} cannot be opened ({reason}); a folder works too: hf:FOLDER") from error
+
+
+def read_dataset(name: str, reading: Reading) -> Texts:
+    """The texts of the split "train", or of the only one, each with the number of its row."""
+    data = open_dataset(name, streaming=True)
+    if isinstance(data, dict):
+        if "train" not in data and len(data) > 1:
+            raise DataError(f"hf:{name} has no split 'train' among {', '.join(data)}; save the one you want alone")
+        data = data["train"] if "train" in data else next(iter(data.values()))
+    field = reading.text_field
+    if data.column_names is not None and field not in data.column_names:
+        raise DataError(f"hf:{name} has no column '{field}'; {nearest(field, data.column_names)}{_OTHER_FIELD}")
+    number = 0
+    for batch in data.select_columns([field]).iter(batch_size=1000):
+        for value in batch[field]:
+            number += 1
+            text = reading.text(value, f"hf:{name}:{number}")
+            if text is not None:
+                yield text, number
