@@ -60,9 +60,8 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
-        moved: dict[str, Any] = {
-            name: on_device(item, device) for name, item in vars(self).items() if isinstance(item, Tensor)
-        }
+        tensors = {name: item for name, item in vars(self).items() if isinstance(item, Tensor)}
+        moved: dict[str, Any] = {name: on_device(item, device) for name, item in tensors.items()}
         return replace(self, **moved, added={name: on_device(item, device) for name, item in self.added.items()})
 
 
@@ -75,9 +74,6 @@ def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
 
 class Batches:
     """The batches of a split, by step. Every example comes once per epoch, in an order of its own each epoch."""
-
-    examples: int
-    """Sequences per epoch."""
 
     def __init__(
         self,
@@ -97,7 +93,7 @@ class Batches:
         self._copies = masking.copies
         self._batch = batch_sequences
         self._seed = seed
-        self.examples = self._segments.examples
+        self.examples = self._segments.examples  # sequences per epoch
 
     def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
         """Some rows, all by default, of the step's global batch: a micro batch, or the share of a rank."""

@@ -1,7 +1,7 @@
 """The journal of an unfinished shard folder: what it is being made from, and which shards are done.
 
-One JSON object a line: first the settings and the tokenizer, then a `ShardInfo` per finished shard, each synced to
-the disk. A line torn by a crash is cut off. It is removed once the index is written.
+One JSON object a line, synced to the disk: first the settings and the tokenizer, then a `ShardInfo` per finished shard.
+A line torn by a crash is cut off. `prepare` removes the journal once the index is written.
 """
 
 from __future__ import annotations
@@ -18,11 +18,7 @@ from litebert.storage import LOCK, sha256_of
 
 
 class Journal:
-    """Opens or continues the journal of `folder`, whose lock the caller holds.
-
-    Raises:
-        DataError: the folder was begun with other settings.
-    """
+    """Begins or continues the journal of `folder`, whose lock the caller holds; DataError for other settings."""
 
     NAME = "unfinished.jsonl"
 
@@ -37,13 +33,11 @@ class Journal:
             check_same(folder, lines[0], header)
         else:
             self._write(header)
-        infos = [ShardInfo(**line) for line in lines[1:]]
-        self.finished = {info.file: info for info in infos if self._is_whole(info)}
+        self.finished: dict[str, ShardInfo] = {}
         """Shards that are on the disk as they were written, by file name."""
-
-    def _is_whole(self, info: ShardInfo) -> bool:
-        file = self._folder / info.file
-        return file.is_file() and file.stat().st_size == info.bytes and sha256_of(file) == info.sha256
+        for info in (ShardInfo(**line) for line in lines[1:]):
+            if (folder / info.file).is_file() and sha256_of(folder / info.file) == info.sha256:
+                self.finished[info.file] = info
 
     def _write(self, entry: dict[str, Any]) -> None:
         with open(self._folder / self.NAME, "ab") as file:
@@ -55,10 +49,6 @@ class Journal:
         """Record a shard that is on the disk."""
         self._write(asdict(info))
         self.finished[info.file] = info
-
-    def remove(self) -> None:
-        """The set is whole."""
-        (self._folder / self.NAME).unlink(missing_ok=True)
 
 
 def _whole_lines(file: IO[bytes]) -> tuple[list[dict[str, Any]], int]:
@@ -88,14 +78,12 @@ def check_folder(folder: Path) -> None:
 def check_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Raise DataError naming what differs between the settings of `folder` and those asked for now.
 
-    Files may differ in their times: only their text counts, and the checksums of the shards' text judge that.
+    Not the times of files: only their text counts, and the checksums of the shards' text judge that.
     """
+    remedy = "give --out another folder, or delete this one"
     if found.get("tokenizer") != wanted["tokenizer"]:
-        raise DataError(f"{folder} is made with another tokenizer; give --out another folder, or delete this one")
-    old, new = found.get("settings", {}), wanted["settings"]
-    for key in new:
-        if key != "files" and old.get(key) != new[key]:
-            raise DataError(
-                f"{folder} is made with {key}={old.get(key)!r}, not {new[key]!r}; give --out another folder, or "
-                "delete this one"
-            )
+        raise DataError(f"{folder} is made with another tokenizer; {remedy}")
+    old = found.get("settings", {})
+    for key, new in wanted["settings"].items():
+        if key != "files" and old.get(key) != new:
+            raise DataError(f"{folder} is made with {key}={old.get(key)!r}, not {new!r}; {remedy}")

@@ -46,17 +46,16 @@ class SegmentPairs(SequenceFormat):
         A, B                  |-2-|                                  cut at a sentence end, each in equal chance
                                   |------3------|
 
-    The budget is the length less the special tokens. Each window has a chunk. It grows from one end of its window,
-    moved outwards to the end of its sentence, by whole sentences until it holds its target: the budget, or with
-    `short_probability` a uniform number in [2, budget]. The first window grows from its start, the last from its end,
-    the others from either with equal chance: so every token has its turn, and the two ends of a chunk follow one law,
-    which keeps the lengths from telling the order. An end stays where it is, inside a sentence, if it would move by
-    more than half a budget where the chunk starts to grow, or a whole one where it stops growing; with more, some text
-    between the two chunks that a window may have would never be seen.
+    The budget is the length less the special tokens. The chunk of a window grows from one end of it, moved outwards to
+    the end of its sentence, by whole sentences until it holds its target. The first grows from the start of its window,
+    the last from the end, the others from either with equal chance: so every token has its turn, and the two ends of a
+    chunk follow one law, which keeps the lengths from telling the order. An end stays where it is, inside a sentence,
+    if it would move by more than half a budget where the chunk starts to grow, or a whole one where it stops; with
+    more, some text between the two chunks that a window may have would never be seen.
 
-    The chunk is trimmed to its target one token at a time off the longer segment, as BERT does. BERT tosses a coin for
-    each of these tokens, front or back, and so hardly ever shows the ends of long sentences; here the number that goes
-    from the front is uniform. A chunk without a sentence end inside is one segment, never labelled.
+    The chunk is trimmed to its target one token at a time off the longer segment, as BERT does, but where BERT tosses a
+    coin for each, front or back, and so hardly ever shows the ends of long sentences, here the number that goes from
+    the front is uniform. A chunk without a sentence end inside is one segment, never labelled.
 
     - sop: A and B are swapped with probability 1/2, before trimming. A chunk that ends inside a sentence stays in
       order, unlabelled: the broken end would tell which segment it belongs to.
@@ -67,10 +66,8 @@ class SegmentPairs(SequenceFormat):
     def _counts(self) -> NDArray[np.int64]:
         chunks = -(-self._split.document_tokens // self._budget)
         if self._sentence == "nsp" and np.count_nonzero(chunks) == 1:
-            raise DataError(
-                "objective nsp takes its random segments from another document, and this split of the shards has one "
-                "document only; use sop, or separate the documents of the corpus"
-            )
+            need = "objective nsp takes its random segments from another document"
+            raise DataError(f"{need}, and this split of the shards has one; use sop, or separate the documents")
         return chunks
 
     def _segments(self, example: int, u: list[float]) -> Segments:
@@ -120,9 +117,8 @@ class SegmentPairs(SequenceFormat):
 class SentencePairs(SequenceFormat):
     """Two single sentences, one after the other or the second from elsewhere (RoBERTa section 4.2).
 
-    There is an example for every sentence that another follows in its document; a sentence alone in its document is
-    never seen. Two that exceed the budget are trimmed as segments are. Sentences have the length they have, so
-    `short_probability` is not read. The sequences are short: as many tokens need larger batches.
+    There is an example for every sentence that another follows in its document. Two that exceed the budget are trimmed
+    as segments are; `short_probability` is not read. The sequences are short: as many tokens need larger batches.
 
     - sop: the two are swapped with probability 1/2, before trimming.
     - nsp: with probability 1/2 the second is the second sentence of a random example of another document. So random
@@ -131,11 +127,11 @@ class SentencePairs(SequenceFormat):
 
     def _counts(self) -> NDArray[np.int64]:
         pairs = np.maximum(self._split.document_sentences - 1, 0)
-        nsp = self._sentence == "nsp"
-        if (documents := np.count_nonzero(pairs)) < (need := 2 if nsp else 1):
+        documents, nsp = np.count_nonzero(pairs), self._sentence == "nsp"
+        if documents < 1 + nsp:
+            need = "with objective nsp needs 2 documents" if nsp else "needs 1 document"
             raise DataError(
-                f"sequences.format=sentence-pair{' with objective nsp' if nsp else ''} needs {need} "
-                f"document{'s' if need > 1 else ''} of two sentences or more, and this split of the shards has "
+                f"sequences.format=sentence-pair {need} of two sentences or more, and this split of the shards has "
                 f"{documents}; set sequences.format=segment-pair, or prepare more text"
             )
         return pairs

@@ -6,9 +6,8 @@
     DIR/index.json                format, tokenizer, counts, sizes and sha256 per shard; written last: where it is,
                                   the set is whole
 
-pyarrow, polars and duckdb open the shards as they are. The sentences of a document lie next to each other, so a
-document is one slice of the mapped file. Opening checks names and sizes; reading every byte for its checksum takes a
-second per gigabyte or more and is left to `verify=True`.
+pyarrow, polars and duckdb open the shards as they are. A document is one slice of the mapped file. Opening checks names
+and sizes; reading every byte for its checksum takes a second per gigabyte or more and is left to `verify=True`.
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ def _record_batch(chunks: Sequence[Encoded], dtype: Any, schema: Any) -> Any:
 
 def _offsets(counts: Sequence[npt.NDArray[np.int32]]) -> Any:
     total = np.concatenate([np.zeros(1, np.int64), *counts]).cumsum(dtype=np.int64)
-    assert total[-1] < 1 << 31, "a record batch is bounded far below the range of its offsets"
-    return pa.array(total.astype(np.int32))
+    return pa.array(total.astype(np.int32))  # a record batch is bounded far below 2**31
 
 
 def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInfo]) -> None:
@@ -171,8 +169,8 @@ class Shards:
 
     def __init__(self, path: Path, verify: bool) -> None:
         self.path = path
-        self.index, self.fingerprint = read_index(path)
-        infos = [ShardInfo(**shard) for shard in self.index["shards"]]
+        self.index, infos = read_index(path)
+        self.fingerprint = sha256_of(path / INDEX)
         for info in infos:
             file = path / info.file
             if not file.is_file():
@@ -195,26 +193,23 @@ class Shards:
         infos = [info for info in infos if info.split == name]
         split = Split([block for info in infos for block in read_blocks(self.path / info.file)])
         for what in ("documents", "sentences", "tokens"):
-            recorded = sum(getattr(info, what) for info in infos)
-            if recorded != getattr(split, what):
-                raise DataError(
-                    f"{self.path / INDEX} counts {recorded} {what} in the {name} shards, which hold "
-                    f"{getattr(split, what)}; prepare the data again"
-                )
+            recorded, found = sum(getattr(info, what) for info in infos), getattr(split, what)
+            if recorded != found:
+                counts = f"counts {recorded} {what} in the {name} shards, which hold {found}"
+                raise DataError(f"{self.path / INDEX} {counts}; prepare the data again")
         return split
 
     @classmethod
     def open(cls, folder: str | Path, verify: bool = False) -> Shards:
         """Open a prepared folder; `verify` also reads every byte for its checksum.
 
-        Raises:
-            DataError: the folder is no whole set, or a piece of it is missing, changed or of another version.
+        Raises DataError where it is no whole set, or a piece of it is missing, changed or of another version.
         """
         return cls(Path(folder), verify)
 
 
-def read_index(folder: Path) -> tuple[dict[str, Any], str]:
-    """The index of a whole set and the sha256 of its bytes."""
+def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
+    """The index of a whole set, and what it says of each shard."""
     path = folder / INDEX
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; make it with litebert prepare")
@@ -222,13 +217,9 @@ def read_index(folder: Path) -> tuple[dict[str, Any], str]:
         raise DataError(f"{folder} holds no {INDEX}, so it is no whole set; run litebert prepare to its end")
     index = read_json(path, DataError, "prepare the data again")
     if (version := index.get("format")) != FORMAT_VERSION:
-        raise DataError(
-            f"{path} has format {version}, and this litebert reads {FORMAT_VERSION}; prepare the data again"
-        )
+        raise DataError(f"{path} has format {version}, not {FORMAT_VERSION} as this litebert; prepare the data again")
     try:
         index["tokenizer"]["fingerprint"], index["unigram_entropy"], index["top_piece_share"]
-        for shard in index["shards"]:
-            ShardInfo(**shard)
+        return index, [ShardInfo(**shard) for shard in index["shards"]]
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); prepare the data again") from error
-    return index, sha256_of(path)

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from litebert.errors import DataError
 
@@ -62,9 +62,9 @@ def blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
         raise DataError(f"{path} is cut short or damaged ({error}); make or fetch the file again") from error
 
 
-def _decompressed(raw: IO[bytes], suffix: str) -> IO[bytes]:
+def _decompressed(raw: IO[bytes], suffix: str) -> Any:
     if suffix == ".gz":
-        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
+        return gzip.GzipFile(fileobj=raw)
     if suffix == ".xz":
         return lzma.LZMAFile(raw)
     if suffix == ".zst":
@@ -81,12 +81,10 @@ def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose:
     """Blocks of text, up to what is not text.
 
     Args:
-        prose: for a corpus, which is text of any origin: every line end becomes "\\n", byte-order marks vanish, and a
-            zero byte is taken for the sign of a file that is no text. Without it, for the rows of a task, each of which
-            must stay where it is: all characters stay.
+        prose: for a corpus, of any origin: every line end becomes "\\n", byte-order marks vanish, a zero byte is the
+            sign that a file is no text. Without it, for the rows of a task: all characters stay.
 
-    Raises:
-        DataError: the bytes are not of the encoding, or no text; the message names the line.
+    Raises DataError where the bytes are not of the encoding, or no text; the message names the line.
     """
     remedy = "name the encoding, e.g. --encoding latin-1" if prose else "save the whole file as UTF-8"
     decoder = codecs.getincrementaldecoder(encoding)()
@@ -117,13 +115,11 @@ def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose:
         yield text.replace("\ufeff", "") if prose else text
         if bad is not None:
             byte = bad.object[bad.start]
-            raise DataError(
-                f"{name}:{number} is not {shown} (byte 0x{byte:02x} after {before:,} others); {remedy}"
-            ) from bad
+            message = f"is not {shown} (byte 0x{byte:02x} after {before:,} others); {remedy}"
+            raise DataError(f"{name}:{number} {message}") from bad
         if zero >= 0:
-            raise DataError(
-                f"{name}:{number} is not text (byte 0x00 after {before:,} others); leave the file out, or {remedy}"
-            )
+            message = f"is not text (byte 0x00 after {before:,} others); leave the file out, or {remedy}"
+            raise DataError(f"{name}:{number} {message}")
 
 
 def lines(texts: Iterable[str], longest: int | None = None) -> Iterator[str]:

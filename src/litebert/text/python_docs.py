@@ -51,20 +51,15 @@ _LICENCE = re.compile(r"copyright|licen[cs]e|all rights reserved|warrant|redistr
 _NOT_PROSE = re.compile(r"[^\w\s.,;:'()!?-]|_")
 
 
-def read(name: str, reading: object) -> Iterator[tuple[str, str]]:
-    """The corpus as a source of text."""
-    return python_docs()
-
-
-def python_docs() -> Iterator[tuple[str, str]]:
-    """(text, where it is from) per document; the paragraphs of a text are its lines.
+def python_docs(name: str = "python-docs", reading: object = None) -> Iterator[tuple[str, str]]:
+    """(text, where it is from) per document, as a source of text; the paragraphs of a text are its lines.
 
     A docstring of `_MIN_DOCUMENT` characters or more is a document, and the shorter ones of a module are one together:
     the sentences of a docstring follow from one another, those of a module's many docstrings hardly do.
     """
     seen: set[int] = set()
     total = 0
-    for name, texts in _modules():
+    for where, texts in _modules():
         short: list[str] = []
         documents = []
         for text in texts:
@@ -82,7 +77,7 @@ def python_docs() -> Iterator[tuple[str, str]]:
         if sum(map(len, short)) >= _MIN_DOCUMENT:
             documents.append("\n".join(short))
         for document in documents:
-            yield document, name
+            yield document, where
             total += len(document)
             if total >= MAX_CHARACTERS:
                 return

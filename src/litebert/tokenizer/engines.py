@@ -3,8 +3,7 @@
 `SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch, several times
 as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` says:
 WordPiece, byte-level BPE, and unigram models whose normaliser SentencePiece cannot express. Both encode on the calling
-thread only: preparing text runs several processes, and threads that outlive a fork are what deadlocks are made of.
-It adds no special pieces and never finds one in raw text.
+thread only, because preparing text runs several processes, add no special pieces and never find one in raw text.
 
 SentencePiece applies a model's character table by longest match, `tokenizers` by grapheme, and the two disagree on
 marks that do not compose. So the models trained here read NFKC text, on both sides (plain ASCII skips the step), and
@@ -157,18 +156,16 @@ class SentencePieceEngine:
         """The same model for `tokenizers`.
 
         Where the two can still differ: SentencePiece adds scores in float32, so that of two cuts whose scores agree to
-        seven digits either may win (in a run of one character, `*****`, they agree to the last); `tokenizers` does not
-        know compatibility characters younger than its tables; a foreign model's character table is applied by longest
-        match there and by grapheme here.
+        seven digits either may win (as in `*****`); `tokenizers` does not know compatibility characters younger than
+        its tables; a foreign model's character table is applied by longest match there and by grapheme here.
         """
         model = self._model()
         spec, rules = model.normalizer_spec, []
         for step in self.steps:
             rules += STEPS[step][1]
         if self._table is not None:
-            dropped, spaces = (
-                "".join(rf"\x{{{point:X}}}" for point in points) for points in (DROPPED_CHARACTERS, SPACE_CHARACTERS)
-            )
+            tables = (DROPPED_CHARACTERS, SPACE_CHARACTERS)
+            dropped, spaces = ("".join(rf"\x{{{point:X}}}" for point in points) for points in tables)
             # The word mark goes before what begins the text; something dropped there must not count as its beginning.
             leading = dropped + (r"\p{Mn}" if "strip" in self._table else "")
             for pattern, becomes in ((rf"\A[{leading}]+", " "), (f"[{dropped}]", ""), (f"[{spaces}]", " ")):
@@ -216,10 +213,7 @@ class TokenizersEngine:
             raise DataError(f"{name} is not a tokenizer.json file or is damaged ({error}); save it again") from error
         self._bytes = _part(self._spec.get("pre_tokenizer"), "ByteLevel") if kind == "BPE" else None
         if kind not in _TYPE_FIELDS or (kind == "BPE" and self._bytes is None):
-            raise DataError(
-                f"{name} holds a {kind} tokenizer; litebert reads WordPiece, Unigram and byte-level BPE, so use one of "
-                "them"
-            )
+            raise DataError(f"{name} holds a {kind} tokenizer; use a WordPiece, Unigram or byte-level BPE one")
         self.kind = kind.lower()
         self.pair_separators = separators or (2 if self.kind == "bpe" else 1)
         self._tokenizer.no_truncation()
