@@ -113,15 +113,14 @@ class Dealer:
         while ahead_bytes < LOOKAHEAD_BYTES and (document := next(unique, None)):
             ahead.append(document)
             ahead_bytes += document[1]
-        splits = [self._split_of(digest) for _, _, digest in ahead]
+        digests = [digest for _, _, digest in ahead]
+        splits = [self._split_of(digest) for digest in digests]
         if len(ahead) == 1:
             splits = ["train"]
-        elif self._heldout and len(set(splits)) == 1:
-            order = sorted(range(len(ahead)), key=lambda i: ahead[i][2])
-            if splits[0] == "train":
-                splits[order[0]] = "heldout"
-            else:
-                splits[order[-1]] = "train"
+        elif self._heldout and set(splits) == {"train"}:
+            splits[digests.index(min(digests))] = "heldout"
+        elif set(splits) == {"heldout"}:
+            splits[digests.index(max(digests))] = "train"
         for split, document in zip(splits, ahead, strict=True):
             yield split, *document
 

@@ -4,9 +4,9 @@
 - length law: how many units a span has (ALBERT section 4.1, SpanBERT section 3.1).
 - replacement: what stands in place of a predicted token (BERT section 3.1), drawn for each token or each run of them.
 
-Special tokens are never predicted, and spans do not cross them: the separators between documents and [UNK] too.
-Spans are chosen one by one per sequence in plain Python, all else for the whole batch in numpy; every draw depends on
-its sequence's key and its place in the sequence, so a sequence is masked alike in any batch.
+Special tokens, [UNK] too, are never predicted, and spans do not cross them. Spans are chosen one by one in plain Python,
+all else for the whole batch in numpy; every draw depends on its sequence's key and its place in it, so a sequence is
+masked alike in any batch.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class Masker:
     def __call__(self, ids: NDArray[np.int64], keys: Keys) -> Masked:
         """Mask the sequences `ids` (B, S), which stay as they are, by their `keys` (B,).
 
-        The share of predicted tokens is the rate in the mean, special tokens aside. A sequence always has something to
-        predict, which is more than its share where it has fewer than 1 / rate tokens or one word only.
+        The share of predicted tokens is the rate in the mean, special tokens aside; more where a sequence has fewer
+        than 1 / rate tokens or one word only, for each has something to predict.
         """
         size = ids.shape[1]
         content = ~self._special[ids]

@@ -114,8 +114,8 @@ def read_blocks(path: Path) -> list[_Block]:
     except (pa.ArrowException, OSError) as error:
         reason = str(error).split("\n")[0]
         raise DataError(f"{path} is not a readable Arrow file ({reason}); prepare the data again") from error
-    kinds = [pa.list_(pa.list_(pa.uint16())), pa.list_(pa.list_(pa.uint32()))]
-    if schema.names != ["sentences"] or schema.types[0] not in kinds:
+    types = [pa.list_(pa.list_(pa.uint16())), pa.list_(pa.list_(pa.uint32()))]
+    if schema.names != ["sentences"] or schema.types[0] not in types:
         raise DataError(f"{path} holds no column sentences: list<list<uint16|uint32>>; prepare the data again")
     blocks = []
     for batch in batches:

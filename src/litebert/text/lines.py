@@ -1,7 +1,6 @@
 """From the bytes of a file, compressed or plain, or of standard input, to lines of text.
 
-Everything streams in blocks of a megabyte. What cannot be read stops with the file and the line: a reader that loses
-a part silently costs its owner a training run.
+Everything streams in blocks of a megabyte. What cannot be read stops with the file and the line, never silently.
 """
 
 from __future__ import annotations

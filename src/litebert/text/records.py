@@ -1,8 +1,8 @@
 """Rows of a file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and plain text.
 
-Each row comes with its line number, so that whoever reads it can name the place of what is wrong. What is mended or
-passed over is counted in `Notes`, never silent. The rows of a task (`records`) are UTF-8: a guessed encoding trains on
-wrong letters. Those of a corpus (sources.py) come through the same readers (`read_rows`).
+Each row comes with its line number, to name the place of what is wrong. What is mended or passed over is counted in
+`Notes`, never silent. The rows of a task (`records`) are UTF-8: a guessed encoding trains on wrong letters. Those of a
+corpus (sources.py) come through the same readers (`read_rows`).
 """
 
 from __future__ import annotations
@@ -171,9 +171,8 @@ def read_rows(
 ) -> Iterator[Record]:
     """The cells of `columns`, then of `optional`, of each row; DataError, naming the line, for what is malformed.
 
-    Args:
-        numbered: the lines of the file `name` with their numbers; Parquet has none, and `meter` is told its bytes.
-        remedy: what more to say where a column is missing.
+    `numbered` are the lines of the file `name`; Parquet has none, and `meter` is told its bytes. `remedy` is said more
+    where a column is missing.
     """
     if form == "text":
         blank = (None,) * len(optional)

@@ -34,7 +34,7 @@ STEPS_PREFIX = "litebert:"
 """A model's normaliser name `litebert:a,b` says which of `STEPS` run on a text before SentencePiece sees it; after a
 bar, `litebert:a|c,d`, which of them the model's own table of single characters does."""
 
-# What the character table of our models does to controls (SentencePiece's nmt rules, and soft hyphens dropped).
+# What our models' character table does to controls (SentencePiece's nmt rules, and soft hyphens dropped).
 DROPPED_CHARACTERS = (*range(0x1, 0x9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F, 0xAD)
 SPACE_CHARACTERS = (0x9, 0xA, 0xC, 0xD, 0x61C, 0x1680, 0x200B, 0x200C, 0x200E, 0x200F, 0x2028, 0x2029, 0x2581, 0xFEFF)
 

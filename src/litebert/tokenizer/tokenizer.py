@@ -41,8 +41,8 @@ class Tokenizer:
     """Pieces, their ids and what each is for.
 
     Attributes: `kind` (unigram, wordpiece or bpe), `vocab_size`, the ids `pad_id`, `unk_id`, `cls_id`, `sep_id`,
-    `mask_id`, `special_ids` (ascending; everything that is no text), and `pair_separators`: how many separators stand
-    between two segments, 2 in the layout `<s> A </s></s> B </s>`, else 1. Can be pickled to worker processes.
+    `mask_id`, `special_ids` (ascending; all that is no text), and `pair_separators` between two segments: 2 in the
+    layout `<s> A </s></s> B </s>`, else 1. Can be pickled to worker processes.
     """
 
     def __init__(self, engine: Engine) -> None:
