@@ -113,8 +113,7 @@ def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose:
         before = (before if len(line) == len(text) else 0) + len(line.encode(encoding, "replace")) - mark
         yield text.replace("\ufeff", "") if prose else text
         if bad is not None:
-            byte = bad.object[bad.start]
-            message = f"is not {shown} (byte 0x{byte:02x} after {before:,} others); {remedy}"
+            message = f"is not {shown} (byte 0x{bad.object[bad.start]:02x} after {before:,} others); {remedy}"
             raise DataError(f"{name}:{number} {message}") from bad
         if zero >= 0:
             message = f"is not text (byte 0x00 after {before:,} others); leave the file out, or {remedy}"

@@ -1,7 +1,7 @@
 """What a tokenizer does to a text: pieces per word, unknown rate, and what its normaliser drops or changes.
 
-Letters and accents that a normaliser loses are lost for the model too. This says so beforehand, in one pass and constant
-memory: one count for each distinct character.
+Letters and accents that a normaliser loses are lost for the model too. This says so beforehand, in one pass and in
+constant memory: one count for each distinct character.
 """
 
 from __future__ import annotations
