@@ -83,5 +83,7 @@ TASKS = Registry(
     **dict.fromkeys(("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"), "tasks.glue:Glue"),
 )
 ENGINES = Registry("engine", torch="answer.engines:TorchEngine")
-SOURCES = Registry("source of text", **{"python-docs": "text.python_docs:read", "hf:": "text.hub:read"})
+SOURCES = Registry(
+    "source of text", **{"python-docs": "text.python_docs:python_docs", "hf:": "text.sources:read_dataset"}
+)
 FORMATS = Registry("model format", hf="interop.hf_writing:save_hf", litebert="interop.models:save_litebert")

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -230,9 +228,3 @@ def test_short_targets_are_uniform(kind: Kind) -> None:
 def test_a_split_without_text_is_refused(kind: Kind, documents: list[list[int]]) -> None:
     with refused(DataError):
         packed(kind, ToySplit(documents), 16)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_there_is_no_second_segment_to_label(kind: Any) -> None:
-    with pytest.raises(AssertionError):
-        kind(ToySplit([[4, 4], [4]]), SequenceConfig(length=16), "sop")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,11 +79,14 @@ def test_killed_at_any_instant_of_writing_the_same_command_ends_with_the_same_by
 def test_killed_after_the_index_was_written(
     tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(self: Journal) -> None:
+    write = disk.write_index
+
+    def interrupted(*index: Any) -> None:
+        write(*index)
         raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(Journal, "remove", interrupted)
+        patch.setattr(disk, "write_index", interrupted)
         with pytest.raises(Interrupted):
             run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
     assert (tmp_path / "out" / disk.INDEX).exists()

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
 
 from litebert.errors import DataError
 from litebert.text import sources as corpus
@@ -34,6 +33,10 @@ def read(*sources: Any, **options: Any) -> list[str]:
 
 def places(source: Path, **options: Any) -> list[str]:
     return [document.source.removeprefix(f"{source}:") for document in documents([str(source)], Reading(**options))]
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pa.compress(data, "zstd", asbytes=True))
 
 
 def written(path: Path, content: bytes | str) -> Path:
@@ -61,8 +64,8 @@ def as_csv(texts: list[str], field: str = "text") -> str:
         ("two members.txt.gz", lambda data: gzip.compress(data[:30]) + gzip.compress(data[30:])),
         ("a.TXT.GZ", gzip.compress),
         ("a.xz", lzma.compress),
-        ("a.txt.zst", zstandard.ZstdCompressor().compress),
-        ("two frames.zst", lambda data: b"".join(map(zstandard.ZstdCompressor().compress, (data[:30], data[30:])))),
+        ("a.txt.zst", zstd),
+        ("two frames.zst", lambda data: b"".join(map(zstd, (data[:30], data[30:])))),
     ],
 )
 def test_plain_text_in_every_packing(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
@@ -281,7 +284,7 @@ def test_bad_parquet(tmp_path: Path) -> None:
     [
         ("a.gz", gzip.compress),
         ("a.xz", lzma.compress),
-        ("a.zst", zstandard.ZstdCompressor().compress),
+        ("a.zst", zstd),
     ],
 )
 def test_compressed_files_cut_short_or_damaged(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
@@ -300,7 +303,7 @@ def test_missing_files_name_the_nearest(tmp_path: Path) -> None:
         ("no/a.txt", f"folder {tmp_path}/no"),
         ("*.md", ""),
     ):
-        with refused(DataError, tmp_path / name, near):
+        with refused(DataError, tmp_path / name, near or tmp_path):
             read(tmp_path / name)
     with refused(DataError, "hf:NAME", "python-docs"):
         read()

@@ -1,9 +1,8 @@
 """A batch of step N is a pure function of (split, tokenizer, config, seed, N).
 
-Nothing is drawn in sequence, so a run resumes at any step at no cost, and ranks or micro batches that ask for their
-rows of a step get the very sequences that one process would. The random key of an example is (seed, example, epoch)
-for fresh masks every epoch, or (seed, example, epoch modulo copies) for static ones; the text's cut points go with it.
-Only here does data become tensors.
+Nothing is drawn in sequence, so a run resumes at any step at no cost, and ranks or micro batches get the very sequences
+that one process would. The random key of an example is (seed, example, epoch) for fresh masks every epoch, or (seed,
+example, epoch modulo copies) for static ones; cut points go with it. Only here does data become tensors.
 """
 
 from __future__ import annotations
@@ -60,9 +59,8 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
-        moved: dict[str, Any] = {
-            name: on_device(item, device) for name, item in vars(self).items() if isinstance(item, Tensor)
-        }
+        tensors = {name: item for name, item in vars(self).items() if isinstance(item, Tensor)}
+        moved: dict[str, Any] = {name: on_device(item, device) for name, item in tensors.items()}
         return replace(self, **moved, added={name: on_device(item, device) for name, item in self.added.items()})
 
 
@@ -75,9 +73,6 @@ def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
 
 class Batches:
     """The batches of a split, by step. Every example comes once per epoch, in an order of its own each epoch."""
-
-    examples: int
-    """Sequences per epoch."""
 
     def __init__(
         self,
@@ -97,7 +92,7 @@ class Batches:
         self._copies = masking.copies
         self._batch = batch_sequences
         self._seed = seed
-        self.examples = self._segments.examples
+        self.examples = self._segments.examples  # sequences per epoch
 
     def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
         """Some rows, all by default, of the step's global batch: a micro batch, or the share of a rank."""

@@ -34,7 +34,6 @@ class DocumentHashes:
 
     def __init__(self) -> None:
         self._buckets: dict[bytes, bytearray] = {}
-        self.duplicates = 0
 
     def is_new(self, digest: bytes) -> bool:
         bucket = self._buckets.setdefault(digest[:2], bytearray())
@@ -42,11 +41,9 @@ class DocumentHashes:
         at = bucket.find(rest)
         while at > 0 and at % 8:  # the end of one member and the start of the next
             at = bucket.find(rest, at + 1)
-        if at >= 0:
-            self.duplicates += 1
-            return False
-        bucket += rest
-        return True
+        if at < 0:
+            bucket += rest
+        return at < 0
 
 
 class _ShardCutter:
@@ -55,7 +52,6 @@ class _ShardCutter:
     def __init__(self, split: str, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path) -> None:
         self._split, self._shard_bytes, self._finished, self._folder = split, shard_bytes, finished, folder
         self._number = -1
-        self.documents = 0
         self._next_shard()
 
     def _next_shard(self) -> None:
@@ -67,7 +63,6 @@ class _ShardCutter:
 
     def add(self, text: str, size: int, digest: bytes) -> Iterator[tuple[Key, list[str]]]:
         """Take one document of `size` bytes; gives the chunks that it completes."""
-        self.documents += 1
         self._digest.update(digest)
         self._size += size
         self._chunk += size
@@ -96,6 +91,7 @@ class Dealer:
     def __init__(self, heldout: float, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path) -> None:
         self._heldout = int(heldout * 2**64)
         self._seen = DocumentHashes()
+        self.kept = self.duplicates = 0  # documents
         self._cutters = {name: _ShardCutter(name, shard_bytes, finished, folder) for name in ("train", "heldout")}
 
     def chunks(self, texts: Iterable[Document]) -> Iterator[tuple[Key, list[str]]]:
@@ -105,37 +101,28 @@ class Dealer:
         for cutter in self._cutters.values():
             yield from cutter.end()
 
-    def counts(self) -> dict[str, int]:
-        """Of documents: kept and duplicates."""
-        kept = sum(cutter.documents for cutter in self._cutters.values())
-        return {"kept": kept, "duplicates": self._seen.duplicates}
-
     def _dealt(self, texts: Iterable[Document]) -> Iterator[tuple[str, str, int, bytes]]:
-        ahead: list[tuple[str, int, bytes]] | None = []
-        ahead_bytes = 0
-        for text, size, digest in self._unique(texts):
-            if ahead is None:
-                yield self._split_of(digest), text, size, digest
-                continue
-            ahead.append((text, size, digest))
-            ahead_bytes += size
-            if ahead_bytes >= LOOKAHEAD_BYTES:
-                yield from self._deal_first(ahead)
-                ahead = None
-        yield from self._deal_first(ahead or [])
+        unique = self._unique(texts)
+        yield from self._first_dealt(unique)
+        for text, size, digest in unique:
+            yield self._split_of(digest), text, size, digest
 
-    def _deal_first(self, ahead: list[tuple[str, int, bytes]]) -> Iterator[tuple[str, str, int, bytes]]:
-        splits = [self._split_of(digest) for _, _, digest in ahead]
-        if self._heldout and len(ahead) > 1 and len(set(splits)) == 1:
-            order = sorted(range(len(ahead)), key=lambda i: ahead[i][2])
-            if splits[0] == "train":
-                splits[order[0]] = "heldout"
-            else:
-                splits[order[-1]] = "train"
-        elif len(ahead) == 1:
+    def _first_dealt(self, unique: Iterator[tuple[str, int, bytes]]) -> Iterator[tuple[str, str, int, bytes]]:
+        ahead: list[tuple[str, int, bytes]] = []
+        ahead_bytes = 0
+        while ahead_bytes < LOOKAHEAD_BYTES and (document := next(unique, None)):
+            ahead.append(document)
+            ahead_bytes += document[1]
+        digests = [digest for _, _, digest in ahead]
+        splits = [self._split_of(digest) for digest in digests]
+        if len(ahead) == 1:
             splits = ["train"]
-        for split, (text, size, digest) in zip(splits, ahead, strict=True):
-            yield split, text, size, digest
+        elif self._heldout and set(splits) == {"train"}:
+            splits[digests.index(min(digests))] = "heldout"
+        elif set(splits) == {"heldout"}:
+            splits[digests.index(max(digests))] = "train"
+        for split, document in zip(splits, ahead, strict=True):
+            yield split, *document
 
     def _unique(self, texts: Iterable[Document]) -> Iterator[tuple[str, int, bytes]]:
         is_new = self._seen.is_new
@@ -146,7 +133,10 @@ class Dealer:
                 raise DataError(f"{document.source} holds half a surrogate pair ({error}); mend its escapes") from error
             digest = hashlib.blake2b(data, digest_size=16).digest()
             if is_new(digest):
+                self.kept += 1
                 yield document.text, len(data), digest
+            else:
+                self.duplicates += 1
 
     def _split_of(self, digest: bytes) -> str:
         return "heldout" if int.from_bytes(digest[8:], "big") < self._heldout else "train"
@@ -154,6 +144,4 @@ class Dealer:
 
 def other_text(folder: Path) -> DataError:
     """What is wrong with a folder whose shards are of other text."""
-    return DataError(
-        f"{folder} is made of other text than the sources hold now; give --out another folder, or delete this one"
-    )
+    return DataError(f"{folder} is made of other text than the sources hold; give --out another, or delete this one")

@@ -28,7 +28,7 @@ def id_type(vocab_size: int) -> type[np.unsignedinteger[Any]]:
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
-    """Sentences and ids of documents; what leaves no id (a text of control characters, say) is left out."""
+    """Sentences and ids of documents, but those that leave no id (of control characters, say)."""
     sentences: list[str] = []
     counts = np.empty(len(texts), np.int32)
     for i, text in enumerate(texts):

@@ -4,9 +4,9 @@
 - length law: how many units a span has (ALBERT section 4.1, SpanBERT section 3.1).
 - replacement: what stands in place of a predicted token (BERT section 3.1), drawn for each token or each run of them.
 
-Special tokens are never predicted, and spans do not cross them: the separators between documents and [UNK] too.
-Spans are chosen one by one per sequence in plain Python, all else for the whole batch in numpy; every draw depends on
-its sequence's key and its place in the sequence, so a sequence is masked alike in any batch.
+Special tokens, [UNK] too, are never predicted, and spans do not cross them. Spans are chosen one by one in Python, all
+else for the whole batch in numpy; every draw depends on its sequence's key and its place in it, so a sequence is masked
+alike in any batch.
 """
 
 from __future__ import annotations
@@ -44,24 +44,20 @@ class Masker:
         """Raises DataError for whole words with a tokenizer that cannot tell words."""
         self._config = config
         self._mask_id = tokenizer.mask_id
-        special = np.zeros(tokenizer.vocab_size, bool)
-        special[list(tokenizer.special_ids)] = True
-        self._special = special
-        self._ordinary = np.flatnonzero(~special)
+        self._special = np.isin(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
+        self._ordinary = np.flatnonzero(~self._special)
         self._law = length_law(config)
         starts = tokenizer.word_starts if config.unit == "word" else np.ones(tokenizer.vocab_size, bool)
         if starts is None:
-            raise DataError(
-                f"masking.unit=word needs to know where words begin, and this {tokenizer.kind} tokenizer cannot tell; "
-                "set masking.unit=token"
-            )
+            need = f"masking.unit=word needs to know where words begin, and this {tokenizer.kind} tokenizer cannot tell"
+            raise DataError(f"{need}; set masking.unit=token")
         self._starts = starts
 
     def __call__(self, ids: NDArray[np.int64], keys: Keys) -> Masked:
         """Mask the sequences `ids` (B, S), which stay as they are, by their `keys` (B,).
 
-        The share of predicted tokens is the rate in the mean, special tokens aside. A sequence always has something to
-        predict, which is more than its share where it has fewer than 1 / rate tokens or one word only.
+        The share of predicted tokens is the rate in the mean, special tokens aside; more where a sequence has fewer
+        than 1 / rate tokens or one word only, for each has something to predict.
         """
         size = ids.shape[1]
         content = ~self._special[ids]
@@ -89,8 +85,8 @@ class Masker:
     def _replace(self, ids: NDArray[np.int64], positions: NDArray[np.int64], keys: Keys) -> NDArray[np.int64]:
         """[MASK], a random ordinary token, or the token itself: one draw per token, or per run of adjacent ones.
 
-        SpanBERT's code too merges spans that touch before it draws. In a random run every token draws its own, from
-        all ordinary ids alike; that code takes tokens of the corpus, so frequent ones more often.
+        SpanBERT's code too merges spans that touch. In a random run every token draws its own, from all ordinary ids
+        alike; that code takes tokens of the corpus, so frequent ones more often.
         """
         draws = uniforms(keys, ids.shape[1], _REPLACE).ravel()[positions]
         if self._config.replace_per == "span":
@@ -112,17 +108,13 @@ def _starts_run(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
 
 
 def span_boundaries(content: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The tokens around each position's span, which is the longest run of adjacent positions in one sequence.
+    """The tokens around the span of each of the `positions` (K,) in the flattened tokens, ascending.
 
-    Spans that touch are one, as in SpanBERT's code, so it may be longer than the longest that is drawn.
-
-    Args:
-        content: (B, S), True on tokens that are neither special nor padding.
-        positions: (K,) in the flattened tokens, ascending.
+    A span is the longest run of adjacent positions in one sequence: those that touch are one, as in SpanBERT's code.
 
     Returns:
-        (K, 2) flattened positions of the token before the span and the token after it; -1 where there is no such
-        token or it is not content.
+        (K, 2) flattened positions of the token before the span and the one after it; -1 where there is none or it is
+        not `content` (B, S), which is True on tokens that are neither special nor padding.
     """
     size = content.shape[1]
     starts = _starts_run(positions, size)
@@ -186,8 +178,8 @@ def choose_units(
     fits is taken with probability part / size, which keeps the mean exact.
 
     With `whole`, the first span alone is tried shorter. A later one that exceeds what is left is the last, and taken
-    as it is with that probability. Spans of several units would else be cut so often that their law is lost in short
-    sequences; the price is that the number of predicted tokens varies between sequences, by the size of a span.
+    whole with that probability. Else the law of long spans would be lost in short sequences; the price is that the
+    number of predicted tokens varies between sequences, by the size of a span.
     """
     taken = bytearray(len(start))
     left = budget

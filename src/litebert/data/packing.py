@@ -4,86 +4,50 @@
     places      .              .              .              ceil(n / budget) of them, spread evenly over n tokens
     tiles       |==1==|=======2=======|=======3=======|      each starts with the sentence that holds its place
 
-The start of a tile is the place itself where that of the sentence is more than half a budget back. So every sentence
-belongs to one tile. A sequence grows from the start of its tile forwards or from its end backwards, by a coin, by
-whole sentences as long as they fit; where it meets an end of the text with room left, it grows on at its other end.
-A sentence that does not fit is left to others, unless more than half of the target would stay empty; then it is cut,
-and so is one that is longer than the budget (SpanBERT drops those).
+The start of a tile is the place itself where that of the sentence is more than half a budget back. A sequence grows
+from the start of its tile forwards or from its end backwards, by a coin, by whole sentences as long as they fit; where
+it meets an end of the text with room left, it grows on at its other end. A sentence that does not fit is left to
+others, unless more than half of the target would stay empty; then it is cut, and so is one that is longer than the
+budget (SpanBERT drops those).
 
 A tile may be larger than the budget, by at most a half. An epoch then misses what lies at its other end: in prose of
-24 tokens a sentence 4 % of a stream at length 512, 17 % at 64, which is what whole sentences leave empty in the
-sequences. The two directions together see the whole tile, so the coin mends that over the epochs: each shows every
+24 tokens a sentence 4 % of a stream at length 512, 17 % at 64. The coin mends that over the epochs: each shows every
 token with a chance of one half or more, short targets aside.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.config import SequenceConfig
 from litebert.data import IGNORED
-from litebert.data.passages import CHOICES, CumulativeIndex, Segments, SentenceTask, Tokens
-from litebert.data.random_keys import Keys, uniforms
-
-if TYPE_CHECKING:
-    from litebert.data.shards import Split
+from litebert.data.passages import Segments, SequenceFormat, Tokens
 
 
-class _Packed(ABC):
-    """What the two formats share. With `short_probability` the target is a uniform number in [2, budget]."""
-
-    def __init__(
-        self, split: Split, sequences: SequenceConfig, sentence: SentenceTask | None, pair_separators: int = 1
-    ) -> None:
-        """Raises DataError where the split holds no token. There are no two segments to label or to separate."""
-        assert sentence is None, "the configuration refuses sentence objectives here"
-        self._split = split
-        self._short = sequences.short_probability
-        self._budget = sequences.length - 2
-        self.examples = self._tile(split.document_tokens.astype(np.int64))
-
-    def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
-        """The segments of `examples` (B,), drawn from `keys` (B,)."""
-        found = []
-        for example, u in zip(examples.tolist(), uniforms(keys, 3, CHOICES).tolist(), strict=True):
-            target = 2 + int(u[1] * (self._budget - 1)) if u[0] < self._short else self._budget
-            parts = self._parts(example, target, forwards=u[2] < 0.5)
-            found.append(Segments(parts, IGNORED, paired=False))
-        return found
-
-    @abstractmethod
-    def _tile(self, tokens: NDArray[np.int64]) -> int:
-        """Number the tiles, from the tokens of each document; how many there are."""
-
-    @abstractmethod
-    def _parts(self, example: int, target: int, forwards: bool) -> tuple[Tokens, ...]:
-        """The text of an example, a part for each document."""
-
-
-class DocumentSentences(_Packed):
+class DocumentSentences(SequenceFormat):
     """Whole sentences of one document, so sequences at its end are short (RoBERTa section 4.2; SpanBERT section 3.3).
 
     Each document is a text of its own.
     """
 
-    def _tile(self, tokens: NDArray[np.int64]) -> int:
-        self._tiles = CumulativeIndex(-(-tokens // self._budget))
-        return self._tiles.total
+    two_segments = False
 
-    def _parts(self, example: int, target: int, forwards: bool) -> tuple[Tokens, ...]:
-        document, tile, tiles = self._tiles.locate(example)
+    def _counts(self) -> NDArray[np.int64]:
+        return -(-self._split.document_tokens // self._budget)
+
+    def _segments(self, example: int, u: list[float]) -> Segments:
+        document, tile, tiles = self._index.locate(example)
         tokens, starts = self._split.sentences_of(document)
         text = _Text(starts[:-1], starts[1:], len(tokens))
+        forwards = u[2] < 0.5
         place = (tile if forwards else tile + 1) * len(tokens) // tiles
-        start, end = text.passage(place, self._budget // 2, target, forwards)
-        return (tokens[start:end],)
+        start, end = text.passage(place, self._budget // 2, self._target(u), forwards)
+        return Segments((tokens[start:end],), IGNORED, paired=False)
 
 
-class FullSentences(_Packed):
+class FullSentences(SequenceFormat):
     """Whole sentences over the ends of documents, so sequences are full (RoBERTa section 4.2).
 
     The text is the stream of all documents in stored order, with a separator between two. It counts as a token, but
@@ -91,16 +55,28 @@ class FullSentences(_Packed):
     sequence are neighbours in the shards.
     """
 
-    def _tile(self, tokens: NDArray[np.int64]) -> int:
-        self._places = CumulativeIndex(tokens + (tokens > 0))
-        self._size = self._places.total - 1  # the last document has no separator after it
+    two_segments = False
+
+    @property
+    def examples(self) -> int:
         return -(-self._size // self._budget)
 
-    def _parts(self, example: int, target: int, forwards: bool) -> tuple[Tokens, ...]:
+    @property
+    def _size(self) -> int:
+        """Tokens of the stream; the last document has no separator after it."""
+        return self._index.total - 1
+
+    def _counts(self) -> NDArray[np.int64]:
+        """Tokens of each document in the stream."""
+        tokens = self._split.document_tokens
+        return tokens + (tokens > 0)
+
+    def _segments(self, example: int, u: list[float]) -> Segments:
+        forwards = u[2] < 0.5
         place = (example if forwards else example + 1) * self._size // self.examples
         # What a passage may hold: its edge is at most half a budget before the place, its ends one from each other.
         low, high = max(place - 3 * self._budget // 2, 0), min(place + self._budget, self._size)
-        document, inside, _ = self._places.locate(low)
+        document, inside, _ = self._index.locate(low)
         begin = low - inside
         documents: list[tuple[int, Tokens]] = []
         starts, ends = [], []
@@ -113,9 +89,9 @@ class FullSentences(_Packed):
                 begin += len(tokens) + 1
             document += 1
         text = _Text(np.concatenate(starts), np.concatenate(ends), self._size)
-        start, end = text.passage(place, self._budget // 2, target, forwards)
+        start, end = text.passage(place, self._budget // 2, self._target(u), forwards)
         parts = (tokens[max(start - base, 0) : max(end - base, 0)] for base, tokens in documents)
-        return tuple(part for part in parts if len(part))
+        return Segments(tuple(part for part in parts if len(part)), IGNORED, paired=False)
 
 
 class _Text(NamedTuple):

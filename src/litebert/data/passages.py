@@ -6,18 +6,24 @@ nothing is walked, baked or kept. The price is eight bytes of memory per documen
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.config import SequenceConfig
+from litebert.data.random_keys import Keys, uniforms
 from litebert.errors import DataError
+
+if TYPE_CHECKING:
+    from litebert.data.shards import Split
 
 Tokens = NDArray[np.integer]
 SentenceTask = Literal["sop", "nsp"]
 
-CHOICES = 1
-"""The stream of draws that formats read."""
+_CHOICES = 1  # the stream of draws that formats read
+_DRAWS = 9  # as many as the format that draws most reads
 
 
 class Segments(NamedTuple):
@@ -29,6 +35,44 @@ class Segments(NamedTuple):
     """0 in order (sop) or next (nsp), 1 swapped or random, -100 not labelled."""
     paired: bool
     """The parts are two segments, of token types 0 and 1; otherwise one segment, with [SEP] between documents."""
+
+
+class SequenceFormat(ABC):
+    """Which tokens of which documents stand in example i."""
+
+    two_segments = True
+
+    def __init__(
+        self, split: Split, sequences: SequenceConfig, sentence: SentenceTask | None, pair_separators: int = 1
+    ) -> None:
+        """Raises DataError where the split cannot serve the task; `pair_separators`: [SEP] between two segments."""
+        self._split = split
+        self._sentence = sentence
+        self._short = sequences.short_probability
+        self._budget = sequences.length - 2 - pair_separators * self.two_segments  # less [CLS] and the last [SEP] too
+        self._index = CumulativeIndex(self._counts())
+
+    @property
+    def examples(self) -> int:
+        """Sequences per epoch."""
+        return self._index.total
+
+    def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
+        """The segments of `examples` (B,), drawn from `keys` (B,)."""
+        draws = uniforms(keys, _DRAWS, _CHOICES).tolist()
+        return [self._segments(*drawn) for drawn in zip(examples.tolist(), draws, strict=True)]
+
+    def _target(self, u: list[float]) -> int:
+        """Tokens to fill: the budget, or with `short_probability` a uniform number in [2, budget]."""
+        return 2 + int(u[1] * (self._budget - 1)) if u[0] < self._short else self._budget
+
+    @abstractmethod
+    def _counts(self) -> NDArray[np.int64]:
+        """What each document has (documents,), numbered in `_index`: examples, where a format says nothing else."""
+
+    @abstractmethod
+    def _segments(self, example: int, u: list[float]) -> Segments:
+        """The segments of one example, by its draws `u`, of which the first two are for `_target`."""
 
 
 class CumulativeIndex:
@@ -49,16 +93,19 @@ class CumulativeIndex:
     def locate(self, number: int) -> tuple[int, int, int]:
         """The document of a number, which of that document's it is, and how many the document has."""
         document = int(self._ends.searchsorted(number, "right"))
-        before = int(self._ends[document - 1]) if document else 0
-        return document, number - before, int(self._ends[document]) - before
+        before, own = self._held(document)
+        return document, number - before, own
 
     def elsewhere(self, document: int, u: float) -> tuple[int, int]:
         """One of the others' numbers, uniform in `u`: its document, and which of that document's it is."""
-        before = int(self._ends[document - 1]) if document else 0
-        own = int(self._ends[document]) - before
+        before, own = self._held(document)
         number = int(u * (self.total - own))
-        other, place, _ = self.locate(number if number < before else number + own)
-        return other, place
+        return self.locate(number if number < before else number + own)[:2]
+
+    def _held(self, document: int) -> tuple[int, int]:
+        """How many things are before those of a document, and how many are its own."""
+        before = int(self._ends[document - 1]) if document else 0
+        return before, int(self._ends[document]) - before
 
 
 def trimmed_lengths(first: int, second: int, target: int) -> tuple[int, int]:

@@ -1,11 +1,10 @@
 """`litebert prepare`: text to token shards, in constant memory, over several processes, resumable.
 
-One process reads the sources, drops exact duplicates, deals documents to the train or held-out split by the hash of
-their text, and cuts each split into shards of about `shard_bytes` of text (dealing.py); the others encode (workers.py).
+One process reads the sources, drops exact duplicates, deals documents to the splits by the hash of their text, and cuts
+each split into shards of about `shard_bytes` of text (dealing.py); the others encode (workers.py).
 
-A journal in the folder lists the finished shards with their checksums. The same command again reads the text anew (the
-cheap part) but encodes only what is missing; a checksum of the text of each kept shard proves that the sources are
-still the same.
+A journal lists the finished shards with their checksums. The same command again reads the text anew (the cheap part)
+but encodes only what is missing; a checksum of the text of each kept shard proves that the sources are the same.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from litebert.tokenizer import Tokenizer
 Watch: TypeAlias = Callable[[Iterable[Document], Meter], Iterable[Document]]
 
 MOST_PROCESSES = 8
-"""Of processes=0: beyond, the one reader is what limits, and memory only grows."""
+"""Of processes=0: beyond, the one reader limits, and memory only grows."""
 
 
 def prepare(
@@ -58,17 +57,19 @@ def prepare(
 
     Args:
         tokenizer: a folder or file that `Tokenizer.load` opens.
-        heldout: share of the documents held out, chosen by the hash of their text. Above 0 at least one is, where the
-            first 8 MB of text hold two documents; never all of them.
+        heldout: share of the documents held out, by the hash of their text. Above 0 at least one is, where the first
+            8 MB of text hold two documents; never all of them.
         processes: that encode, beside the one that reads; 0 for as many as there are cores, at most 8.
         shard_bytes: of text per shard; memory grows with it.
         watch: is given the documents and the meter of the bytes read, and passes the documents on: a progress bar.
 
-    Raises:
-        DataError: unusable text, tokenizer or folder, or a full disk. What is finished stays.
+    Raises DataError for unusable text, tokenizer or folder, or a full disk. What is finished stays.
     """
     if not 0 <= heldout < 1:
         raise DataError(f"heldout is {heldout}; it is a share of the documents, from 0 to below 1")
+    if not processes:
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        processes = min(cores, MOST_PROCESSES)
     if shard_bytes < 1 or processes < 0:
         raise DataError(f"shard_bytes is {shard_bytes} and processes {processes}; neither can be negative")
     check_language(language)
@@ -91,27 +92,25 @@ def prepare(
     try:
         if not (folder / disk.INDEX).exists():
             check_folder(folder)
-            with storage.locked(folder, DataError), Journal(folder, header) as journal:
+            with storage.locked(folder, DataError):
+                journal = Journal(folder, header)
                 _save_tokenizer(pieces, folder)
-                _build(folder, journal, header, texts, processes or _cores())
-                journal.remove()
-        for leftover in (storage.LOCK, Journal.NAME):  # the second of a run killed between its index and here
+                _build(folder, journal, header, texts, processes)
+        for leftover in (storage.LOCK, Journal.NAME):  # perhaps of a run killed between its index and here
             (folder / leftover).unlink(missing_ok=True)
     except OSError as error:
         reason = f"cannot be written ({error.strerror or error})"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             reason = "lies on a disk that is full; free some space and run the same command again to continue"
         raise DataError(f"{folder} {reason}") from error
-    index = disk.read_index(folder)[0]
+    index, shards = disk.read_index(folder)
     check_same(folder, index, header)
-    if index["settings"].get("files") != settings["files"]:
-        _check_text(folder, index, texts)
+    if index["settings"].get("files") != settings["files"]:  # copied, touched, or others
+        reader = Dealer(heldout, shard_bytes, {info.file: info for info in shards}, folder)
+        grown = any(True for _ in reader.chunks(texts))
+        if grown or reader.kept != index["documents"]["kept"]:
+            raise other_text(folder)
     return Shards.open(folder)
-
-
-def _cores() -> int:
-    available = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(available, MOST_PROCESSES)
 
 
 def _files_digest(names: Sequence[str]) -> str:
@@ -131,17 +130,6 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     if not place.exists():
         with storage.written_whole(place) as aside:
             tokenizer.save(aside)
-    saved = Tokenizer.load(place)
-    assert saved.fingerprint == tokenizer.fingerprint, "a saved tokenizer gives the same ids"
-
-
-def _check_text(folder: Path, index: dict[str, Any], texts: Iterable[Document]) -> None:
-    """Raise DataError if a whole set is of other text than this; files that were only copied or touched are not."""
-    shards = {shard["file"]: ShardInfo(**shard) for shard in index["shards"]}
-    reader = Dealer(index["settings"]["heldout"], index["settings"]["shard_bytes"], shards, folder)
-    grown = any(True for _ in reader.chunks(texts))
-    if grown or reader.counts()["kept"] != index["documents"]["kept"]:
-        raise other_text(folder)
 
 
 # ---- the writer ----------------------------------------------------------------------------------------------------
@@ -155,33 +143,31 @@ def _build(folder: Path, journal: Journal, header: dict[str, Any], texts: Iterab
             pieces += np.bincount(block.ids, minlength=vocab_size)
     reader = Dealer(settings["heldout"], settings["shard_bytes"], dict(journal.finished), folder)
     held: dict[str, list[Encoded]] = {}
-    tokenizer = folder / disk.TOKENIZER
-    for (split, file, text), encoded in encode_all(reader.chunks(texts), tokenizer, settings["language"], processes):
+    chunks = encode_all(reader.chunks(texts), folder / disk.TOKENIZER, settings["language"], processes)
+    for (split, file, text), encoded in chunks:
         held.setdefault(file, []).append(encoded)
         if split == "train":
             pieces += np.bincount(encoded.ids, minlength=vocab_size)
         if text:
-            journal.add(_write(folder, split, file, text, held.pop(file), vocab_size))
+            journal.add(_write(folder / file, split, text, held.pop(file), vocab_size))
     total = int(pieces.sum())
     if total == 0:
         raise DataError(f"the tokenizer leaves nothing of {', '.join(settings['sources'])}; give text that it covers")
     shards = sorted(journal.finished.values(), key=lambda info: (info.split != "train", info.file))
     shares = pieces[pieces > 0] / total
-    counts = reader.counts()
-    counts["empty"] = counts["kept"] - sum(info.documents for info in shards)
+    kept = reader.kept
     summary = {
-        "documents": counts,
+        "documents": {"kept": kept, "duplicates": reader.duplicates, "empty": kept - sum(s.documents for s in shards)},
         "unigram_entropy": float(-(shares * np.log(shares)).sum()),
         "top_piece_share": float(shares.max()),
     }
     disk.write_index(folder, {**header, **summary}, shards)
 
 
-def _write(folder: Path, split: str, file: str, text: str, chunks: list[Encoded], vocab_size: int) -> ShardInfo:
-    path = folder / file
+def _write(path: Path, split: str, text: str, chunks: list[Encoded], vocab_size: int) -> ShardInfo:
     disk.write_shard(path, chunks, vocab_size)
     return ShardInfo(
-        file=file,
+        file=path.name,
         split=split,
         documents=sum(len(chunk.document_sentences) for chunk in chunks),
         sentences=sum(len(chunk.sentence_tokens) for chunk in chunks),

@@ -1,9 +1,8 @@
 """Random draws without state: every number is a hash of a key, so that any example of any step is drawn alone.
 
-A batch must be a pure function of (data, seed, step), whatever was drawn before it, on whatever rank. A stream of
-random numbers would have to be skipped to its place; a generator object per example costs more than the example.
-Here a key is 64 bits, and numbers come from it by splitmix64, for a whole batch in one numpy expression. These are
-good random numbers for sampling, and no cryptography.
+A batch must be a pure function of (data, seed, step). A stream of random numbers would have to be skipped to its place;
+a generator object per example costs more than the example. Here a key is 64 bits, and numbers come from it by
+splitmix64, for a whole batch in one numpy expression. They are good for sampling, and no cryptography.
 """
 
 from __future__ import annotations

@@ -1,35 +1,23 @@
 """Sentences to sequences: which tokens of which documents stand in example i.
 
-A format is an object with `examples`, the number of sequences in an epoch, and a call that gives the segments of any
-examples from their random keys. There are four (RoBERTa section 4.2): the two of two segments are here, those of one
-in `packing`. The official scripts walk each document from its start and write every sequence to disk; here example i
-is found alone, so nothing is baked, a resumed run skips nothing, and cut points differ from epoch to epoch. The price
-is that neighbouring sequences may share text, and that an epoch may leave some out.
+There are four formats (RoBERTa section 4.2): the two of two segments are here, those of one in `packing`. The official
+scripts walk each document from its start and write every sequence to disk; here example i is found alone, so nothing is
+baked, a resumed run skips nothing, and cut points differ from epoch to epoch. The price is that neighbouring sequences
+may share text, and that an epoch may leave some out.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.config import Format, SequenceConfig
+from litebert.config import Format
 from litebert.data import IGNORED
 from litebert.data.packing import DocumentSentences, FullSentences
-from litebert.data.passages import (
-    CHOICES,
-    CumulativeIndex,
-    Segments,
-    SentenceTask,
-    Tokens,
-    trimmed_lengths,
-)
-from litebert.data.random_keys import Keys, uniforms
+from litebert.data.passages import Segments, SequenceFormat, Tokens, trimmed_lengths
 from litebert.errors import DataError
-
-if TYPE_CHECKING:
-    from litebert.data.shards import Split
 
 
 class _Document(NamedTuple):
@@ -47,7 +35,7 @@ class _Document(NamedTuple):
         return (end, True) if end - place <= limit else (place, False)
 
 
-class SegmentPairs:
+class SegmentPairs(SequenceFormat):
     """Two runs of sentences of one document, or the second from elsewhere (BERT appendix A.2; ALBERT section 3.1).
 
         sentences   |----1----|-2-|------3------|--4--|-----5-----|
@@ -58,17 +46,16 @@ class SegmentPairs:
         A, B                  |-2-|                                  cut at a sentence end, each in equal chance
                                   |------3------|
 
-    The budget is the length less the special tokens. Each window has a chunk. It grows from one end of its window,
-    moved outwards to the end of its sentence, by whole sentences until it holds its target: the budget, or with
-    `short_probability` a uniform number in [2, budget]. The first window grows from its start, the last from its end,
-    the others from either with equal chance: so every token has its turn, and the two ends of a chunk follow one law,
-    which keeps the lengths from telling the order. An end stays where it is, inside a sentence, if it would move by
-    more than half a budget where the chunk starts to grow, or a whole one where it stops growing; with more, some text
-    between the two chunks that a window may have would never be seen.
+    The budget is the length less the special tokens. The chunk of a window grows from one end of it, moved outwards to
+    the end of its sentence, by whole sentences until it holds its target. The first grows from the start of its window,
+    the last from the end, the others from either with equal chance: so every token has its turn, and the two ends of a
+    chunk follow one law, which keeps the lengths from telling the order. An end stays where it is, inside a sentence,
+    if it would move by more than half a budget where the chunk starts to grow, or a whole one where it stops; with
+    more, some text between the two chunks that a window may have would never be seen.
 
-    The chunk is trimmed to its target one token at a time off the longer segment, as BERT does. BERT tosses a coin for
-    each of these tokens, front or back, and so hardly ever shows the ends of long sentences; here the number that goes
-    from the front is uniform. A chunk without a sentence end inside is one segment, never labelled.
+    The chunk is trimmed to its target one token at a time off the longer segment, as BERT does, but where BERT tosses a
+    coin for each, front or back, and so hardly ever shows the ends of long sentences, here the number that goes from
+    the front is uniform. A chunk without a sentence end inside is one segment, never labelled.
 
     - sop: A and B are swapped with probability 1/2, before trimming. A chunk that ends inside a sentence stays in
       order, unlabelled: the broken end would tell which segment it belongs to.
@@ -76,33 +63,16 @@ class SegmentPairs:
       chunks, so that random and real second segments come from documents of the same kind.
     """
 
-    def __init__(
-        self, split: Split, sequences: SequenceConfig, sentence: SentenceTask | None, pair_separators: int = 1
-    ) -> None:
-        """Raises DataError where the split cannot serve the task."""
-        self._split = split
-        self._short = sequences.short_probability
-        self._sentence = sentence
-        self._budget = _pair_budget(sequences, pair_separators)
-        chunks = -(-split.document_tokens.astype(np.int64) // self._budget)
-        self._chunks = CumulativeIndex(chunks)
-        self.examples = self._chunks.total
-        if sentence == "nsp" and np.count_nonzero(chunks) < 2:
-            raise DataError(
-                "objective nsp takes its random segments from another document, and this split of the shards has one "
-                "document only; use sop, or separate the documents of the corpus"
-            )
-
-    def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
-        """The segments of `examples` (B,), drawn from `keys` (B,)."""
-        draws = uniforms(keys, 9, CHOICES).tolist()
-        return [self._segments(*row) for row in zip(examples.tolist(), draws, strict=True)]
+    def _counts(self) -> NDArray[np.int64]:
+        chunks = -(-self._split.document_tokens // self._budget)
+        if self._sentence == "nsp" and np.count_nonzero(chunks) == 1:
+            need = "objective nsp takes its random segments from another document"
+            raise DataError(f"{need}, and this split of the shards has one; use sop, or separate the documents")
+        return chunks
 
     def _segments(self, example: int, u: list[float]) -> Segments:
-        target = self._budget
-        if u[0] < self._short:
-            target = 2 + int(u[1] * (self._budget - 1))
-        document, chunk, chunks = self._chunks.locate(example)
+        target = self._target(u)
+        document, chunk, chunks = self._index.locate(example)
         text = _Document(*self._split.sentences_of(document))
         tokens, starts = text.tokens, text.starts
 
@@ -134,7 +104,7 @@ class SegmentPairs:
 
     def _random(self, document: int, need: int, u: float, v: float) -> Tokens:
         """At least `need` tokens, where there are so many, from a random sentence on of another document."""
-        other, _ = self._chunks.elsewhere(document, u)
+        other, _ = self._index.elsewhere(document, u)
         text = _Document(*self._split.sentences_of(other))
         tokens, starts = text.tokens, text.starts
         # Sentences that leave enough text after them: a short second segment would tell that it is random.
@@ -144,48 +114,36 @@ class SegmentPairs:
         return tokens[start:end]
 
 
-class SentencePairs:
+class SentencePairs(SequenceFormat):
     """Two single sentences, one after the other or the second from elsewhere (RoBERTa section 4.2).
 
-    There is an example for every sentence that another follows in its document; a sentence alone in its document is
-    never seen. Two that exceed the budget are trimmed as segments are. Sentences have the length they have, so
-    `short_probability` is not read. The sequences are short: as many tokens need larger batches.
+    There is an example for every sentence that another follows in its document. Two that exceed the budget are trimmed
+    as segments are; `short_probability` is not read. The sequences are short: as many tokens need larger batches.
 
     - sop: the two are swapped with probability 1/2, before trimming.
     - nsp: with probability 1/2 the second is the second sentence of a random example of another document. So random
       and real second sentences follow one law; the first sentence of a document, often a heading, is never a second.
     """
 
-    def __init__(
-        self, split: Split, sequences: SequenceConfig, sentence: SentenceTask | None, pair_separators: int = 1
-    ) -> None:
-        """Raises DataError where the split cannot serve the task."""
-        self._split = split
-        self._sentence = sentence
-        self._budget = _pair_budget(sequences, pair_separators)
-        pairs = np.maximum(split.document_sentences - 1, 0)
-        if (documents := np.count_nonzero(pairs)) < (need := 2 if sentence == "nsp" else 1):
+    def _counts(self) -> NDArray[np.int64]:
+        pairs = np.maximum(self._split.document_sentences - 1, 0)
+        documents, nsp = np.count_nonzero(pairs), self._sentence == "nsp"
+        if documents < 1 + nsp:
+            need = "with objective nsp needs 2 documents" if nsp else "needs 1 document"
             raise DataError(
-                f"sequences.format=sentence-pair{' with objective nsp' if sentence == 'nsp' else ''} needs {need} "
-                f"document{'s' if need > 1 else ''} of two sentences or more, and this split of the shards has "
+                f"sequences.format=sentence-pair {need} of two sentences or more, and this split of the shards has "
                 f"{documents}; set sequences.format=segment-pair, or prepare more text"
             )
-        self._pairs = CumulativeIndex(pairs)
-        self.examples = self._pairs.total
-
-    def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
-        """The segments of `examples` (B,), drawn from `keys` (B,)."""
-        draws = uniforms(keys, 4, CHOICES).tolist()
-        return [self._segments(*row) for row in zip(examples.tolist(), draws, strict=True)]
+        return pairs
 
     def _segments(self, example: int, u: list[float]) -> Segments:
-        document, number, _ = self._pairs.locate(example)
+        document, number, _ = self._index.locate(example)
         first, second = self._read(document, number), self._read(document, number + 1)
         label = IGNORED if self._sentence is None else int(u[0] < 0.5)
         if label == 1 and self._sentence == "sop":
             first, second = second, first
         elif label == 1:
-            other, place = self._pairs.elsewhere(document, u[1])
+            other, place = self._index.elsewhere(document, u[1])
             second = self._read(other, place + 1)
         return Segments(_trimmed(first, second, self._budget, u[2], u[3]), label, paired=True)
 
@@ -194,18 +152,12 @@ class SentencePairs:
         return tokens[starts[sentence] : starts[sentence + 1]]
 
 
-FORMATS: dict[Format, type[SegmentPairs | SentencePairs | FullSentences | DocumentSentences]] = {
+FORMATS: dict[Format, type[SequenceFormat]] = {
     "segment-pair": SegmentPairs,
     "sentence-pair": SentencePairs,
     "full-sentences": FullSentences,
     "doc-sentences": DocumentSentences,
 }
-"""The formats by name. Each is made of (split, sequences, sentence task, number of [SEP] between two segments)."""
-
-
-def _pair_budget(sequences: SequenceConfig, pair_separators: int) -> int:
-    """Tokens for the two segments: the length less [CLS], the last [SEP] and those between."""
-    return sequences.length - 2 - pair_separators
 
 
 def _trimmed(first: Tokens, second: Tokens, target: int, u: float, v: float) -> tuple[Tokens, Tokens]:

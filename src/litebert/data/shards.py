@@ -6,9 +6,8 @@
     DIR/index.json                format, tokenizer, counts, sizes and sha256 per shard; written last: where it is,
                                   the set is whole
 
-pyarrow, polars and duckdb open the shards as they are. The sentences of a document lie next to each other, so a
-document is one slice of the mapped file. Opening checks names and sizes; reading every byte for its checksum takes a
-second per gigabyte or more and is left to `verify=True`.
+pyarrow, polars and duckdb open the shards as they are. A document is one slice of the mapped file. Opening checks names
+and sizes; reading every byte for its checksum takes a second per gigabyte or more and is left to `verify=True`.
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ def _record_batch(chunks: Sequence[Encoded], dtype: Any, schema: Any) -> Any:
 
 def _offsets(counts: Sequence[npt.NDArray[np.int32]]) -> Any:
     total = np.concatenate([np.zeros(1, np.int64), *counts]).cumsum(dtype=np.int64)
-    assert total[-1] < 1 << 31, "a record batch is bounded far below the range of its offsets"
-    return pa.array(total.astype(np.int32))
+    return pa.array(total.astype(np.int32))  # a record batch is bounded far below 2**31
 
 
 def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInfo]) -> None:
@@ -116,8 +114,8 @@ def read_blocks(path: Path) -> list[_Block]:
     except (pa.ArrowException, OSError) as error:
         reason = str(error).split("\n")[0]
         raise DataError(f"{path} is not a readable Arrow file ({reason}); prepare the data again") from error
-    kinds = [pa.list_(pa.list_(pa.uint16())), pa.list_(pa.list_(pa.uint32()))]
-    if schema.names != ["sentences"] or schema.types[0] not in kinds:
+    types = [pa.list_(pa.list_(pa.uint16())), pa.list_(pa.list_(pa.uint32()))]
+    if schema.names != ["sentences"] or schema.types[0] not in types:
         raise DataError(f"{path} holds no column sentences: list<list<uint16|uint32>>; prepare the data again")
     blocks = []
     for batch in batches:
@@ -169,41 +167,11 @@ class Split:
 class Shards:
     """A whole set: its splits, its tokenizer, and what its index says."""
 
-    def __init__(self, path: Path, index: dict[str, Any], fingerprint: str, tokenizer: Tokenizer) -> None:
+    def __init__(self, path: Path, verify: bool) -> None:
         self.path = path
-        self.index = index
-        self.fingerprint = fingerprint
-        self.tokenizer = tokenizer
-        self.unigram_entropy = float(index["unigram_entropy"])
-        """Nats, of the pieces of the train split: the loss of a model that knows frequencies only."""
-        self.top_piece_share = float(index["top_piece_share"])
-        """Share of the most frequent piece in the train split: the accuracy of always guessing it."""
-        self.train = self._split("train")
-        self.heldout = self._split("heldout")
-
-    def _split(self, name: str) -> Split:
-        infos = [ShardInfo(**shard) for shard in self.index["shards"] if shard["split"] == name]
-        split = Split([block for info in infos for block in read_blocks(self.path / info.file)])
-        for what in ("documents", "sentences", "tokens"):
-            recorded = sum(getattr(info, what) for info in infos)
-            if recorded != getattr(split, what):
-                raise DataError(
-                    f"{self.path / INDEX} counts {recorded} {what} in the {name} shards, which hold "
-                    f"{getattr(split, what)}; prepare the data again"
-                )
-        return split
-
-    @classmethod
-    def open(cls, folder: str | Path, verify: bool = False) -> Shards:
-        """Open a prepared folder; `verify` also reads every byte for its checksum.
-
-        Raises:
-            DataError: the folder is no whole set, or a piece of it is missing, changed or of another version.
-        """
-        path = Path(folder)
-        index, fingerprint = read_index(path)
-        for shard in index["shards"]:
-            info = ShardInfo(**shard)
+        self.index, infos = read_index(path)
+        self.fingerprint = sha256_of(path / INDEX)
+        for info in infos:
             file = path / info.file
             if not file.is_file():
                 raise DataError(f"{file} is missing; prepare the data again")
@@ -211,30 +179,47 @@ class Shards:
                 raise DataError(f"{file} has {file.stat().st_size} bytes, not {info.bytes}; prepare the data again")
             if verify and sha256_of(file) != info.sha256:
                 raise DataError(f"{file} has changed since it was written (sha256); prepare the data again")
-        tokenizer = Tokenizer.load(path / TOKENIZER)
-        if tokenizer.fingerprint != index["tokenizer"]["fingerprint"]:
+        self.tokenizer = Tokenizer.load(path / TOKENIZER)
+        if self.tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
             raise DataError(f"{path / TOKENIZER} is not the tokenizer of these shards; prepare the data again")
-        return cls(path, index, fingerprint, tokenizer)
+        self.unigram_entropy = float(self.index["unigram_entropy"])
+        """Nats, of the pieces of the train split: the loss of a model that knows frequencies only."""
+        self.top_piece_share = float(self.index["top_piece_share"])
+        """Share of the most frequent piece in the train split: the accuracy of always guessing it."""
+        self.train = self._split("train", infos)
+        self.heldout = self._split("heldout", infos)
+
+    def _split(self, name: str, infos: Sequence[ShardInfo]) -> Split:
+        infos = [info for info in infos if info.split == name]
+        split = Split([block for info in infos for block in read_blocks(self.path / info.file)])
+        for what in ("documents", "sentences", "tokens"):
+            recorded, found = sum(getattr(info, what) for info in infos), getattr(split, what)
+            if recorded != found:
+                counts = f"counts {recorded} {what} in the {name} shards, which hold {found}"
+                raise DataError(f"{self.path / INDEX} {counts}; prepare the data again")
+        return split
+
+    @classmethod
+    def open(cls, folder: str | Path, verify: bool = False) -> Shards:
+        """Open a prepared folder; `verify` also reads every byte for its checksum.
+
+        Raises DataError where it is no whole set, or a piece of it is missing, changed or of another version.
+        """
+        return cls(Path(folder), verify)
 
 
-def read_index(folder: Path) -> tuple[dict[str, Any], str]:
-    """The index of a whole set and the sha256 of its bytes."""
+def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
+    """The index of a whole set, and what it says of each shard."""
     path = folder / INDEX
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; make it with litebert prepare")
     if not path.exists():
         raise DataError(f"{folder} holds no {INDEX}, so it is no whole set; run litebert prepare to its end")
     index = read_json(path, DataError, "prepare the data again")
+    if (version := index.get("format")) != FORMAT_VERSION:
+        raise DataError(f"{path} has format {version}, not {FORMAT_VERSION} as this litebert; prepare the data again")
     try:
-        version = index["format"]
-        if version == FORMAT_VERSION:
-            index["tokenizer"]["fingerprint"], index["unigram_entropy"], index["top_piece_share"]
-            for shard in index["shards"]:
-                ShardInfo(**shard)
+        index["tokenizer"]["fingerprint"], index["unigram_entropy"], index["top_piece_share"]
+        return index, [ShardInfo(**shard) for shard in index["shards"]]
     except (KeyError, TypeError) as error:
         raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); prepare the data again") from error
-    if version != FORMAT_VERSION:
-        raise DataError(
-            f"{path} has format {version}, and this litebert reads {FORMAT_VERSION}; prepare the data again"
-        )
-    return index, sha256_of(path)

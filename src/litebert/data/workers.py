@@ -1,9 +1,8 @@
 """Texts to token ids in several processes, in order.
 
-One process reads, the others split sentences and tokenise a chunk of about a megabyte at a time, so that no call is
-long, no queue is large and the result does not depend on how many there are. Workers are spawned, never forked:
-tokenizers and Arrow run threads, and a fork in the middle of one is where such pipelines hang. They load neither
-torch nor Arrow. The price of a spawn is about half a second and 60 MB each.
+One process reads, the others split sentences and tokenise a chunk of about a megabyte at a time, so that no queue is
+large and the result does not depend on how many there are. Workers are spawned, never forked: tokenizers and Arrow run
+threads, and a fork in the middle of one hangs. They load neither torch nor Arrow: half a second and 60 MB each.
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ T = TypeVar("T")
 def encode_all(
     chunks: Iterable[tuple[T, list[str]]], tokenizer_folder: Path, language: str, processes: int
 ) -> Iterator[tuple[T, Encoded]]:
-    """`encode` every chunk, keyed, in order. With one process it happens here; at most three chunks a process wait.
+    """`encode` every chunk, keyed, in order; DataError if a worker process dies.
 
-    Raises:
-        DataError: a worker process died.
+    With one process it happens here; at most three chunks a process wait.
     """
     if processes == 1:
         tokenizer = Tokenizer.load(tokenizer_folder)
@@ -47,14 +45,11 @@ def encode_all(
             if len(waiting) > 3 * processes:
                 first, future = waiting.popleft()
                 yield first, future.result()
-        while waiting:
-            first, future = waiting.popleft()
+        for first, future in waiting:
             yield first, future.result()
     except BrokenProcessPool as error:
-        raise DataError(
-            "a worker process died (killed, or out of memory); run the same command again to continue, with fewer "
-            "--processes if memory is short"
-        ) from error
+        again = "run the same command again to continue, with fewer --processes if memory is short"
+        raise DataError(f"a worker process died (killed, or out of memory); {again}") from error
     finally:
         pool.shutdown(cancel_futures=True)
 

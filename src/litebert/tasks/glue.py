@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.outputs import Answer, Number, OneClass
 from litebert.tasks.texts import Example, Label, TextTask
-from litebert.text.hub import is_saved, open_dataset
 from litebert.text.records import Notes, clean, lines, require_text, shown
+from litebert.text.sources import is_saved, open_dataset
 
 _BINARY = ("0", "1")
 _ENTAILS = ("entailment", "not_entailment")

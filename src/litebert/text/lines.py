@@ -1,7 +1,6 @@
 """From the bytes of a file, compressed or plain, or of standard input, to lines of text.
 
-Everything streams in blocks of a megabyte. What cannot be read stops with the file and the line: a reader that loses
-a part silently costs its owner a training run.
+Everything streams in blocks of a megabyte. What cannot be read stops with the file and the line, never silently.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
-
-import zstandard
+from typing import IO, Any
 
 from litebert.errors import DataError
 
@@ -54,40 +51,26 @@ def blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
     path, before = Path(source), meter.read
     try:
         with open(path, "rb") as raw:
-            for block in _decompressed(raw, path.suffix.lower()):
+            stream = _decompressed(raw, path.suffix.lower())
+            while block := stream.read(BLOCK):
                 meter.read = before + raw.tell()
                 yield block
-    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, zstandard.ZstdError) as error:
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:  # the system's, where those of the decompressors have no number
+            raise DataError(f"{path} cannot be read: {error.strerror}") from error
         raise DataError(f"{path} is cut short or damaged ({error}); make or fetch the file again") from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
-def _decompressed(raw: IO[bytes], suffix: str) -> Iterator[bytes]:
-    if suffix == ".zst":
-        yield from _zstd(raw)
-        return
-    stream: IO[bytes] | gzip.GzipFile | lzma.LZMAFile = raw
+def _decompressed(raw: IO[bytes], suffix: str) -> Any:
     if suffix == ".gz":
-        stream = gzip.GzipFile(fileobj=raw)
-    elif suffix == ".xz":
-        stream = lzma.LZMAFile(raw)  # noqa: SIM115 - the caller closes raw
-    while block := stream.read(BLOCK):
-        yield block
+        return gzip.GzipFile(fileobj=raw)
+    if suffix == ".xz":
+        return lzma.LZMAFile(raw)
+    if suffix == ".zst":
+        import pyarrow as pa  # late: worker processes do not need it
 
-
-def _zstd(raw: IO[bytes]) -> Iterator[bytes]:
-    # The library's stream reader takes a file that is cut short for a whole one; frame objects know their end.
-    frame = None
-    while data := raw.read(BLOCK // 16):
-        while data:
-            frame = frame or zstandard.ZstdDecompressor().decompressobj()
-            yield frame.decompress(data)
-            data = b""
-            if frame.eof:
-                data, frame = frame.unused_data, None
-    if frame is not None:
-        raise EOFError("the last frame has no end")
+        return pa.CompressedInputStream(raw, "zstd")
+    return raw
 
 
 # ---- text ----------------------------------------------------------------------------------------------------------
@@ -97,12 +80,10 @@ def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose:
     """Blocks of text, up to what is not text.
 
     Args:
-        prose: for a corpus, which is text of any origin: every line end becomes "\\n", byte-order marks vanish, and a
-            zero byte is taken for the sign of a file that is no text. Without it, for the rows of a task, each of which
-            must stay where it is: all characters stay.
+        prose: for a corpus, of any origin: every line end becomes "\\n", byte-order marks vanish, a zero byte is the
+            sign that a file is no text. Without it, for the rows of a task: all characters stay.
 
-    Raises:
-        DataError: the bytes are not of the encoding, or no text; the message names the line.
+    Raises DataError where the bytes are not of the encoding, or no text; the message names the line.
     """
     remedy = "name the encoding, e.g. --encoding latin-1" if prose else "save the whole file as UTF-8"
     decoder = codecs.getincrementaldecoder(encoding)()
@@ -132,14 +113,11 @@ def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose:
         before = (before if len(line) == len(text) else 0) + len(line.encode(encoding, "replace")) - mark
         yield text.replace("\ufeff", "") if prose else text
         if bad is not None:
-            byte = bad.object[bad.start]
-            raise DataError(
-                f"{name}:{number} is not {shown} (byte 0x{byte:02x} after {before:,} others); {remedy}"
-            ) from bad
+            message = f"is not {shown} (byte 0x{bad.object[bad.start]:02x} after {before:,} others); {remedy}"
+            raise DataError(f"{name}:{number} {message}") from bad
         if zero >= 0:
-            raise DataError(
-                f"{name}:{number} is not text (byte 0x00 after {before:,} others); leave the file out, or {remedy}"
-            )
+            message = f"is not text (byte 0x00 after {before:,} others); leave the file out, or {remedy}"
+            raise DataError(f"{name}:{number} {message}")
 
 
 def lines(texts: Iterable[str], longest: int | None = None) -> Iterator[str]:

@@ -3,8 +3,8 @@
 The language reference of `pydoc_data`, then the docstrings of the standard library, then those of the packages litebert
 needs, in a fixed order; one document per topic or docstring, the short ones of a module together. What is no prose
 (doctests, tables, formulas, parameter headings, code, licences) and what was said before is left out. Docstrings are
-found as triple-quoted literals instead of by parsing the modules: seven times faster, it also sees what packages attach
-to their compiled functions, and the code it picks up by mistake falls to the same filter. No module is imported.
+found as triple-quoted literals: seven times faster than parsing, it also sees what packages attach to their compiled
+functions, and code picked up by mistake falls to the same filter. No module is imported.
 """
 
 from __future__ import annotations
@@ -51,20 +51,15 @@ _LICENCE = re.compile(r"copyright|licen[cs]e|all rights reserved|warrant|redistr
 _NOT_PROSE = re.compile(r"[^\w\s.,;:'()!?-]|_")
 
 
-def read(name: str, reading: object) -> Iterator[tuple[str, str]]:
-    """The corpus as a source of text."""
-    return python_docs()
-
-
-def python_docs() -> Iterator[tuple[str, str]]:
-    """(text, where it is from) per document; the paragraphs of a text are its lines.
+def python_docs(name: str = "python-docs", reading: object = None) -> Iterator[tuple[str, str]]:
+    """(text, where it is from) per document, as a source of text; the paragraphs of a text are its lines.
 
     A docstring of `_MIN_DOCUMENT` characters or more is a document, and the shorter ones of a module are one together:
     the sentences of a docstring follow from one another, those of a module's many docstrings hardly do.
     """
     seen: set[int] = set()
     total = 0
-    for name, texts in _modules():
+    for where, texts in _modules():
         short: list[str] = []
         documents = []
         for text in texts:
@@ -82,7 +77,7 @@ def python_docs() -> Iterator[tuple[str, str]]:
         if sum(map(len, short)) >= _MIN_DOCUMENT:
             documents.append("\n".join(short))
         for document in documents:
-            yield document, name
+            yield document, where
             total += len(document)
             if total >= MAX_CHARACTERS:
                 return

@@ -1,8 +1,8 @@
 """Rows of a file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and plain text.
 
-Each row comes with its line number, so that whoever reads it can name the place of what is wrong. What is mended or
-passed over is counted in `Notes`, never silent. The rows of a task (`records`) are UTF-8: a guessed encoding trains on
-wrong letters. Those of a corpus (sources.py) come through the same readers (`read_rows`).
+Each row comes with its line number, to name the place of what is wrong. What is mended or passed over is counted in
+`Notes`, never silent. The rows of a task (`records`) are UTF-8: a guessed encoding trains on wrong letters. Those of a
+corpus (sources.py) come through the same readers (`read_rows`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from litebert.text.lines import STANDARD_INPUT, Meter, blocks, decoded, plain_su
 from litebert.text.lines import lines as split_lines
 
 FileFormat = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
-"""CSV with real quoting; TSV without; one JSON object a line; Parquet; plain text, each line a row of one column; a
-word a line with a blank line between sentences, which only a task that tags words reads."""
+"""CSV with real quoting; TSV without; JSON objects, one a line; Parquet; plain text, a row a line; a word a line, which
+only a task that tags words reads."""
 
 FORMATS: dict[str, FileFormat] = {
     ".csv": "csv",
@@ -57,11 +57,7 @@ class Record(NamedTuple):
 
 
 def file_format(source: str | Path) -> FileFormat:
-    """What a file's name says it is; standard input is plain text.
-
-    Raises:
-        DataError: the suffix is none of ours.
-    """
+    """What a file's name says it is, or DataError; standard input is plain text."""
     if str(source) == STANDARD_INPUT:
         return "text"
     form = FORMATS.get(plain_suffix(Path(source)))
@@ -73,11 +69,10 @@ def file_format(source: str | Path) -> FileFormat:
 def lines(source: str | Path, notes: Notes) -> Iterator[tuple[int, str]]:
     """(number, text) of every line of a UTF-8 file or of standard input, in constant memory.
 
-    Lines end in a line feed, with a carriage return before it or not. A byte-order mark before a line is left out (and
-    counted, but at the start of the file, where many programs put it), a NUL character becomes a space.
+    Lines end in a line feed, after a carriage return or not. A byte-order mark before a line is left out (and counted,
+    but at the start of the file, where many programs put it), a NUL character becomes a space.
 
-    Raises:
-        DataError: there is no such file, or it is not UTF-8; the message names the line.
+    Raises DataError where there is no such file, or it is not UTF-8; the message names the line.
     """
     if str(source) != STANDARD_INPUT:
         _check_file(Path(source))
@@ -140,32 +135,26 @@ def records(
     optional: Sequence[str] = (),
     form: FileFormat | None = None,
 ) -> Iterator[Record]:
-    """The cells of `columns`, then of `optional`, of each row of a file, in constant memory.
-
-    Blank lines are no rows (but in plain text they are).
+    """The cells of `columns`, then of `optional`, of each row; blank lines are rows in plain text alone.
 
     Args:
         optional: columns that the file, or a JSON object, may lack.
         form: what the file is; by its suffix where None.
 
-    Raises:
-        DataError: a file that is missing, empty or malformed, or lacks a column; the message names the line.
+    Raises DataError for a file that is missing, empty or malformed, or lacks a column; the message names the line.
     """
     form = form or file_format(source)
     if form not in get_args(FileFormat):
         raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(FileFormat))}")
     if form == "conll":
-        raise DataError(
-            f"{source} holds words in columns, which only a model that tags words reads; give rows of texts"
-        )
+        raise DataError(f"{source} holds words in columns, for models that tag words alone; give rows of texts")
     if form == "text" and len(columns) > 1:
         raise DataError(f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL or Parquet")
-    empty = True
+    row = None
     for row in read_rows(form, str(source), lines(source, notes), columns, notes, optional=optional):
-        empty = False
         # The lines of the other formats are clean already.
         yield Record(row.line, clean(row.values, notes)) if form in ("jsonl", "parquet") else row
-    if empty:
+    if row is None:
         raise DataError(f"{source} holds no rows; give a file with some")
 
 
@@ -182,9 +171,8 @@ def read_rows(
 ) -> Iterator[Record]:
     """The cells of `columns`, then of `optional`, of each row; DataError, naming the line, for what is malformed.
 
-    Args:
-        numbered: the lines of the file `name` with their numbers; Parquet has none, and `meter` is told its bytes.
-        remedy: what more to say where a column is missing.
+    `numbered` are the lines of the file `name`; Parquet has none, and `meter` is told its bytes. `remedy` is said more
+    where a column is missing.
     """
     if form == "text":
         blank = (None,) * len(optional)
@@ -235,10 +223,8 @@ def _table(
             places = wanted.places(header, f"the first line of {name}")
             continue
         if len(row) != len(header):
-            raise DataError(
-                f"{name}:{number} has {len(row)} columns where the first line has {len(header)}; mend the row"
-                + (", or its quotes" if quoted else "")
-            )
+            counts = f"{len(row)} columns where the first line has {len(header)}"
+            raise DataError(f"{name}:{number} has {counts}; mend the row{', or its quotes' if quoted else ''}")
         yield Record(number, tuple(None if place is None else row[place] for place in places))
 
 
@@ -263,9 +249,8 @@ def _jsonl(name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, note
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise DataError(
-                f"{name}:{number} is not JSON ({json_fault(error)}); write one whole object per line"
-            ) from error
+            fault = json_fault(error)
+            raise DataError(f"{name}:{number} is not JSON ({fault}); write one whole object per line") from error
         if not isinstance(row, dict):
             raise DataError(f'{name}:{number} is not a JSON object; write lines like {{"{wanted.columns[0]}": ...}}')
         wanted.places(list(row), f"{name}:{number}")
@@ -291,10 +276,8 @@ def _parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
         reason = str(error).split("\n")[0]
         raise DataError(f"{path} is not a whole Parquet file ({reason}); make or fetch the file again") from error
     except UnicodeDecodeError as error:  # the format does not look into its texts
-        raise DataError(
-            f"{path}:{number + 1} is not UTF-8 (byte 0x{error.object[error.start]:02x}); write the file again from "
-            "text in UTF-8"
-        ) from error
+        byte = f"byte 0x{error.object[error.start]:02x}"
+        raise DataError(f"{path}:{number + 1} is not UTF-8 ({byte}); write it again from UTF-8") from error
 
 
 def _dicts(batch: Any) -> Iterator[dict[str, Any]]:

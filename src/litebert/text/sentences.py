@@ -32,10 +32,8 @@ _LANGUAGES = frozenset(
 def split_sentences(text: str, language: str = "en") -> list[str]:
     """The sentences of a text, stripped; a line end always ends one.
 
-    `language` is an ISO 639 code (en, de, ja, ...), or "line" where the text has one sentence per line already.
-
-    Raises:
-        DataError: a language that is no code.
+    `language` is an ISO 639 code (en, de, ja, ...), or "line" where the text has one sentence per line already;
+    DataError for anything else.
     """
     if language == "line":
         sentences = text.split("\n")
@@ -52,11 +50,9 @@ def check_language(language: str) -> None:
     code = re.fullmatch(r"([a-z]{2,3})(-[A-Za-z0-9]+)*", language)
     if language != "line" and (code is None or (len(code[1]) == 2 and code[1] not in _LANGUAGES)):
         close = get_close_matches(language, _LANGUAGES, n=1)
-        raise DataError(
-            f"language '{language}' is no ISO 639 code; use one like en, de, ja"
-            + (f" (did you mean '{close[0]}'?)" if close else "")
-            + ", or line where each line is one sentence"
-        )
+        meant = f" (did you mean '{close[0]}'?)" if close else ""
+        use = f"use one like en, de, ja{meant}, or line where each line is one sentence"
+        raise DataError(f"language '{language}' is no ISO 639 code; {use}")
 
 
 def split_lines(text: str, size: int = LINE_CHARACTERS) -> Iterator[str]:

@@ -9,9 +9,8 @@ or a glob of them, `-` for standard input, or what `SOURCES` has a reader for: `
     SOURCES.add(".eml", read)       files, and folders of files, with this suffix; the reader gets the path
 
 where `read(name: str, reading: Reading)` yields (text, place), a document each; the place, a line number say, names it
-in messages. A document is at most `MAX_DOCUMENT` characters: a longer one is cut at line ends into several, so that
-memory stays constant even where a gigabyte has no blank line; the price is that the pieces count as documents of their
-own.
+in messages. A document of more than `MAX_DOCUMENT` characters is cut at line ends into several, so that memory stays
+constant even where a gigabyte has no blank line; the price is that the pieces count as documents of their own.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from litebert.errors import DataError, nearest
+from litebert.errors import DataError, MissingExtraError, nearest
 from litebert.registry import SOURCES
 from litebert.text.lines import STANDARD_INPUT, Meter, blocks, cut, decoded, lines, plain_suffix
 from litebert.text.records import FORMATS, Notes, read_rows
@@ -33,8 +32,9 @@ DocumentSplit = Literal["blank-line", "file", "line"]
 MAX_DOCUMENT = 1 << 20
 """Characters of one document."""
 
+_OTHER_FIELD = " (--text-field names it)"
 _PLAIN_SUFFIXES = (".txt", ".text", ".md", ".rst")
-"""What is taken from a folder as plain text; a file named directly, or by a glob, is so whatever its suffix."""
+"""Taken from a folder as plain text; a file named directly, or by a glob, is so whatever its suffix."""
 _TABLES = {suffix: form for suffix, form in FORMATS.items() if form in ("csv", "tsv", "jsonl", "parquet")}
 
 
@@ -48,11 +48,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Reading:
-    """How sources are read.
-
-    Raises:
-        DataError: there is no such split or encoding.
-    """
+    """How sources are read; DataError where there is no such split or encoding."""
 
     text_field: str = "text"
     """The field or column that holds the text; each row of a table is a document."""
@@ -69,15 +65,8 @@ class Reading:
         try:
             "".encode(self.encoding)
         except LookupError as error:
-            known = "use one like utf-8, latin-1, cp1252, utf-16"
-            raise DataError(f"there is no encoding '{self.encoding}'; {known}") from error
-
-    def text(self, value: Any, place: str) -> str | None:
-        """The text of a row, None where the row has none; DataError for anything else."""
-        if value is not None and not isinstance(value, str):
-            kind = type(value).__name__
-            raise DataError(f"{place}: field '{self.text_field}' is {kind}, not text; name another with --text-field")
-        return value
+            message = f"there is no encoding '{self.encoding}'; use one like utf-8, latin-1, cp1252, utf-16"
+            raise DataError(message) from error
 
 
 Texts: TypeAlias = Iterator[tuple[str, int | str]]
@@ -87,20 +76,19 @@ Texts: TypeAlias = Iterator[tuple[str, int | str]]
 def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterator[Document]:
     """The documents of `sources`, stripped and never empty.
 
-    Raises:
-        DataError: naming the file and the byte, line or field; also when the corpus is empty.
-        MissingExtraError: `hf:` without the `datasets` library.
+    Raises DataError, naming the file and the byte, line or field, also when the corpus is empty; MissingExtraError for
+    `hf:` without the `datasets` library.
     """
     names, reading = expand(sources), reading or Reading()
-    reading.meter.total = _size(names)
+    paths = [Path(name) for name in names]
+    if all(path.is_file() for path in paths):
+        reading.meter.total = sum(path.stat().st_size for path in paths)
     empty = True
     for name in names:
         for text, place in _texts(name, reading):
-            for piece in cut(text, MAX_DOCUMENT):
-                stripped = piece.strip()
-                if stripped:
-                    empty = False
-                    yield Document(stripped, f"{name}:{place}")
+            for piece in filter(None, map(str.strip, cut(text, MAX_DOCUMENT))):
+                empty = False
+                yield Document(piece, f"{name}:{place}")
     if empty:
         raise DataError(f"there is no text in {', '.join(sources)}; give files that hold some")
 
@@ -122,13 +110,18 @@ def _file(name: str, reading: Reading) -> Texts:
         yield from _plain(lines(texts, longest=MAX_DOCUMENT), reading.split)
         return
     numbered, field = enumerate(lines(texts), 1), reading.text_field
-    for row in read_rows(form, name, numbered, [field], Notes(), meter=reading.meter, remedy=OTHER_FIELD):
-        text = reading.text(row.values[0], f"{name}:{row.line}")
-        if text is not None:
-            yield text, row.line
+    rows = read_rows(form, name, numbered, [field], Notes(), meter=reading.meter, remedy=_OTHER_FIELD)
+    yield from _checked(((row.values[0], row.line) for row in rows), name, field)
 
 
-OTHER_FIELD = " (--text-field names it)"
+def _checked(values: Iterable[tuple[Any, int]], name: str, field: str) -> Texts:
+    """The values of a field that are texts; DataError for anything else, but a row may have none."""
+    for value, number in values:
+        if isinstance(value, str):
+            yield value, number
+        elif value is not None:
+            kind = type(value).__name__
+            raise DataError(f"{name}:{number}: field '{field}' is {kind}, not text; name another with --text-field")
 
 
 def _plain(lines: Iterable[str], split: str) -> Iterator[tuple[str, int]]:
@@ -160,12 +153,10 @@ def expand(sources: Sequence[str]) -> list[str]:
         raise DataError("no source of text is given; name files, a folder, a glob, hf:NAME or python-docs")
     names: list[str] = []
     for source in sources:
-        scheme, colon, _ = source.partition(":")
-        if source == STANDARD_INPUT or source in SOURCES or (colon and f"{scheme}:" in SOURCES):
+        path, (scheme, colon, _) = Path(source), source.partition(":")
+        if source == STANDARD_INPUT or source in SOURCES or scheme + colon in SOURCES:
             names.append(source)
-            continue
-        path = Path(source)
-        if path.is_dir():
+        elif path.is_dir():
             names += _folder(path)
         elif path.exists():
             names.append(source)
@@ -204,7 +195,43 @@ def _neighbour(path: Path) -> str:
     return f"did you mean '{path.parent / close[0]}'?" if close else "check the path"
 
 
-def _size(names: Sequence[str]) -> int | None:
-    """Bytes on disk of all sources, None if one of them has no size."""
-    sizes = [Path(name).stat().st_size if Path(name).is_file() else None for name in names]
-    return None if None in sizes else sum(size for size in sizes if size is not None)
+# ---- the `datasets` library ----------------------------------------------------------------------------------------
+
+
+def is_saved(folder: str | Path) -> bool:
+    """Whether `datasets` saved this folder; any other folder may just be called as a set on the hub is."""
+    return any((Path(folder) / file).is_file() for file in ("dataset_dict.json", "dataset_info.json"))
+
+
+def open_dataset(name: str, config: str | None = None, *, streaming: bool = False) -> Any:
+    """The splits by name, or the one split, of a saved folder or of `NAME[:CONFIG]`; `config` where NAME has none.
+
+    Raises DataError where the library cannot open it, MissingExtraError where there is no such library.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise MissingExtraError("datasets", "datasets") from error
+    try:
+        if is_saved(name):
+            return datasets.load_from_disk(name)
+        repository, _, named = name.partition(":")
+        words = [word for word in (repository, named or config) if word]
+        return datasets.load_dataset(*words, **({"streaming": True} if streaming else {}))
+    except Exception as error:  # the library raises many kinds, its own and those of the network
+        reason = str(error).split("\n")[0]
+        raise DataError(f"hf:{name} cannot be opened ({reason}); a folder works too: hf:FOLDER") from error
+
+
+def read_dataset(name: str, reading: Reading) -> Texts:
+    """The texts of the split "train", or of the only one, each with the number of its row."""
+    data = open_dataset(name, streaming=True)
+    if isinstance(data, dict):
+        if "train" not in data and len(data) > 1:
+            raise DataError(f"hf:{name} has no split 'train' among {', '.join(data)}; save the one you want alone")
+        data = data["train"] if "train" in data else next(iter(data.values()))
+    field = reading.text_field
+    if data.column_names is not None and field not in data.column_names:
+        raise DataError(f"hf:{name} has no column '{field}'; {nearest(field, data.column_names)}{_OTHER_FIELD}")
+    values = (value for batch in data.select_columns([field]).iter(batch_size=1000) for value in batch[field])
+    yield from _checked(((value, number) for number, value in enumerate(values, 1)), f"hf:{name}", field)

@@ -3,4 +3,4 @@
 from litebert.tokenizer.inspection import Inspection as Inspection
 from litebert.tokenizer.inspection import inspect as inspect
 from litebert.tokenizer.tokenizer import Tokenizer as Tokenizer
-from litebert.tokenizer.tokenizer import train_tokenizer as train_tokenizer
+from litebert.tokenizer.training import train_tokenizer as train_tokenizer

@@ -1,9 +1,9 @@
-"""The two libraries that cut text into pieces, behind one small face.
+"""The two libraries that cut text into pieces, behind one small face, `Engine`.
 
 `SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch, several times
 as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` says:
 WordPiece, byte-level BPE, and unigram models whose normaliser SentencePiece cannot express. Both encode on the calling
-thread only: preparing text runs several processes, and threads that outlive a fork are what deadlocks are made of.
+thread only, because preparing text runs several processes, add no special pieces and never find one in raw text.
 
 SentencePiece applies a model's character table by longest match, `tokenizers` by grapheme, and the two disagree on
 marks that do not compose. So the models trained here read NFKC text, on both sides (plain ASCII skips the step), and
@@ -16,7 +16,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import sentencepiece
@@ -34,7 +34,7 @@ STEPS_PREFIX = "litebert:"
 """A model's normaliser name `litebert:a,b` says which of `STEPS` run on a text before SentencePiece sees it; after a
 bar, `litebert:a|c,d`, which of them the model's own table of single characters does."""
 
-# What the character table of our models does to controls (SentencePiece's nmt rules, and soft hyphens dropped).
+# What our models' character table does to controls (SentencePiece's nmt rules, and soft hyphens dropped).
 DROPPED_CHARACTERS = (*range(0x1, 0x9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F, 0xAD)
 SPACE_CHARACTERS = (0x9, 0xA, 0xC, 0xD, 0x61C, 0x1680, 0x200B, 0x200C, 0x200E, 0x200F, 0x2028, 0x2029, 0x2581, 0xFEFF)
 
@@ -46,25 +46,6 @@ SPECIAL_NAMES = {
     "mask": ("[MASK]", "<mask>"),
 }
 """Role -> the names it goes by; the first that the vocabulary holds is taken."""
-
-
-class Engine(Protocol):
-    """What a tokenizer needs from a library. Encoding adds no special pieces and never finds one in raw text."""
-
-    kind: str
-    pieces: list[str]
-    roles: dict[str, int]
-    special_ids: tuple[int, ...]
-    pair_separators: int
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]: ...
-    def decode(self, ids: Sequence[int]) -> str: ...
-    def normalize(self, text: str) -> str: ...
-    def word_starts(self) -> np.ndarray | None: ...
-    def digest(self) -> str: ...
-    def files(self) -> dict[str, bytes]: ...
-    def settings(self) -> dict[str, Any]: ...
-    def portable(self) -> dict[str, Any]: ...
 
 
 def find_roles(pieces: Sequence[str], name: str) -> dict[str, int]:
@@ -175,18 +156,16 @@ class SentencePieceEngine:
         """The same model for `tokenizers`.
 
         Where the two can still differ: SentencePiece adds scores in float32, so that of two cuts whose scores agree to
-        seven digits either may win (in a run of one character, `*****`, they agree to the last); `tokenizers` does not
-        know compatibility characters younger than its tables; a foreign model's character table is applied by longest
-        match there and by grapheme here.
+        seven digits either may win (as in `*****`); `tokenizers` does not know compatibility characters younger than
+        its tables; a foreign model's character table is applied by longest match there and by grapheme here.
         """
         model = self._model()
         spec, rules = model.normalizer_spec, []
         for step in self.steps:
             rules += STEPS[step][1]
         if self._table is not None:
-            dropped, spaces = (
-                "".join(rf"\x{{{point:X}}}" for point in points) for points in (DROPPED_CHARACTERS, SPACE_CHARACTERS)
-            )
+            tables = (DROPPED_CHARACTERS, SPACE_CHARACTERS)
+            dropped, spaces = ("".join(rf"\x{{{point:X}}}" for point in points) for points in tables)
             # The word mark goes before what begins the text; something dropped there must not count as its beginning.
             leading = dropped + (r"\p{Mn}" if "strip" in self._table else "")
             for pattern, becomes in ((rf"\A[{leading}]+", " "), (f"[{dropped}]", ""), (f"[{spaces}]", " ")):
@@ -234,10 +213,7 @@ class TokenizersEngine:
             raise DataError(f"{name} is not a tokenizer.json file or is damaged ({error}); save it again") from error
         self._bytes = _part(self._spec.get("pre_tokenizer"), "ByteLevel") if kind == "BPE" else None
         if kind not in _TYPE_FIELDS or (kind == "BPE" and self._bytes is None):
-            raise DataError(
-                f"{name} holds a {kind} tokenizer; litebert reads WordPiece, Unigram and byte-level BPE, so use one of "
-                "them"
-            )
+            raise DataError(f"{name} holds a {kind} tokenizer; use a WordPiece, Unigram or byte-level BPE one")
         self.kind = kind.lower()
         self.pair_separators = separators or (2 if self.kind == "bpe" else 1)
         self._tokenizer.no_truncation()
@@ -356,13 +332,6 @@ def _pair_separators(processor: dict[str, Any] | None) -> int | None:
     return max(1, sum(name in SPECIAL_NAMES["sep"] for name in names[names.index("A") : names.index("B")]))
 
 
-def wordpiece_normalizer(lower_case: bool, strip_accents: bool | None, split_chinese: bool = True) -> Any:
-    """BERT's normaliser; accents None means stripped together with lower-casing, as in the original."""
-    return normalizers.BertNormalizer(
-        clean_text=True, handle_chinese_chars=split_chinese, strip_accents=strip_accents, lowercase=lower_case
-    )
-
-
 def wordpiece_engine(vocabulary: dict[str, int], normalizer: Any, name: str) -> TokenizersEngine:
     """WordPiece with greedy longest match over `vocabulary`, split at whitespace and punctuation."""
     unk = next((n for n in SPECIAL_NAMES["unk"] if n in vocabulary), None)
@@ -394,3 +363,6 @@ def _engine(
     ordered = sorted(special, key=vocabulary.__getitem__)
     portable.add_special_tokens([AddedToken(n, normalized=False, lstrip=n in lstrip) for n in ordered])
     return TokenizersEngine(portable.to_str(), name)
+
+
+Engine: TypeAlias = SentencePieceEngine | TokenizersEngine

@@ -1,16 +1,15 @@
 """What a tokenizer does to a text: pieces per word, unknown rate, and what its normaliser drops or changes.
 
-Letters and accents that a normaliser loses are lost for the model too, without a word. This says so beforehand, in
-one pass and constant memory: it holds one count for each distinct character.
+Letters and accents that a normaliser loses are lost for the model too. This says so beforehand, in one pass and in
+constant memory: one count for each distinct character.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from litebert.text.sentences import split_lines
@@ -18,7 +17,6 @@ from litebert.text.sentences import split_lines
 if TYPE_CHECKING:
     from litebert.tokenizer.tokenizer import Tokenizer
 
-_BATCH_LINES = 512
 _EXAMPLES = 20
 
 
@@ -31,20 +29,20 @@ class Changed:
     count: int
 
 
-@dataclass(frozen=True)
+@dataclass
 class Inspection:
     """Counts over all texts. `changed` and `unknown` hold the most frequent characters, at most 20 each."""
 
-    texts: int
-    characters: int
-    words: int
-    pieces: int
-    unknown_pieces: int
-    dropped_characters: int
-    changed_characters: int
-    lower_cased_characters: int
-    changed: tuple[Changed, ...]
-    unknown: tuple[Changed, ...]
+    texts: int = 0
+    characters: int = 0
+    words: int = 0
+    pieces: int = 0
+    unknown_pieces: int = 0
+    dropped_characters: int = 0
+    changed_characters: int = 0
+    lower_cased_characters: int = 0
+    changed: tuple[Changed, ...] = ()
+    unknown: tuple[Changed, ...] = ()
 
     @property
     def pieces_per_word(self) -> float:
@@ -86,53 +84,34 @@ class Inspection:
 
 def inspect(tokenizer: Tokenizer, texts: Iterable[str]) -> Inspection:
     """Run the tokenizer over `texts` (any number, read once) and count what happens."""
-    seen = words = pieces = unknown_pieces = 0
+    found = Inspection()
     characters: Counter[str] = Counter()
-
-    def lines() -> Iterator[str]:
-        nonlocal seen
-        for text in texts:
-            seen += 1
-            yield from split_lines(text)
-
-    stream = lines()
-    while batch := list(islice(stream, _BATCH_LINES)):
-        ids, _ = tokenizer.encode_flat(batch)
-        pieces += len(ids)
-        unknown_pieces += int((ids == tokenizer.unk_id).sum())
-        for line in batch:
-            words += len(line.split())
+    for text in texts:
+        lines = list(split_lines(text))
+        ids, _ = tokenizer.encode_flat(lines)
+        found.texts += 1
+        found.pieces += len(ids)
+        found.unknown_pieces += int((ids == tokenizer.unk_id).sum())
+        for line in lines:
+            found.words += len(line.split())
             characters.update(line)
 
-    dropped = altered = lower_cased = 0
-    changed: list[Changed] = []
-    unknown: list[Changed] = []
+    found.characters = characters.total()
+    changed, unknown = [], []
     for char, count in characters.most_common():
         if char.isspace():
             continue
         becomes = tokenizer.normalize(char)
-        if becomes == char:
-            pass
-        elif becomes == char.lower():
-            lower_cased += count
-        else:
+        if becomes == char.lower() != char:
+            found.lower_cased_characters += count
+        elif becomes != char:
             changed.append(Changed(char, becomes, count))
-            altered += count if becomes else 0
-            dropped += 0 if becomes else count
+            found.changed_characters += count if becomes else 0
+            found.dropped_characters += 0 if becomes else count
         if becomes and tokenizer.unk_id in tokenizer.encode([char])[0]:
             unknown.append(Changed(char, becomes, count))
-    return Inspection(
-        texts=seen,
-        characters=characters.total(),
-        words=words,
-        pieces=pieces,
-        unknown_pieces=unknown_pieces,
-        dropped_characters=dropped,
-        changed_characters=altered,
-        lower_cased_characters=lower_cased,
-        changed=tuple(changed[:_EXAMPLES]),
-        unknown=tuple(unknown[:_EXAMPLES]),
-    )
+    found.changed, found.unknown = tuple(changed[:_EXAMPLES]), tuple(unknown[:_EXAMPLES])
+    return found
 
 
 def _shown(char: str) -> str:

@@ -1,30 +1,20 @@
 """Where in the raw text each token stands, so that answers and entities are cut from it and never put together again.
 
 The `tokenizers` library follows every character through lower-casing, stripped accents and NFKC; SentencePiece models
-are run there for it, which costs a few times their own speed. What is mended here: the library counts the space before
-a word as part of it, and leaves out what was dropped or composed away inside a word (a stripped accent).
-
-Shapes: n tokens of a text, c characters of it.
+are run there for it, a few times slower. Mended here: the library counts the space before a word as part of it, and
+leaves out what was dropped or composed away inside a word (a stripped accent). Of a text: n tokens, c characters.
 """
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.tokenizer.engines import Engine, TokenizersEngine
+from litebert.tokenizer.engines import TokenizersEngine
 from litebert.tokenizer.words import WORD_MARK
-
-
-def following(engine: Engine) -> TokenizersEngine:
-    """The engine itself, or the same model in the library that follows characters."""
-    if isinstance(engine, TokenizersEngine):
-        return engine
-    return TokenizersEngine(json.dumps(engine.portable()), "the tokenizer")
 
 
 def encode_offsets(engine: TokenizersEngine, text: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

@@ -1,10 +1,9 @@
 """Text to ids and back: one `Tokenizer` over unigram (SentencePiece), WordPiece and byte-level BPE models.
 
-Each kind is trained here or imported. Ids never contain a special piece that was spelt in the text: "[MASK]" in a
-document is text, and batches place the special ids themselves. A saved folder also opens with
-`transformers.AutoTokenizer` and gives the same ids, except that `transformers` does read "[MASK]" and its like in a
-text as the special pieces. There is no rule for digits and commas: "1,999" is cut as the model likes, as in
-`transformers` 5.
+Each kind is trained here or imported. "[MASK]" in a document is text, never the special piece: batches place the
+special ids themselves. A saved folder also opens with `transformers.AutoTokenizer` and gives the same ids, but
+`transformers` does read "[MASK]" and its like in a text as special pieces. There is no rule for digits and commas:
+"1,999" is cut as the model likes, as in `transformers` 5.
 """
 
 from __future__ import annotations
@@ -15,13 +14,15 @@ from contextlib import contextmanager
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import normalizers
 from tokenizers.models import BPE
 
 from litebert.errors import DataError
+from litebert.storage import read_json
 from litebert.tokenizer.engines import (
     SPECIAL_NAMES,
     STEPS_PREFIX,
@@ -32,18 +33,16 @@ from litebert.tokenizer.engines import (
     model_pb2,
     strip_marks,
     wordpiece_engine,
-    wordpiece_normalizer,
 )
-from litebert.tokenizer.offsets import encode_offsets, following
-from litebert.tokenizer.training import train_engine
+from litebert.tokenizer.offsets import encode_offsets
 
 
 class Tokenizer:
     """Pieces, their ids and what each is for.
 
     Attributes: `kind` (unigram, wordpiece or bpe), `vocab_size`, the ids `pad_id`, `unk_id`, `cls_id`, `sep_id`,
-    `mask_id`, `special_ids` (ascending; everything that is no text), and `pair_separators`: how many separators stand
-    between two segments, 2 in the layout `<s> A </s></s> B </s>`, else 1. Can be pickled to worker processes.
+    `mask_id`, `special_ids` (ascending; all that is no text), and `pair_separators` between two segments: 2 in the
+    layout `<s> A </s></s> B </s>`, else 1. Can be pickled to worker processes.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -64,10 +63,9 @@ class Tokenizer:
         """bool (vocab_size,): the piece begins a word; None where the tokenizer cannot tell.
 
         A piece goes on with the word before it only if it carries no word mark (or, in WordPiece, carries `##`) and
-        begins with a letter, digit or combining mark of a script written with spaces. So punctuation is its own
-        word, and in Chinese, Japanese, Thai and their like every piece is a word, never a clause. In byte-level BPE
-        the mark is the space itself, and the later bytes of a character go on with it. An imported one that puts no
-        space before a text cannot mark the text's first word.
+        begins with a letter, digit or combining mark of a script written with spaces. So punctuation is its own word,
+        and in Chinese, Japanese, Thai and their like every piece is one. In byte-level BPE the mark is the space
+        itself; an imported one that puts no space before a text cannot mark the text's first word.
         """
         starts = self._engine.word_starts()
         if starts is not None:
@@ -86,17 +84,19 @@ class Tokenizer:
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
         """Of each text the ids (n,), and from which character of it to which each token reaches, (n, 2).
 
-        Both columns ascend. Together the spans cover the text but for its spaces and what the tokenizer drops between
-        words; none begins or ends with a space. Pieces of one character share its span; a piece that is only a space
-        or the mark of a word has an empty one. The ids are those of `encode` where the two libraries agree; see
-        `SentencePieceEngine.portable` for where they may not.
+        Both columns ascend. Together the spans cover the text but for its spaces and what is dropped between words;
+        none begins or ends with a space. Pieces of one character share its span; a piece that is only a space or the
+        mark of a word has an empty one. The ids are those of `encode` but where `SentencePieceEngine.portable` says.
         """
         with _whole_characters(texts):
             return [encode_offsets(self._following, text) for text in texts]
 
     @cached_property
     def _following(self) -> TokenizersEngine:
-        return following(self._engine)
+        """The engine itself, or the same model in the library that follows characters."""
+        if isinstance(self._engine, TokenizersEngine):
+            return self._engine
+        return TokenizersEngine(json.dumps(self._engine.portable()), "the tokenizer")
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The ids of all texts end to end, int32 (n,), and how many each text has, int64 (texts,)."""
@@ -105,8 +105,7 @@ class Tokenizer:
         return np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum())), lengths
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids without special pieces, and without the space that encoding put before the first word;
-        unknown pieces are shown."""
+        """The text of the ids, without special pieces (but unknown ones) and the space put before the first word."""
         silent = {*self.special_ids} - {self.unk_id}
         return self._engine.decode([int(i) for i in ids if i not in silent])
 
@@ -117,8 +116,8 @@ class Tokenizer:
     def save(self, folder: str | Path, *, token_types: bool | None = None) -> None:
         """Write a folder that `Tokenizer.load` and `transformers.AutoTokenizer.from_pretrained` both open.
 
-        `token_types`: whether `transformers` shall give a second segment the token type 1, and hand token types to
-        the model at all. None says yes, except with two separators between segments: such models have one type.
+        `token_types`: whether `transformers` shall give a second segment the token type 1, and token types to the
+        model at all. None says yes, except with two separators between segments: such models have one type.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -150,13 +149,12 @@ class Tokenizer:
 
         single = [special(cls), {"Sequence": {"id": "A", "type_id": 0}}, special(sep)]
         second = [{"Sequence": {"id": "B", "type_id": second_type}}, special(sep, second_type)]
+        ids = ((cls, self.cls_id), (sep, self.sep_id))
         template = {
             "type": "TemplateProcessing",
             "single": single,
             "pair": [*single, *[special(sep)] * (self.pair_separators - 1), *second],
-            "special_tokens": {
-                name: {"id": name, "ids": [i], "tokens": [name]} for name, i in ((cls, self.cls_id), (sep, self.sep_id))
-            },
+            "special_tokens": {name: {"id": name, "ids": [i], "tokens": [name]} for name, i in ids},
         }
         if self.kind != "bpe":
             return template
@@ -169,48 +167,15 @@ class Tokenizer:
         """Open a folder saved here or by `transformers`, or a bare `*.model`, `vocab.txt` or `tokenizer.json` file.
 
         An old folder with `vocab.json` and `merges.txt` is byte-level BPE; it puts a space before a text only where
-        its `tokenizer_config.json` says `add_prefix_space`.
-
-        A bare `*.model` or `vocab.txt` does not say whether text was lower-cased or stripped of accents before it
-        reached the model. Then the pieces tell: what none of them can spell was done outside, and is done here.
+        its `tokenizer_config.json` says `add_prefix_space`. A bare `*.model` or `vocab.txt` does not say whether text
+        was lower-cased or stripped of accents before it. The pieces tell: what none can spell is done here.
         """
         path = Path(path)
         if path.is_dir():
             return cls(_load_folder(path))
-        if not path.is_file():
+        if not path.is_file() or path.suffix not in _LOADERS:
             raise DataError(f"there is no tokenizer at {path}; give a folder, *.model, vocab.txt or tokenizer.json")
-        loaders: dict[str, Callable[[Path, dict[str, Any]], Engine]] = {
-            ".model": _load_sentencepiece,
-            ".txt": _load_vocabulary,
-            ".json": _load_json,
-        }
-        if path.suffix not in loaders:
-            raise DataError(f"{path} is no tokenizer file; give a folder, *.model, vocab.txt or tokenizer.json")
-        return cls(loaders[path.suffix](path, {}))
-
-
-def train_tokenizer(
-    texts: Iterable[str],
-    *,
-    kind: Literal["unigram", "wordpiece", "bpe"],
-    vocab_size: int,
-    lower_case: bool | None = None,
-    strip_accents: bool = False,
-    memory: int = 64 << 20,
-    seed: int = 0,
-) -> Tokenizer:
-    """Learn `vocab_size` pieces, special ones included, from `texts` (documents or lines, any number, read once).
-
-    `unigram` has ALBERT's layout of ids (its README), `wordpiece` BERT's order of special pieces. `bpe` is byte-level
-    in RoBERTa's layout: four special pieces, what was learned, `<mask>` last; a text's first word is cut as elsewhere.
-    It keeps a text byte for byte, so `lower_case` and `strip_accents` are refused with it. The other kinds lower-case
-    unless `lower_case` is False, and keep accents unless `strip_accents`.
-
-    `memory` is the budget in bytes for the sample of lines that training sees. The same texts, options and seed give
-    the same ids. Raises DataError when there is no text, and when `vocab_size` is more or less than the text can fill;
-    the message names the limit.
-    """
-    return Tokenizer(train_engine(texts, kind, vocab_size, lower_case, strip_accents, memory, seed))
+        return cls(_LOADERS[path.suffix](path, {}))
 
 
 @contextmanager
@@ -232,14 +197,7 @@ _ENGINE_KEY = "litebert_engine"
 
 def _load_folder(folder: Path) -> Engine:
     config_file, portable = folder / "tokenizer_config.json", folder / "tokenizer.json"
-    config: dict[str, Any] = {}
-    if config_file.is_file():
-        try:
-            config = json.loads(_read_text(config_file))
-            if not isinstance(config, dict):
-                raise ValueError("not an object")
-        except ValueError as error:
-            raise DataError(f"{config_file} is not a JSON object ({error}); save the tokenizer again") from error
+    config = read_json(config_file, DataError, "save the tokenizer again") if config_file.is_file() else {}
     models = sorted(folder.glob("*.model"))
     ours = config.get(_ENGINE_KEY) == SentencePieceEngine.__name__
     # Another program's tokenizer.json may say more than its model file (lower case, accents), so it goes first.
@@ -253,10 +211,7 @@ def _load_folder(folder: Path) -> Engine:
         return _load_vocabulary(folder / "vocab.txt", config)
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
         return _load_merges(folder, config)
-    raise DataError(
-        f"{folder} holds no tokenizer.json, *.model, vocab.txt, or vocab.json with merges.txt; give a tokenizer's "
-        "folder or file"
-    )
+    raise DataError(f"{folder} holds no tokenizer.json, *.model, vocab.txt, or vocab.json with merges.txt; give one")
 
 
 def _load_json(path: Path, config: dict[str, Any]) -> Engine:
@@ -285,20 +240,16 @@ def _load_vocabulary(path: Path, config: dict[str, Any]) -> Engine:
     vocabulary: dict[str, int] = {}
     for i, piece in enumerate(lines):
         if piece in vocabulary:
-            raise DataError(
-                f"{path}:{i + 1}: the piece {piece!r} stands on line {vocabulary[piece] + 1} too; remove one"
-            )
+            twice = f"the piece {piece!r} stands on line {vocabulary[piece] + 1} too"
+            raise DataError(f"{path}:{i + 1}: {twice}; remove one")
         vocabulary[piece] = i
     lower = config.get("do_lower_case", not _has_upper(p for p in vocabulary if not p.startswith("[")))
-    return wordpiece_engine(
-        vocabulary,
-        wordpiece_normalizer(
-            lower,
-            config.get("strip_accents"),
-            config.get("tokenize_chinese_chars", True),
-        ),
-        str(path),
+    normalizer = normalizers.BertNormalizer(
+        lowercase=lower,
+        strip_accents=config.get("strip_accents"),  # None: together with lower-casing, as in the original
+        handle_chinese_chars=config.get("tokenize_chinese_chars", True),
     )
+    return wordpiece_engine(vocabulary, normalizer, str(path))
 
 
 def _load_merges(folder: Path, config: dict[str, Any]) -> Engine:
@@ -308,9 +259,15 @@ def _load_merges(folder: Path, config: dict[str, Any]) -> Engine:
     except DataError:
         raise
     except Exception as error:  # the library raises plain Exception
-        raise DataError(
-            f"vocab.json and merges.txt in {folder} are no byte-level BPE vocabulary ({error}); save them again"
-        ) from error
+        files = f"vocab.json and merges.txt in {folder}"
+        raise DataError(f"{files} are no byte-level BPE vocabulary ({error}); save them again") from error
+
+
+_LOADERS: dict[str, Callable[[Path, dict[str, Any]], Engine]] = {
+    ".model": _load_sentencepiece,
+    ".txt": _load_vocabulary,
+    ".json": _load_json,
+}
 
 
 def _has_upper(pieces: Iterable[str]) -> bool:

@@ -1,9 +1,8 @@
 """Train a tokenizer on a stream of texts of any size, within a memory budget, with the same result every time.
 
-The stream passes once. A seeded reservoir keeps a uniform sample of its lines that fits the budget, so training time
-and memory depend on the budget and not on the corpus: what is lost is the tail of rare words beyond the sample.
-Unigram models are trained by `sentencepiece` (`tokenizers` needs many times as long), WordPiece and byte-level BPE by
-`tokenizers`.
+The stream passes once. A seeded reservoir keeps a uniform sample of its lines, so time and memory depend on the budget
+and not on the corpus: what is lost is the tail of rare words beyond the sample. Unigram models are trained by
+`sentencepiece` (`tokenizers` needs many times as long), WordPiece and byte-level BPE by `tokenizers`.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ import tempfile
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from pathlib import Path
+from typing import Any, Literal
 
 import sentencepiece
 import tokenizers
-from tokenizers import pre_tokenizers, trainers
+from tokenizers import normalizers, pre_tokenizers, trainers
 from tokenizers.models import BPE, WordPiece
 
 from litebert.errors import DataError, nearest
@@ -41,8 +40,8 @@ from litebert.tokenizer.engines import (
     model_pb2,
     strip_marks,
     wordpiece_engine,
-    wordpiece_normalizer,
 )
+from litebert.tokenizer.tokenizer import Tokenizer
 
 # ALBERT's layout (its README's spm_train command): ids 0 to 12 are these, learned pieces follow.
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
@@ -56,16 +55,25 @@ _WHOLE_ALPHABET = 256
 _TRAINING_THREADS = 16  # fixed: sums of floats split over another number of threads would end elsewhere
 
 
-def train_engine(
+def train_tokenizer(
     texts: Iterable[str],
-    kind: str,
+    *,
+    kind: Literal["unigram", "wordpiece", "bpe"],
     vocab_size: int,
-    lower_case: bool | None,
-    strip_accents: bool,
-    memory: int,
-    seed: int,
-) -> Engine:
-    """The work of `train_tokenizer`, which says what the arguments mean."""
+    lower_case: bool | None = None,
+    strip_accents: bool = False,
+    memory: int = 64 << 20,
+    seed: int = 0,
+) -> Tokenizer:
+    """Learn `vocab_size` pieces, special ones included, from `texts` (documents or lines, any number, read once).
+
+    `unigram` has ALBERT's layout of ids, `wordpiece` BERT's. `bpe` is byte-level in RoBERTa's layout; a text's first
+    word is cut as elsewhere. It keeps a text byte for byte, so `lower_case` and `strip_accents` are refused with it.
+    The others lower-case unless `lower_case` is False, and keep accents unless `strip_accents`.
+
+    `memory` is the budget in bytes for the sample of lines that training sees. The same texts, options and seed give
+    the same ids. Raises DataError when there is no text, and, naming the limit, when `vocab_size` does not fit it.
+    """
     lower = lower_case is not False
     trainers_of: dict[str, Callable[[list[str], int], Engine]] = {
         "unigram": lambda lines, size: _train_unigram(lines, size, lower, strip_accents),
@@ -75,10 +83,8 @@ def train_engine(
     if kind not in trainers_of:
         raise DataError(f"there is no tokenizer kind {kind!r}; {nearest(kind, trainers_of)}")
     if kind == "bpe" and (lower_case or strip_accents):
-        raise DataError(
-            "a bpe tokenizer keeps text byte for byte, so it neither lower-cases nor strips accents; leave both "
-            "out, or train a unigram or wordpiece tokenizer"
-        )
+        keeps = "a bpe tokenizer keeps text byte for byte, so it neither lower-cases nor strips accents"
+        raise DataError(f"{keeps}; leave both out, or train a unigram or wordpiece tokenizer")
     lines = sample_lines((line for text in texts for line in split_lines(text)), memory, seed)
     if not lines:
         raise DataError("the corpus holds no text to train a tokenizer on; give files with text in them")
@@ -88,27 +94,21 @@ def train_engine(
             engine = trainers_of[kind](lines, most)
             break
         except _TooLarge as error:  # a smaller vocabulary may keep fewer characters, and so reach less
-            most = error.most
+            (most,) = error.args
     if most < vocab_size:
-        raise DataError(
-            f"the text is too small for a vocabulary of {vocab_size}; the largest possible is {most}, or add text"
-        )
-    return engine
+        small = f"the text is too small for a vocabulary of {vocab_size}"
+        raise DataError(f"{small}; the largest possible is {most}, or add text")
+    return Tokenizer(engine)
 
 
 class _TooLarge(Exception):
-    """The text fills no more than `most` pieces."""
-
-    def __init__(self, most: int) -> None:
-        super().__init__(most)
-        self.most = most
+    """The text fills no more pieces than the number that this is raised with."""
 
 
 def sample_lines(lines: Iterable[str], memory: int, seed: int) -> list[str]:
     """A uniform sample of the lines that fits `memory` bytes, in their order; all of them where they fit.
 
-    Each line draws a number, and those below the highest limit that fits the budget stay (a bottom-k sample): one
-    pass, and never more than the budget held, whatever the lengths of the lines.
+    Each line draws a number, and those below the highest limit that fits the budget stay (a bottom-k sample).
     """
     draw = random.Random(seed).random
     heap: list[tuple[float, int, str]] = []  # (-draw, position, line): the highest draw leaves first
@@ -136,8 +136,7 @@ def character_rules(lower_case: bool, strip_accents: bool) -> dict[str, str]:
     """What the normaliser makes of characters, those it leaves alone not listed; keys may be base and marks.
 
     NFKC per character, SentencePiece's nmt rules for controls and spaces, soft hyphens dropped, and, as asked, lower
-    case and no marks.
-    Lower-casing is Unicode's, not case folding, which would turn a German sharp s into ss.
+    case (Unicode's, not case folding, which would turn a German sharp s into ss) and no marks.
     """
 
     def image(text: str) -> str:
@@ -216,7 +215,7 @@ _TOO_SMALL = "a vocabulary of {} is too small for this text; the smallest possib
 
 
 def _train_wordpiece(lines: list[str], vocab_size: int, lower_case: bool, strip_accents: bool) -> Engine:
-    normalizer = wordpiece_normalizer(lower_case, strip_accents)
+    normalizer = normalizers.BertNormalizer(lowercase=lower_case, strip_accents=strip_accents)
     splitter = pre_tokenizers.BertPreTokenizer()
 
     def inside(char: str) -> bool:
@@ -237,9 +236,7 @@ def _train_wordpiece(lines: list[str], vocab_size: int, lower_case: bool, strip_
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    with _one_thread():
-        portable.train_from_iterator(lines, trainer)
-    vocabulary = _filled(portable.get_vocab(), vocab_size)
+    vocabulary = _filled(_trained(portable, lines, trainer), vocab_size)
     return wordpiece_engine(vocabulary, normalizer, "the trained model")
 
 
@@ -264,26 +261,25 @@ def _train_bpe(lines: list[str], vocab_size: int) -> Engine:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),  # every byte, so that no text is unknown
         show_progress=False,
     )
-    with _one_thread():
-        portable.train_from_iterator(lines, trainer)
-    vocabulary = portable.get_vocab()
+    vocabulary = _trained(portable, lines, trainer)
     vocabulary = _filled({**vocabulary, BYTE_MASK: len(vocabulary)}, vocab_size)
     merges = json.loads(portable.to_str())["model"]["merges"]
     return byte_engine(vocabulary, map(tuple, merges), True, "the trained model")
 
 
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Keep `tokenizers` off its thread pool: a process that forks after using it is warned and slowed."""
+def _trained(portable: tokenizers.Tokenizer, lines: list[str], trainer: Any) -> dict[str, int]:
+    """The vocabulary that `portable` learns, off the thread pool: who forks after using it is warned and slowed."""
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)
     os.environ[name] = "false"
     try:
-        yield
+        portable.train_from_iterator(lines, trainer)
     finally:
         del os.environ[name]
         if before is not None:
             os.environ[name] = before
+    vocabulary: dict[str, int] = portable.get_vocab()
+    return vocabulary
 
 
 # ----------------------------------------------------------------------------------------------------------- alphabet

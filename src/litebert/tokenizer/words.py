@@ -46,28 +46,23 @@ def prefixed_word_starts(pieces: Sequence[str], prefix: str) -> np.ndarray:
 # -------------------------------------------------------------------------------------------------------------- bytes
 
 
-def _bytes_of_characters() -> dict[str, int]:
-    """The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table)."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(b): b for b in printable} | {chr(256 + i): b for i, b in enumerate(others)}
-
-
-_BYTES = _bytes_of_characters()
+# The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table).
+_PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
+_OTHERS = (byte for byte in range(256) if byte not in _PRINTABLE)
+_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
 _SAMPLE = 64  # of the characters that a few bytes can begin
 
 
 def byte_word_starts(pieces: Sequence[str]) -> np.ndarray:
-    """bool (pieces,): which pieces of a byte-level vocabulary begin a word."""
+    """bool (pieces,): which pieces of a byte-level vocabulary begin a word.
+
+    A space begins one, and so does what `continues_word` does not know as one going on. The later bytes of a character
+    continue. Where a piece holds only its first bytes, most of the characters that these can begin decide.
+    """
     return np.array([_bytes_begin_word(piece) for piece in pieces])
 
 
 def _bytes_begin_word(piece: str) -> bool:
-    """A space begins a word, and so does what `continues_word` does not know as one going on.
-
-    The later bytes of a character continue. Where a piece holds only its first bytes, most of the characters that
-    these can begin decide.
-    """
     data = [_BYTES[char] for char in piece if char in _BYTES]
     if len(data) < len(piece) or not data:  # an added piece, written as it reads
         return not continues_word(piece)
