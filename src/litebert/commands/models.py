@@ -27,7 +27,7 @@ from litebert.commands.console import (
     training_progress,
 )
 from litebert.config import replace
-from litebert.config.heads import HeadName
+from litebert.config.finetuning import HeadName
 from litebert.errors import RunError
 from litebert.model.objectives import score_rows
 
@@ -215,13 +215,4 @@ def quickstart(words: list[str]) -> int:
 
     keep_freed_memory()
     with training_progress() as on_step:
-        return run(
-            arguments.out,
-            arguments.text,
-            language=arguments.language,
-            vocab_size=arguments.vocab_size,
-            budget=arguments.budget,
-            show=table,
-            on_step=on_step,
-            watch=reading_progress,
-        )
+        return run(**vars(arguments), show=table, on_step=on_step, watch=reading_progress)

@@ -119,18 +119,8 @@ def prepare(words: list[str]) -> int:
     arguments = parse(PrepareArguments, words, "prepare")
     from litebert.data.prepare import prepare as run
 
-    shards = run(
-        arguments.sources,
-        arguments.out,
-        tokenizer=arguments.tokenizer,
-        text_field=arguments.text_field,
-        split=arguments.split,
-        encoding=arguments.encoding,
-        language=arguments.language,
-        heldout=arguments.heldout,
-        processes=arguments.processes,
-        watch=reading_progress,
-    )
+    options = {name: value for name, value in vars(arguments).items() if name != "json"}
+    shards = run(**options, watch=reading_progress)
     parts = {"train": shards.train, "heldout": shards.heldout}
     counts = {
         name: {"documents": part.documents, "sentences": part.sentences, "tokens": part.tokens}

@@ -18,7 +18,7 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value):
         return to_dict(value)
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
@@ -54,13 +54,10 @@ def _coerce(hint: Any, value: Any, path: str, base: Any) -> Any:
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"{path} must be a list, not {value!r}")
-        if len(args) == 2 and args[1] is Ellipsis:
-            return tuple(_coerce(args[0], item, f"{path}[{i}]", None) for i, item in enumerate(value))
-        if len(value) != len(args):
-            raise ConfigError(f"{path} must have {len(args)} items, not {len(value)}")
-        return tuple(
-            _coerce(arg, item, f"{path}[{i}]", None) for i, (arg, item) in enumerate(zip(args, value, strict=True))
-        )
+        hints = args[:1] * len(value) if args[-1] is Ellipsis else args
+        if len(value) != len(hints):
+            raise ConfigError(f"{path} must have {len(hints)} items, not {len(value)}")
+        return tuple(_coerce(hints[i], item, f"{path}[{i}]", None) for i, item in enumerate(value))
     if origin is Literal:
         if value not in args:
             raise ConfigError(f"{path} is {value!r}; {nearest(str(value), map(str, args))}")

@@ -20,7 +20,7 @@ from typing import Any
 
 from litebert import registry
 from litebert.config import Config
-from litebert.config.heads import HeadName
+from litebert.config.finetuning import HeadName
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.files import (
@@ -33,10 +33,11 @@ from litebert.interop.files import (
     write_tensors,
 )
 from litebert.interop.hf_reading import read_hf
+from litebert.interop.layouts import READS_CLS, TASKS
 from litebert.interop.loaded import LoadedModel, fill, fresh_dense, untrained_notes
-from litebert.interop.names import PROBLEM_TYPES, READS_CLS, TASKS
+from litebert.interop.settings import PROBLEM_TYPES
 from litebert.model.pretrainer import Pretrainer
-from litebert.model.task_model import HEAD_ACTIVATIONS, HeadActivation, TaskModel
+from litebert.model.task_model import HEAD_ACTIVATIONS, TaskModel
 from litebert.registry import FORMATS
 from litebert.storage import read_json
 
@@ -124,11 +125,8 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
 
 
 def _load_own(folder: Path) -> LoadedModel:
-    notes: list[str] = []
-    if (folder / "checkpoints").is_dir():
-        file, notes = newest_weights(folder)
-    else:
-        file = weights_file(folder)
+    run = (folder / "checkpoints").is_dir()
+    file, notes = newest_weights(folder) if run else (weights_file(folder), [])
     recipe = folder / "recipe.json"
     try:
         config = from_dict(Config, read_json(recipe, ModelError))
@@ -141,9 +139,10 @@ def _load_own(folder: Path) -> LoadedModel:
     untrained: list[str] = []
     fresh = fresh_dense(config)
     if (folder / "task.json").is_file():
-        kind, classes, dense, labels, task = _task(folder / "task.json")
-        model = TaskModel(config.encoder, kind in READS_CLS, classes, dense)
-        fresh = dense or fresh
+        task = _task(folder / "task.json")
+        labels = tuple(map(str, task.get("labels", [])))
+        model = TaskModel(config.encoder, task["kind"] in READS_CLS, task["classes"], task.get("dense"))
+        fresh = model.dense or fresh
     else:
         model = Pretrainer(config)
         untrained = [name for name in model.objectives if model.objectives[name].state_dict()
@@ -154,7 +153,8 @@ def _load_own(folder: Path) -> LoadedModel:
     return LoadedModel(model, config, tokenizer, folder, labels, tuple(untrained), tuple(notes), task, fresh)
 
 
-def _task(path: Path) -> tuple[HeadName, int, HeadActivation | None, tuple[str, ...], dict[str, Any]]:
+def _task(path: Path) -> dict[str, Any]:
+    """What a task.json says, checked."""
     task = read_json(path, ModelError)
     kind, classes, dense, labels = task.get("kind"), task.get("classes"), task.get("dense"), task.get("labels", [])
     if kind not in TASKS:
@@ -171,4 +171,4 @@ def _task(path: Path) -> tuple[HeadName, int, HeadActivation | None, tuple[str, 
         raise ModelError(f"{path} has length {length!r}; it must be a whole number above 0")
     if not isinstance(labels, list) or (usual and len(labels) not in (0, classes)):
         raise ModelError(f"{path} must name all {classes} classes in labels, or none")
-    return kind, classes, dense, tuple(map(str, labels)), task
+    return task

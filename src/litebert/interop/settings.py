@@ -6,12 +6,50 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from litebert.config import Activation, EncoderConfig
-from litebert.config.heads import HeadName
+from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError, nearest
-from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA
-from litebert.interop.names import ACTIVATIONS, PROBLEM_TYPES, Layout
+from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA, Layout
 from litebert.interop.weights import groups_agree
 from litebert.tokenizer import Tokenizer
+
+PROBLEM_TYPES = {
+    "single_label_classification": "classes",
+    "multi_label_classification": "labels",
+    "regression": "number",
+}
+"""Their problem_type, which says how the outputs of a classifier of texts are read; ours."""
+
+_ACTIVATIONS: Mapping[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    # Other spellings of the same functions, read and never written.
+    "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "swish": "silu",
+}
+"""Their hidden_act, ours; the first spelling of each of ours is the one written."""
+
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_positions": "max_position_embeddings",
+    "segment_types": "type_vocab_size",
+}
+"""Fields of EncoderConfig and their required whole-number keys; `embedding_size` too where a map E -> H can be."""
+
+_NUMBERS = {
+    "hidden_dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "norm_eps": "layer_norm_eps",
+    "init_std": "initializer_range",
+}
+"""Fields of EncoderConfig and their keys, which may be absent."""
 
 _COMPUTED: Mapping[str, object] = {"norm": "post", "feedforward": "plain", "positions": "learned", "bias": True}
 """Fields for which their classes have one value only."""
@@ -27,12 +65,9 @@ def layout_of(settings: Mapping[str, Any], source: str) -> Layout:
     if model_type is None:
         raise ModelError(f"{source} has no 'model_type'; add it: {' or '.join(LAYOUTS)}")
     if str(model_type) not in LAYOUTS:
-        raise ModelError(f"{source} has model_type '{model_type}', which cannot be read; {_one_of(str(model_type))}")
+        raise ModelError(f"{source} has model_type '{model_type}', which cannot be read; "
+                         f"{nearest(str(model_type), LAYOUTS)}")  # fmt: skip
     return LAYOUTS[str(model_type)]
-
-
-def _one_of(name: str) -> str:
-    return nearest(name, LAYOUTS)
 
 
 def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = None) -> tuple[Layout, list[str]]:
@@ -59,7 +94,7 @@ def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = 
         )
     if config.projects and not layout.always_projects:
         if config.embedding_size == config.hidden_size:
-            raise ModelError(f"{layout.heads['backbone'].architecture} has no map from embeddings to hidden states "
+            raise ModelError(f"{layout.class_of('backbone')} has no map from embeddings to hidden states "
                              "where E = H; train with encoder.always_project=False, or keep the model as a litebert "
                              "folder")  # fmt: skip
         if "projection" not in layout.parts:
@@ -89,7 +124,7 @@ def _layout(config: EncoderConfig, has: Collection[str], dense: str | None) -> L
 def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
     """What a layout can hold only by writing it differently."""
     notes = []
-    name = layout.heads["backbone"].architecture
+    name = layout.class_of("backbone")
     if config.segment_types == 0:
         notes.append(f"the one row of token types is zero: the model has none, and {name} adds one")
     if layout.always_projects and not config.projects:
@@ -131,15 +166,16 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
         if settings.get(key, value) != value:
             raise ModelError(f"{source} has {key}={settings[key]!r}; only {value!r} can be computed")
     values: dict[str, Any] = {}
-    for field, key in layout.sizes.items():
+    for field, key in _sizes(layout).items():
         values[field] = _whole(settings, key, source)
     values.setdefault("embedding_size", values["hidden_size"])
     if layout.offset_positions:
         (_, pad_id) = layout.token_ids["pad_token_id"]
         values["position_offset"] = _whole(settings, "pad_token_id", source, least=0, default=pad_id) + 1
         values["max_positions"] -= values["position_offset"]
-    for field, (key, default) in layout.numbers.items():
-        number = settings.get(key, default)
+    absent = {"norm_eps": 1e-12, "init_std": 0.02}
+    for field, key in _NUMBERS.items():
+        number = settings.get(key, absent.get(field, layout.dropout))
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ModelError(f"{source} has {key}={number!r}; it must be a number")
         values[field] = float(number)
@@ -151,7 +187,7 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
     activation = _activation(settings.get("hidden_act", layout.activation), source)
     if layout.erf_mlm and "mlm" in parts and activation != "gelu":
         raise ModelError(
-            f"{source} has hidden_act={settings['hidden_act']!r}, and {layout.heads['mlm'].architecture} computes gelu "
+            f"{source} has hidden_act={settings['hidden_act']!r}, and {layout.class_of('mlm')} computes gelu "
             "in its head all the same; only hidden_act='gelu' can be computed"
         )
     try:
@@ -164,6 +200,10 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
         )
     except ConfigError as error:
         raise ModelError(f"{source}: {error}") from None
+
+
+def _sizes(layout: Layout) -> dict[str, str]:
+    return {**_SIZES, "embedding_size": "embedding_size"} if "projection" in layout.parts else _SIZES
 
 
 def _whole(settings: Mapping[str, Any], key: str, source: str, least: int = 1, default: int | None = None) -> int:
@@ -189,9 +229,9 @@ def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
 
 
 def _activation(name: object, source: str) -> Activation:
-    if str(name) not in ACTIVATIONS:
-        raise ModelError(f"{source} has hidden_act={name!r}; {nearest(str(name), ACTIVATIONS)}")
-    return ACTIVATIONS[str(name)]
+    if str(name) not in _ACTIVATIONS:
+        raise ModelError(f"{source} has hidden_act={name!r}; {nearest(str(name), _ACTIVATIONS)}")
+    return _ACTIVATIONS[str(name)]
 
 
 def problem_of(settings: Mapping[str, Any], source: str) -> str | None:
@@ -231,23 +271,23 @@ def settings_of(
         problem: of a classifier of texts, what its outputs are: classes, labels or number.
     """
     settings: dict[str, Any] = {
-        "architectures": [layout.heads[head].architecture],
+        "architectures": [layout.class_of(head)],
         "model_type": layout.model_type,
         "dtype": "float32",
         "tie_word_embeddings": True,
-        "hidden_act": next(name for name, ours in ACTIVATIONS.items() if ours == config.activation),
+        "hidden_act": next(name for name, ours in _ACTIVATIONS.items() if ours == config.activation),
         layout.classifier_dropout: dropout,
     }
-    for part in layout.heads[head].parts:
+    for part in layout.heads[head]:
         settings.update(layout.fixed_by_part.get(part, {}))
-    settings.update({key: getattr(config, field) for field, key in layout.sizes.items()})
-    settings[layout.sizes["segment_types"]] = max(1, config.segment_types)
-    settings.update({key: getattr(config, field) for field, (key, _) in layout.numbers.items()})
+    settings.update({key: getattr(config, field) for field, key in _sizes(layout).items()})
+    settings[_SIZES["segment_types"]] = max(1, config.segment_types)
+    settings.update({key: getattr(config, field) for field, key in _NUMBERS.items()})
     settings.update({key: getattr(tokenizer, name, default) for key, (name, default) in layout.token_ids.items()})
     if layout.offset_positions:
         pad_id = padding_id(config, tokenizer)
         settings["pad_token_id"] = pad_id
-        settings[layout.sizes["max_positions"]] += pad_id + 1
+        settings[_SIZES["max_positions"]] += pad_id + 1
     if layout.grouped:
         settings.update(num_hidden_groups=slots, inner_group_num=1)
     if labels:
