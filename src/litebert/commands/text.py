@@ -57,9 +57,9 @@ def tokenizer(words: list[str]) -> int:
     """litebert tokenizer train|inspect"""
     action = words[0] if words else ""
     if action in ("-h", "--help"):
-        show("litebert tokenizer train     train a tokenizer on text")
-        show("litebert tokenizer inspect   what a tokenizer does to a text")
-        show("\nlitebert tokenizer train --help says more.")
+        show("litebert tokenizer train     train a tokenizer on text\n"
+             "litebert tokenizer inspect   what a tokenizer does to a text\n\n"
+             "litebert tokenizer train --help says more.")  # fmt: skip
         return 0
     if action not in ("train", "inspect"):
         raise ConfigError(f"no action '{action}': litebert tokenizer train, or litebert tokenizer inspect")

@@ -19,10 +19,6 @@ def _point(
     )
 
 
-def _table_14(rate: float, dropout: float, batch: int, steps: int, warmup: int, length: int = 512) -> FinetuneConfig:
-    return _point(rate, batch, length, steps=steps, warmup=warmup, dropout=dropout)
-
-
 def _decayed(rate: float, decay: float) -> dict[str, FinetuneConfig]:
     """ELECTRA's points. Its code has no multiple choice: that is `ANY` at the length of RACE."""
     return {
@@ -41,27 +37,22 @@ def _choices(point: FinetuneConfig) -> dict[str, FinetuneConfig]:
 
 
 ANY = "any"
-SMALL = (256, 8)
-"""Largest hidden size, and most layers, that the recipe `small` is for."""
-
-_LARGE = 1024
-"""Hidden size of the papers' large encoders."""
 
 POINTS: dict[str, dict[str, FinetuneConfig]] = {
     # ALBERT table 14, for version 2: RACE at 1e-5 without dropout, as the table's setting diverges for it (README).
     "albert": {
-        "cola": _table_14(1e-5, 0.0, 16, 5336, 320),
-        "stsb": _table_14(2e-5, 0.0, 16, 3598, 214),
-        "sst2": _table_14(1e-5, 0.0, 32, 20935, 1256),
-        "mnli": _table_14(3e-5, 0.0, 128, 10000, 1000),
-        "qnli": _table_14(1e-5, 0.0, 32, 33112, 1986),
-        "qqp": _table_14(5e-5, 0.1, 128, 14000, 1000),
-        "rte": _table_14(3e-5, 0.1, 32, 800, 200),
-        "mrpc": _table_14(2e-5, 0.0, 32, 800, 200),
-        "wnli": _table_14(2e-5, 0.1, 16, 2000, 250),
-        "squad1": _table_14(5e-5, 0.0, 48, 3649, 365, 384),
-        "squad2": _table_14(3e-5, 0.0, 48, 8144, 814),
-        "race": _table_14(1e-5, 0.0, 32, 12000, 1000),
+        "cola": _point(1e-5, 16, 512, steps=5336, warmup=320, dropout=0.0),
+        "stsb": _point(2e-5, 16, 512, steps=3598, warmup=214, dropout=0.0),
+        "sst2": _point(1e-5, 32, 512, steps=20935, warmup=1256, dropout=0.0),
+        "mnli": _point(3e-5, 128, 512, steps=10000, warmup=1000, dropout=0.0),
+        "qnli": _point(1e-5, 32, 512, steps=33112, warmup=1986, dropout=0.0),
+        "qqp": _point(5e-5, 128, 512, steps=14000, warmup=1000, dropout=0.1),
+        "rte": _point(3e-5, 32, 512, steps=800, warmup=200, dropout=0.1),
+        "mrpc": _point(2e-5, 32, 512, steps=800, warmup=200, dropout=0.0),
+        "wnli": _point(2e-5, 16, 512, steps=2000, warmup=250, dropout=0.1),
+        "squad1": _point(5e-5, 48, 384, steps=3649, warmup=365, dropout=0.0),
+        "squad2": _point(3e-5, 48, 512, steps=8144, warmup=814, dropout=0.0),
+        "race": _point(1e-5, 32, 512, steps=12000, warmup=1000, dropout=0.0),
         ANY: _point(2e-5, 32, 512, dropout=0.0),
     },
     # BERT appendix A.3 (the middle of its grid), and run_squad.py. Choices: the same grid, for the paper has no RACE.
@@ -101,19 +92,19 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
 
 
 def default_recipe_for(encoder: EncoderConfig, dense: str | None = None) -> str:
-    """The recipe for an encoder where none is asked for: ours up to `SMALL`, else that of the paper it resembles.
+    """The recipe for an encoder where none is asked for: ours up to H 256 and 8 layers, else that of the paper it resembles.
 
     Args:
         dense: the activation of the dense map its classifiers have, as `LoadedModel.dense` says; gelu is ELECTRA's.
     """
-    if encoder.hidden_size <= SMALL[0] and encoder.layers <= SMALL[1]:
+    if encoder.hidden_size <= 256 and encoder.layers <= 8:
         return "small"
     if encoder.sharing != "none":
         return "albert"
     if encoder.position_offset:
         return "roberta"
     if dense == "gelu":
-        return "electra-large" if encoder.hidden_size >= _LARGE else "electra"
+        return "electra-large" if encoder.hidden_size >= 1024 else "electra"
     return "bert"
 
 
