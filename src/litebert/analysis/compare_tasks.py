@@ -38,11 +38,6 @@ class TaskRow:
     """How many seeds were started once more because the first run gave one answer to everything."""
 
 
-def is_finetuned(folder: str | Path) -> bool:
-    """Whether a folder is of `litebert finetune`."""
-    return bool(_settings(Path(folder)))
-
-
 def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
     """One row per folder, in the order given.
 
@@ -100,8 +95,8 @@ def _names(models: Sequence[str]) -> list[str]:
     return [f"{name}, untrained" if recipe else name for name, recipe in zip(names, kinds, strict=True)]
 
 
-def _settings(folder: Path) -> list[Path]:
-    """The finetune.json of each seed."""
+def finetunings(folder: Path) -> list[Path]:
+    """The finetune.json of each seed; none where the folder is not of `litebert finetune`."""
     alone = folder / "finetune.json"
     if alone.is_file():
         return [alone]
@@ -119,7 +114,7 @@ def _percent(task: str) -> bool:
 
 
 def _row(folder: Path) -> TaskRow:
-    files = _settings(folder)
+    files = finetunings(folder)
     if not files:
         raise RunError(
             f"{folder} is no fine-tuning run; name folders of litebert finetune, or of litebert pretrain only"

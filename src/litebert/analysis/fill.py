@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
@@ -12,14 +10,8 @@ from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 
-
-@dataclass(frozen=True)
-class Guess:
-    """A sentence with one piece masked, the piece that stood there, and the best guesses with their probabilities."""
-
-    sentence: str
-    answer: str
-    guesses: tuple[tuple[str, float], ...]
+Guess = tuple[str, str, str]
+"""A sentence with one piece masked, the piece that stood there, and the best guesses with their probabilities."""
 
 
 @torch.no_grad()
@@ -35,11 +27,8 @@ def fill(model: Pretrainer, tokenizer: Tokenizer, ids: list[int], position: int)
     logits = mlm.guesses(output.last, torch.tensor([position + 1], device=weight.device), context)
     top = logits.float().softmax(-1)[0].topk(3)
     before, after = tokenizer.decode(ids[:position]), tokenizer.decode(ids[position + 1 :])
-    return Guess(
-        f"{before} [MASK] {after}".strip(),
-        _word(tokenizer, ids[position]),
-        tuple((_word(tokenizer, int(i)), float(p)) for p, i in zip(top.values, top.indices, strict=True)),
-    )
+    guesses = (f"{_word(tokenizer, int(i))} {float(p):.0%}" for p, i in zip(top.values, top.indices, strict=True))
+    return f"{before} [MASK] {after}".strip(), _word(tokenizer, ids[position]), ", ".join(guesses)
 
 
 def _word(tokenizer: Tokenizer, piece: int) -> str:

@@ -132,14 +132,14 @@ def compare(words: list[str]) -> int:
     if not arguments.runs:
         raise RunError("name the folders of one run or more")
     rows: Sequence[Any]
-    if tasks.is_finetuned(arguments.runs[0]):
+    if tasks.finetunings(Path(arguments.runs[0])):
         rows = tasks.compare_tasks(arguments.runs)
         shown, differences = tasks.task_table(rows), []
         first = len(shown.columns)
     else:
         rows = runs.compare(arguments.runs)
         shown, differences = runs.table(rows), runs.differences(rows)
-        first = len(runs.FACTS)  # in two parts, since a terminal is narrow
+        first = runs.FACTS  # in two parts, since a terminal is narrow
     if arguments.json:
         console.print_json([asdict(row) for row in rows])
     elif arguments.markdown:

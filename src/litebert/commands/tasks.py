@@ -104,7 +104,8 @@ def finetune(words: list[str]) -> int:
         return 128 + result.interrupted
     if arguments.json:
         console.print_json({"run": str(arguments.out), "metric": metric_name(task), "scores": result.scores,
-                            "seeds": result.seeds, "restarted": result.restarted, "collapsed": result.collapsed})  # fmt: skip
+                            "seeds": result.seeds, "restarted": result.restarted,
+                            "collapsed": result.collapsed})  # fmt: skip
     elif arguments.seeds == 1:
         console.table(("dev", arguments.out.name), [(name, f"{value:.4g}") for name, value in result.scores[0].items()])
     else:

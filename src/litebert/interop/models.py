@@ -117,25 +117,21 @@ def _load_own(folder: Path) -> LoadedModel:
         config = from_dict(Config, read_json(recipe, ModelError))
     except ConfigError as error:
         raise ModelError(f"{recipe}: {error}") from None
-    tensors = files.read_tensors(file)
-    labels: tuple[str, ...] = ()
-    task: dict[str, Any] = {}
-    model: Pretrainer | TaskModel
-    untrained: list[str] = []
-    fresh = fresh_dense(config)
+    tensors, fresh = files.read_tensors(file), fresh_dense(config)
+    tokenizer = files.read_tokenizer(folder / "tokenizer")
     if (folder / "task.json").is_file():
         task = _task(folder / "task.json")
         labels = tuple(map(str, task.get("labels", [])))
-        model = TaskModel(config.encoder, task["kind"] in READS_CLS, task["classes"], task.get("dense"))
-        fresh = model.dense or fresh
-    else:
-        model = Pretrainer(config)
-        untrained = [name for name in model.objectives if model.objectives[name].state_dict()
-                     and not any(key.startswith(f"objectives.{name}.") for key in tensors)]  # fmt: skip
+        classifier = TaskModel(config.encoder, task["kind"] in READS_CLS, task["classes"], task.get("dense"))
+        fill(classifier, tensors, (), file)
+        fresh = classifier.dense or fresh
+        return LoadedModel(classifier, config, tokenizer, folder, labels, (), tuple(notes), task, fresh)
+    model = Pretrainer(config)
+    untrained = tuple(name for name in model.objectives if model.objectives[name].state_dict()
+                      and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
     fill(model, tensors, untrained, file)
     notes += untrained_notes(untrained, config, folder)
-    tokenizer = files.read_tokenizer(folder / "tokenizer")
-    return LoadedModel(model, config, tokenizer, folder, labels, tuple(untrained), tuple(notes), task, fresh)
+    return LoadedModel(model, config, tokenizer, folder, (), untrained, tuple(notes), dense=fresh)
 
 
 def _task(path: Path) -> dict[str, Any]:

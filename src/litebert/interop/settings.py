@@ -63,13 +63,12 @@ def layout_of(settings: Mapping[str, Any], source: str) -> Layout:
     Raises:
         ModelError: it names none, or one that is not known here.
     """
-    model_type = settings.get("model_type")
-    if model_type is None:
+    if settings.get("model_type") is None:
         raise ModelError(f"{source} has no 'model_type'; add it: {' or '.join(LAYOUTS)}")
-    if str(model_type) not in LAYOUTS:
-        raise ModelError(f"{source} has model_type '{model_type}', which cannot be read; "
-                         f"{nearest(str(model_type), LAYOUTS)}")  # fmt: skip
-    return LAYOUTS[str(model_type)]
+    name = str(settings["model_type"])
+    if name not in LAYOUTS:
+        raise ModelError(f"{source} has model_type '{name}', which cannot be read; {nearest(name, LAYOUTS)}")
+    return LAYOUTS[name]
 
 
 def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = None) -> tuple[Layout, list[str]]:
@@ -132,17 +131,14 @@ def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
     if layout.always_projects and not config.projects:
         notes.append("the map from embeddings to hidden states is written as an identity matrix: E = H needs none, and "
                      f"{name} always has one")  # fmt: skip
+    copied = f"written {config.layers} times, one copy per layer: {name}"
     if not layout.grouped:
         if config.sharing != "none":
-            notes.append(
-                f"the blocks that layers share are written {config.layers} times, one copy per layer: {name} shares "
-                "none"
-            )
+            notes.append(f"the blocks that layers share are {copied} shares none")
     elif config.sharing in ("attention", "feedforward"):
         other = "feed-forward" if config.sharing == "attention" else "attention"
         notes.append(
-            f"the shared {config.sharing} block is written {config.layers} times, one copy per layer: {name} "
-            f"cannot share it while every layer has its own {other} block"
+            f"the shared {config.sharing} block is {copied} cannot share it while every layer has its own {other} block"
         )
     elif config.sharing == "groups" and not groups_agree(config.layers, config.groups):
         notes.append(

@@ -22,21 +22,17 @@ def _point(
 def _decayed(rate: float, decay: float) -> dict[str, FinetuneConfig]:
     """ELECTRA's points. Its code has no multiple choice: that is `ANY` at the length of RACE."""
     return {
-        "rte": _point(rate, 32, 128, epochs=10, layer_decay=decay),
-        "stsb": _point(rate, 32, 128, epochs=10, layer_decay=decay),
-        "squad1": _point(rate, 32, 512, epochs=2, layer_decay=decay),
-        "squad2": _point(rate, 32, 512, epochs=2, layer_decay=decay),
-        **_choices(_point(rate, 32, 512, epochs=3, layer_decay=decay)),
+        **dict.fromkeys(("rte", "stsb"), _point(rate, 32, 128, epochs=10, layer_decay=decay)),
+        **dict.fromkeys(_SQUAD, _point(rate, 32, 512, epochs=2, layer_decay=decay)),
+        **dict.fromkeys(_CHOICES, _point(rate, 32, 512, epochs=3, layer_decay=decay)),
         ANY: _point(rate, 32, 128, epochs=3, layer_decay=decay),
     }
 
 
-def _choices(point: FinetuneConfig) -> dict[str, FinetuneConfig]:
-    """RACE, and choices of your own. In rows of 512 tokens, as ALBERT and RoBERTa learn RACE: its articles are long."""
-    return {"race": point, "choices": point}
-
-
 ANY = "any"
+_SQUAD = ("squad1", "squad2")
+_CHOICES = ("race", "choices")
+"""RACE, and choices of your own: in rows of 512 tokens, as ALBERT and RoBERTa learn RACE, for its articles are long."""
 
 POINTS: dict[str, dict[str, FinetuneConfig]] = {
     # ALBERT table 14, for version 2: RACE at 1e-5 without dropout, as the table's setting diverges for it (README).
@@ -59,13 +55,12 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
     "bert": {
         "squad1": _point(5e-5, 32, 384, epochs=3),
         "squad2": _point(5e-5, 48, 384, epochs=2),
-        **_choices(_point(3e-5, 32, 512, epochs=3)),
+        **dict.fromkeys(_CHOICES, _point(3e-5, 32, 512, epochs=3)),
         ANY: _point(3e-5, 32, 128, epochs=3),
     },
     # RoBERTa table 10.
     "roberta": {
-        "squad1": _point(1.5e-5, 48, 512, epochs=2, warmup=0.06),
-        "squad2": _point(1.5e-5, 48, 512, epochs=2, warmup=0.06),
+        **dict.fromkeys(_SQUAD, _point(1.5e-5, 48, 512, epochs=2, warmup=0.06)),
         "race": _point(1e-5, 16, 512, epochs=4, warmup=0.06, weight_decay=0.1),
         ANY: _point(2e-5, 32, 512, epochs=10, warmup=0.06, weight_decay=0.1),
     },
@@ -75,16 +70,13 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
     # SpanBERT appendix B (the middle of its grid). Choices: as its questions, for the paper has no RACE.
     "spanbert": {
         "cola": _point(2e-5, 32, 128, epochs=4),
-        "squad1": _point(2e-5, 32, 512, epochs=4),
-        "squad2": _point(2e-5, 32, 512, epochs=4),
-        **_choices(_point(2e-5, 32, 512, epochs=4)),
+        **dict.fromkeys((*_SQUAD, *_CHOICES), _point(2e-5, 32, 512, epochs=4)),
         ANY: _point(2e-5, 32, 128, epochs=10),
     },
     # Ours, for encoders of H up to 256 that trained in hours: smaller nets take larger rates (docs/decisions.md).
     "small": {
         "race": _point(5e-4, 16, 256, epochs=3),
-        "squad1": _point(1e-3, 32, 256, epochs=3),
-        "squad2": _point(1e-3, 32, 256, epochs=3),
+        **dict.fromkeys(_SQUAD, _point(1e-3, 32, 256, epochs=3)),
         ANY: FinetuneConfig(),
     },
 }
@@ -92,7 +84,7 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
 
 
 def default_recipe_for(encoder: EncoderConfig, dense: str | None = None) -> str:
-    """The recipe for an encoder where none is asked for: ours up to H 256 and 8 layers, else that of the paper it resembles.
+    """The recipe for an encoder where none is asked for: ours for a small one, else that of the paper it resembles.
 
     Args:
         dense: the activation of the dense map its classifiers have, as `LoadedModel.dense` says; gelu is ELECTRA's.

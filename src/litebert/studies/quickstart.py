@@ -191,10 +191,8 @@ def _guess_table(guesses: Sequence[Guess]) -> report.Table:
     return report.Table(
         title="Masked words of held-out sentences",
         columns=("sentence", "word", "guesses"),
-        rows=tuple(
-            (g.sentence, g.answer, ", ".join(f"{word} {p:.0%}" for word, p in g.guesses)) for g in guesses
-        ),
-    )  # fmt: skip
+        rows=tuple(guesses),
+    )
 
 
 def _classifier_table(bought: packages.Comparison) -> report.Table:
