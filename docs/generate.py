@@ -109,7 +109,7 @@ def _verbs() -> Iterator[str]:
     yield "## The command line"
     yield ""
     yield from _table("verb | what it does", [(f"`litebert {verb}`", line) for verb, (_, line) in VERBS.items()])
-    for module in dict.fromkeys(target.split(":")[0] for target, _ in VERBS.values()):
+    for module in dict.fromkeys(f"litebert.commands.{file}" for file, _ in VERBS.values()):
         for name, cls in vars(import_module(module)).items():
             if name.endswith("Arguments") and cls.__module__ == module:
                 verb = " ".join(reversed(re.findall("[A-Z][a-z]+", name.removesuffix("Arguments")))).lower()

@@ -9,43 +9,24 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from litebert.analysis.compare import compare
-    from litebert.answer.predictor import load
-    from litebert.config import Config, replace
-    from litebert.config.finetuning import FinetuneConfig
-    from litebert.data.prepare import prepare
-    from litebert.data.shards import Shards
-    from litebert.errors import LitebertError
-    from litebert.finetuning.run import finetune
-    from litebert.interop import convert
-    from litebert.model.encoder import Encoder
-    from litebert.model.pretrainer import Pretrainer
-    from litebert.recipes.files import recipe
-    from litebert.tasks.registry import task_of
-    from litebert.tokenizer import Tokenizer, train_tokenizer
-    from litebert.train.evaluate import evaluate
-    from litebert.train.pretrain import pretrain
-
-__all__ = [
-    "Config",
-    "Encoder",
-    "FinetuneConfig",
-    "LitebertError",
-    "Pretrainer",
-    "Shards",
-    "Tokenizer",
-    "compare",
-    "convert",
-    "evaluate",
-    "finetune",
-    "load",
-    "prepare",
-    "pretrain",
-    "recipe",
-    "replace",
-    "task_of",
-    "train_tokenizer",
-]
+    from litebert.analysis.compare import compare as compare
+    from litebert.answer.predictor import load as load
+    from litebert.config import Config as Config
+    from litebert.config import replace as replace
+    from litebert.config.finetuning import FinetuneConfig as FinetuneConfig
+    from litebert.data.prepare import prepare as prepare
+    from litebert.data.shards import Shards as Shards
+    from litebert.errors import LitebertError as LitebertError
+    from litebert.finetuning.run import finetune as finetune
+    from litebert.interop import convert as convert
+    from litebert.model.encoder import Encoder as Encoder
+    from litebert.model.pretrainer import Pretrainer as Pretrainer
+    from litebert.recipes.files import recipe as recipe
+    from litebert.tasks.registry import task_of as task_of
+    from litebert.tokenizer import Tokenizer as Tokenizer
+    from litebert.tokenizer import train_tokenizer as train_tokenizer
+    from litebert.train.evaluate import evaluate as evaluate
+    from litebert.train.pretrain import pretrain as pretrain
 
 _HOME = {
     "Config": "config",
@@ -67,6 +48,7 @@ _HOME = {
     "task_of": "tasks.registry",
     "train_tokenizer": "tokenizer",
 }
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:
@@ -77,4 +59,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

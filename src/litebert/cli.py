@@ -9,31 +9,20 @@ from collections.abc import Callable, Sequence
 
 from litebert.errors import LitebertError, nearest
 
-VERBS: dict[str, tuple[str, str]] = {
-    "quickstart": (
-        "litebert.commands.models:quickstart",
-        "raw text to a pretrained model with scores and a report, in minutes",
-    ),
-    "recipes": ("litebert.commands.points:recipes", "the named points of the space"),
-    "plan": (
-        "litebert.commands.points:plan",
-        "parameters, FLOPs and memory of a recipe; with --measure, hours on this machine",
-    ),
-    "tokenizer": ("litebert.commands.text:tokenizer", "train a tokenizer on text, or inspect one"),
-    "prepare": ("litebert.commands.text:prepare", "text to token shards"),
-    "pretrain": (
-        "litebert.commands.models:pretrain",
-        "train a recipe; the same command again continues",
-    ),
-    "evaluate": ("litebert.commands.models:evaluate", "held-out scores of a model"),
-    "compare": ("litebert.commands.models:compare", "runs side by side in one table"),
-    "finetune": (
-        "litebert.commands.tasks:finetune",
-        "a model on GLUE, SQuAD, RACE, tags or your own table",
-    ),
-    "predict": ("litebert.commands.tasks:predict", "answers of a fine-tuned model to a file"),
-    "convert": ("litebert.commands.models:convert", "to Hugging Face folders and back"),
+VERBS = {
+    "quickstart": ("models", "raw text to a pretrained model with scores and a report, in minutes"),
+    "recipes": ("points", "the named points of the space"),
+    "plan": ("points", "parameters, FLOPs and memory of a recipe; with --measure, hours on this machine"),
+    "tokenizer": ("text", "train a tokenizer on text, or inspect one"),
+    "prepare": ("text", "text to token shards"),
+    "pretrain": ("models", "train a recipe; the same command again continues"),
+    "evaluate": ("models", "held-out scores of a model"),
+    "compare": ("models", "runs side by side in one table"),
+    "finetune": ("tasks", "a model on GLUE, SQuAD, RACE, tags or your own table"),
+    "predict": ("tasks", "answers of a fine-tuned model to a file"),
+    "convert": ("models", "to Hugging Face folders and back"),
 }
+"""Each verb: the file of `commands/` with the function of its name, and what it does."""
 
 
 def help_text() -> str:
@@ -60,8 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Worker threads that wait must sleep, not spin: beside any other busy program, spinning makes a step five times
     # as long (docs/decisions.md). Read by OpenMP when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    module, function = VERBS[words[0]][0].split(":")
-    verb: Callable[[list[str]], int] = getattr(importlib.import_module(module), function)
+    module = importlib.import_module(f"litebert.commands.{VERBS[words[0]][0]}")
+    verb: Callable[[list[str]], int] = getattr(module, words[0])
     from litebert.commands.console import show_log
 
     show_log()

@@ -12,8 +12,7 @@ from torch import Tensor
 
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.layouts import ALBERT, BERT, LAYOUTS
-from litebert.interop.names import TASK_PARTS, Layout
+from litebert.interop.layouts import ALBERT, BERT, LAYOUTS, TASK_PARTS, Layout
 from litebert.interop.weights import groups_agree, modernise, pairs, slots, to_ours, to_theirs
 from litebert.model.encoder import Encoder
 from toys.folders import tiny
@@ -81,12 +80,12 @@ def test_tables_name_every_parameter_once(layout: Layout) -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
 def test_every_part_is_of_some_class_and_every_class_of_parts(layout: Layout) -> None:
-    used = {part for head in layout.heads.values() for part in head.parts}
+    used = {part for head in layout.heads.values() for part in head}
     assert used | {"backbone", "projection"} == layout.parts.keys() | {"projection"}
     assert set(layout.fixed_by_part) <= used
     assert (layout.dense is None) == ("dense" not in used)
     heads = ("sequence", "tokens", "span", "choice")
-    assert all(set(layout.heads[head].parts) <= {"pooler", *TASK_PARTS} for head in heads)
+    assert all(set(layout.heads[head]) <= {"pooler", *TASK_PARTS} for head in heads)
 
 
 def bare() -> tuple[Encoder, dict[str, Tensor]]:
@@ -105,14 +104,14 @@ def test_old_spellings_are_read(layout: Layout) -> None:
         if "norm" in stem.lower():
             leaf = {"weight": "gamma", "bias": "beta"}[leaf]
         old[f"{stem}.{leaf}"] = tensor
-    old[f"{layout.prefix}embeddings.position_ids"] = torch.arange(16)[None]
-    old[f"{layout.prefix}embeddings.token_type_ids"] = torch.zeros(1, 16)
+    old[f"{layout.model_type}.embeddings.position_ids"] = torch.arange(16)[None]
+    old[f"{layout.model_type}.embeddings.token_type_ids"] = torch.zeros(1, 16)
     for name, target in layout.tied.items():
         old[name] = theirs[target].clone()
     assert same(modernise(layout, old, "x"), theirs)
     # A bare backbone has no prefix.
-    backbone = {name: tensor for name, tensor in theirs.items() if name.startswith(layout.prefix)}
-    bare = {name.removeprefix(layout.prefix): old_tensor for name, old_tensor in backbone.items()}
+    backbone = {name: tensor for name, tensor in theirs.items() if name.startswith(f"{layout.model_type}.")}
+    bare = {name.removeprefix(f"{layout.model_type}."): old_tensor for name, old_tensor in backbone.items()}
     assert same(modernise(layout, bare, "x"), backbone)
 
 

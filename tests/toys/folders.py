@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.config.heads import HeadName
+from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
 from litebert.interop import LoadedModel
 from litebert.interop import models as interop

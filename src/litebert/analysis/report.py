@@ -7,7 +7,6 @@ moment it was written. Every text is escaped, so that what a model guesses or a 
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from litebert.analysis.chart import Series as Series
 from litebert.analysis.chart import draw
 from litebert.model.objectives import Curves
 from litebert.registry import OBJECTIVES
+from litebert.storage import atomic_write
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,6 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
-
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            assert len(row) == len(self.columns), f"table '{self.title}': {len(row)} cells, {len(self.columns)} columns"
 
 
 Section = Table | Chart
@@ -51,10 +47,8 @@ def render(title: str, lead: str, sections: Sequence[Section]) -> str:
 
 def write(path: str | Path, title: str, lead: str, sections: Sequence[Section]) -> None:
     """Write the page in one step: a reader finds the old page or the new one, never half of one."""
-    path = Path(path)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_text(render(title, lead, sections), encoding="utf-8")
-    aside.replace(path)
+    with atomic_write(Path(path)) as file:
+        file.write(render(title, lead, sections).encode())
 
 
 def _section(section: Section) -> str:
@@ -111,20 +105,20 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
 def _chart(name: str, curves: Curves, kinds: Mapping[str, Sequence[Mapping[str, Any]]], entropy: float | None) -> Chart:
     """One chart of an objective; without lines where the run recorded none of them."""
     lines = [_series(label, kinds[kind], f"{name}_{key}", curves.scale) for label, kind, key in curves.lines]
-    note = curves.note
-    if any(line.xs for line in lines):
-        guess = _series("always the commoner answer", kinds["heldout"], f"{name}_{curves.baseline}", curves.scale)
-        if guess.ys:
-            lines.append(_level(guess.name, guess.ys[-1], lines))
-        if curves.unigram_entropy and entropy is not None:
-            lines.append(_level("unigram entropy", entropy, lines))
-            note = (
-                "The unigram entropy is the loss of a model that knows how often each piece occurs and nothing of its "
-                "context; a run that stays there has not begun to read."
-            )
-    else:
-        lines = []
-    return Chart(curves.title.format(NAME=name.upper()), tuple(lines), "step", curves.axis, note)
+    note, steps = curves.note, [x for line in lines for x in line.xs]
+    levels: list[tuple[str, float]] = []
+    guess = _series("always the commoner answer", kinds["heldout"], f"{name}_{curves.baseline}", curves.scale)
+    if guess.ys:
+        levels.append((guess.name, guess.ys[-1]))
+    if curves.unigram_entropy and entropy is not None:
+        levels.append(("unigram entropy", entropy))
+        note = (
+            "The unigram entropy is the loss of a model that knows how often each piece occurs and nothing of its "
+            "context; a run that stays there has not begun to read."
+        )
+    if steps:
+        lines += [Series(label, (min(steps), max(steps)), (value, value), dashed=True) for label, value in levels]
+    return Chart(curves.title.format(NAME=name.upper()), tuple(lines) if steps else (), "step", curves.axis, note)
 
 
 def _series(name: str, rows: Iterable[Mapping[str, Any]], field: str, scale: float = 1.0) -> Series:
@@ -132,11 +126,6 @@ def _series(name: str, rows: Iterable[Mapping[str, Any]], field: str, scale: flo
     points = {row["step"]: scale * row[field] for row in rows if row.get(field) is not None}
     points = {step: value for step, value in sorted(points.items()) if math.isfinite(value)}
     return Series(name, tuple(points), tuple(points.values()))
-
-
-def _level(name: str, value: float, lines: Iterable[Series]) -> Series:
-    steps = [x for line in lines for x in line.xs] or [0.0]
-    return Series(name, (min(steps), max(steps)), (value, value), dashed=True)
 
 
 # ---- the page ------------------------------------------------------------------------------------------------------

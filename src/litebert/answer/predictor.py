@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from litebert.answer.engines import Engine
-from litebert.config.heads import HeadName
+from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.scoring import logits_of
 from litebert.finetuning.task import Task

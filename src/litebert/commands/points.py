@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,18 +42,13 @@ def recipes(words: list[str]) -> int:
     return 0
 
 
-def _short(count: float) -> str:
-    for scale, letter in ((1e9, "B"), (1e6, "M"), (1e3, "K")):
-        if count >= scale:
-            return f"{count / scale:.1f}{letter}"
-    return f"{count:.0f}"
+def _short(count: float, thousand: int = 1000, units: Sequence[str] = ("", "K", "M", "B")) -> str:
+    unit = next((i for i in (3, 2, 1) if count >= thousand**i), 0)
+    return f"{count / thousand**unit:.{min(unit, 1)}f}{units[unit]}"
 
 
 def _bytes(count: float) -> str:
-    for scale, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if count >= scale:
-            return f"{count / scale:.1f} {unit}"
-    return f"{count:.0f} B"
+    return _short(count, 1024, (" B", " KiB", " MiB", " GiB"))
 
 
 @dataclass

@@ -9,10 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from litebert.config.run import LoopConfig, OptimizerConfig, ScheduleConfig
-from litebert.errors import ConfigError
+from litebert.errors import require
+
+HeadName = Literal["backbone", "mlm", "pretraining", "discriminator", "sequence", "tokens", "span", "choice"]
+"""The heads that a model folder may hold: `pretraining` is mlm with a sentence objective; the last four are what
+fine-tuned models have."""
 
 
 def _train() -> LoopConfig:
@@ -55,8 +59,7 @@ class FinetuneConfig:
             ("head_dropout", self.head_dropout, 0 <= self.head_dropout < 1, "in [0, 1)"),
             ("layer_decay", self.layer_decay, 0 < self.layer_decay <= 1, "above 0 and at most 1"),
         ):
-            if not right:
-                raise ConfigError(f"{name} is {value}; it must be {what}")
+            require(right, f"{name} is {value}; it must be {what}")
 
 
 _FORMERLY = {"budget": "1000 steps", "compile": False, "evaluate_sequences": 512, "depth_schedule": []}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from litebert.errors import ConfigError, nearest
@@ -14,13 +14,8 @@ T = TypeVar("T")
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A config as plain nested dictionaries, lists, numbers and strings."""
-    return {item.name: _plain(getattr(config, item.name)) for item in fields(config)}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return to_dict(value)
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    plain: dict[str, Any] = json.loads(to_json(config))
+    return plain
 
 
 def from_dict(cls: type[T], data: Mapping[str, Any], path: str = "", base: T | None = None) -> T:
@@ -54,13 +49,10 @@ def _coerce(hint: Any, value: Any, path: str, base: Any) -> Any:
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"{path} must be a list, not {value!r}")
-        if len(args) == 2 and args[1] is Ellipsis:
-            return tuple(_coerce(args[0], item, f"{path}[{i}]", None) for i, item in enumerate(value))
-        if len(value) != len(args):
-            raise ConfigError(f"{path} must have {len(args)} items, not {len(value)}")
-        return tuple(
-            _coerce(arg, item, f"{path}[{i}]", None) for i, (arg, item) in enumerate(zip(args, value, strict=True))
-        )
+        hints = args[:1] * len(value) if args[-1] is Ellipsis else args
+        if len(value) != len(hints):
+            raise ConfigError(f"{path} must have {len(hints)} items, not {len(value)}")
+        return tuple(_coerce(hints[i], item, f"{path}[{i}]", None) for i, item in enumerate(value))
     if origin is Literal:
         if value not in args:
             raise ConfigError(f"{path} is {value!r}; {nearest(str(value), map(str, args))}")
@@ -77,4 +69,4 @@ _KINDS = {int: "a whole number", float: "a number", str: "a text in quotes", boo
 
 def to_json(config: Any) -> str:
     """The text of `recipe.json`."""
-    return json.dumps(to_dict(config), indent=2) + "\n"
+    return json.dumps(asdict(config), indent=2) + "\n"

@@ -13,11 +13,11 @@ from typing import Any
 from torch import Tensor
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.config.heads import HeadName
+from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_tensors, read_tokenizer, weights_file
+from litebert.interop.layouts import READS_CLS, TASK_PARTS, TASKS, Layout, Row
 from litebert.interop.loaded import LoadedModel, check, fill, untrained_notes
-from litebert.interop.names import READS_CLS, TASK_PARTS, TASKS, Layout, Row
 from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
 from litebert.model.pretrainer import Pretrainer
@@ -40,14 +40,14 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     layout = layout_of(settings, source)
     file = weights_file(folder)
     tensors = modernise(layout, read_tensors(file), str(file))
-    found = [part for part, rows in layout.parts.items() if part != "backbone" and _any(_names(rows), tensors)]
+    found = [part for part, rows in layout.parts.items() if part != "backbone" and tensors.keys() & _names(rows)]
     kind = _kind(layout, settings, found, head, source)
     notes: list[str] = []
     if "dense" in found and "pooler" in found:  # older classifiers of RoBERTa's have both, and read one
         found.remove("pooler")
         tensors = {name: tensor for name, tensor in tensors.items() if name not in _names(layout.parts["pooler"])}
         notes.append(f"{folder} has a pooler that its classifier does not read; it is left out")
-    if "pooler" not in found and ("sentence" in found or (kind and "pooler" in layout.heads[kind].parts)):
+    if "pooler" not in found and ("sentence" in found or (kind and "pooler" in layout.heads[kind])):
         found.append("pooler")  # then its absence is an error that names it
     config = encoder_config(layout, settings, found, source)
     if config.projects and "projection" not in found:
@@ -72,9 +72,9 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
         classes = len(state["head.classifier.bias"])
         model = TaskModel(config, kind in READS_CLS, classes, layout.dense if "head.dense.bias" in state else None)
         labels = _labels(settings, classes) if kind in ("sequence", "tokens") else ()
-        problem = problem_of(settings, source) if kind == "sequence" else None
         task = {"kind": kind, "length": _longest(folder, config.max_positions)}
-        task |= {} if problem is None else {"problem": problem}
+        if kind == "sequence" and (problem := problem_of(settings, source)) is not None:
+            task["problem"] = problem
     fill(model, state, untrained, file)
     notes += untrained_notes(untrained, whole, folder)
     tokenizer = read_tokenizer(folder)
@@ -97,14 +97,14 @@ def _kind(
     parts = set(found) & set(TASK_PARTS)
     if not parts:
         return None
-    heads = [name for name in TASKS if set(layout.heads[name].parts) - {"pooler"} == parts] or list(TASKS)
+    heads = [name for name in TASKS if set(layout.heads[name]) - {"pooler"} == parts] or list(TASKS)
+    if len(heads) == 1:
+        return heads[0]
     classes = settings.get("architectures")
     named = classes if isinstance(classes, list) else []
-    kind = next((name for name in heads if layout.heads[name].architecture in named), asked)
-    if len(heads) == 1:
-        kind = heads[0]
+    kind = next((name for name in heads if layout.class_of(name) in named), asked)
     if kind not in heads:
-        possible = ", ".join(layout.heads[name].architecture for name in heads)
+        possible = ", ".join(layout.class_of(name) for name in heads)
         raise ModelError(f"{source} does not say what its classifier is for; set architectures to one of {possible}")
     return kind
 
@@ -141,13 +141,9 @@ def _whole_config(
         raise ModelError(f"{folder}: {error}") from None
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
+def _names(rows: Sequence[Row]) -> set[str]:
     """Every name of theirs in rows without a slot."""
-    return [f"{name}.{leaf}" for row in rows for name in row.theirs for leaf in row.leaves]
-
-
-def _any(names: Sequence[str], tensors: Mapping[str, Tensor]) -> bool:
-    return any(name in tensors for name in names)
+    return {f"{name}.{leaf}" for row in rows for name in row.theirs for leaf in row.leaves}
 
 
 def _labels(settings: Mapping[str, Any], classes: int) -> tuple[str, ...]:

@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from litebert.config import EncoderConfig
-from litebert.config.heads import HeadName
+from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError, nearest
 from litebert.interop.files import WEIGHTS, new_folder, write_tensors
+from litebert.interop.layouts import Layout
 from litebert.interop.loaded import LoadedModel
-from litebert.interop.names import Layout
 from litebert.interop.settings import layout_for, padding_id, settings_of
-from litebert.interop.weights import pairs, slots, to_theirs
+from litebert.interop.weights import pairs, to_theirs
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import TASKS
@@ -47,9 +47,9 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
         config, state = generator, _own_and_borrowed(state)
     layout, notes = layout_for(config, has, dense)
     head = _head_to_write(layout, loaded, has, head)
-    name = layout.heads[head].architecture
+    name = layout.class_of(head)
     parts = ["backbone", *(["projection"] if config.projects or layout.always_projects else [])]
-    parts += layout.heads[head].parts
+    parts += layout.heads[head]
     if layout.erf_mlm and "mlm" in parts and config.activation != "gelu":
         raise ModelError(
             f"{name} computes gelu in its head whatever the encoder does, and encoder.activation is "
@@ -92,9 +92,7 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
         ]
         if head in ("sequence", "tokens"):
             names = loaded.labels or tuple(f"LABEL_{index}" for index in range(model.classes))
-    settings = settings_of(
-        layout, config, head, len(slots(layout, config)), tokenizer, names, dropout, task.get("problem")
-    )
+    settings = settings_of(layout, config, head, tokenizer, names, dropout, task.get("problem"))
     with new_folder(Path(folder)) as partial:
         write_tensors(partial / WEIGHTS, to_theirs(pairs(layout, parts, config, sentence), state))
         for key, file in homeless.items():
@@ -118,16 +116,14 @@ def _parts_of(loaded: LoadedModel) -> list[str]:
 
 def _head_to_write(layout: Layout, loaded: LoadedModel, has: Sequence[str], asked: HeadName | None) -> HeadName:
     model = loaded.model
-    possible: list[HeadName] = ["backbone"]
+    possible: list[HeadName]
     if isinstance(model, TaskModel):
-        possible.append(loaded.head)
-    elif model.config.generator is not None:
-        possible = ["mlm", "backbone", "discriminator"]  # the generator is written when asked for, and only then
+        possible = ["backbone", loaded.head]
     else:
-        possible += ["mlm", "pretraining"]
-    needs: dict[HeadName, set[str]] = {"mlm": {"mlm"}, "discriminator": {"discriminator"},
-                                       "pretraining": {"mlm", "sentence"}}  # fmt: skip
-    possible = [name for name in possible if name in layout.heads and needs.get(name, set()) <= set(has)]
+        possible = ["backbone", "mlm", "pretraining"]
+        if model.config.generator is not None:
+            possible = ["mlm", "backbone", "discriminator"]  # the generator is written when asked for, and only then
+        possible = [name for name in possible if name in layout.heads and {*layout.heads[name]} <= {*has, "pooler"}]
     if asked is not None and asked not in possible:
         raise ModelError(f"the model has no {asked} head to write; {nearest(asked, possible)}")
     return asked or possible[-1]
@@ -184,5 +180,5 @@ def _fit_embeddings(
     # No token reads the rows before padding's, so that they may go, and zeros may stand there.
     zeros = position_PE.new_zeros(max(by, 0), config.embedding_size)
     state["encoder.embedding.position.weight"] = torch.cat((zeros, position_PE[max(-by, 0) :]))
-    name = layout.heads["backbone"].architecture
+    name = layout.class_of("backbone")
     return [f"the position table is moved by {by:+d} rows: {name} counts from the tokenizer's pad id on"]

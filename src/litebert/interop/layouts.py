@@ -1,112 +1,153 @@
-"""The tables: one `Layout` for each `model_type` of Hugging Face that can be read and written.
+"""The tables of names: one `Layout` for each `model_type` of Hugging Face that can be read and written.
 
-Supporting another family is writing another table. Names and shapes were checked against transformers 5.23.
+A template of a name is filled with `{slot}`, the index of a block in their list, on their side and with `{attention}`,
+`{feedforward}` (the blocks that slot holds) and `{sentence}` (sop or nsp) on ours. `weights.py` reads every table in
+both directions. Supporting another family is writing another table. Names and shapes were checked against
+transformers 5.23.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
+from dataclasses import dataclass, field
+from typing import Literal
 
-from litebert.interop.names import Head, Layout, Row
+from litebert.config.finetuning import HeadName
 
-_WEIGHT = ("weight",)
+TASKS: tuple[HeadName, ...] = ("sequence", "tokens", "span", "choice")
+"""Heads of a fine-tuned model."""
 
-_SIZES = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "max_positions": "max_position_embeddings",
-    "segment_types": "type_vocab_size",
-}
+READS_CLS: tuple[HeadName, ...] = ("sequence", "choice")
+"""Those of them that read [CLS]; the others read every token."""
 
-_CLASSIFIER = Row("head.classifier", ("classifier",))
-_SPAN = Row("head.classifier", ("qa_outputs",))
-# A classifier of two maps, as in RoBERTa and ELECTRA.
-_DENSE = Row("head.dense", ("classifier.dense",))
-_OUTPUT = Row("head.classifier", ("classifier.out_proj",))
+TASK_PARTS = ("dense", "output", "summary", "classifier", "span")
+"""Parts of a table that belong to those heads."""
 
-_ENCODER_ONLY: Mapping[str, object] = {
-    "is_decoder": False,
-    "add_cross_attention": False,
-    "position_embedding_type": "absolute",
+_CLASSES: dict[HeadName, str] = {
+    "backbone": "Model",
+    "mlm": "ForMaskedLM",
+    "pretraining": "ForPreTraining",
+    "discriminator": "ForPreTraining",
+    "sequence": "ForSequenceClassification",
+    "tokens": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+    "choice": "ForMultipleChoice",
 }
 
 
-def _numbers(dropout: float) -> dict[str, tuple[str, float]]:
-    return {
-        "hidden_dropout": ("hidden_dropout_prob", dropout),
-        "attention_dropout": ("attention_probs_dropout_prob", dropout),
-        "norm_eps": ("layer_norm_eps", 1e-12),
-        "init_std": ("initializer_range", 0.02),
-    }
+@dataclass(frozen=True)
+class Row:
+    """One of our modules and theirs. Several of theirs are ours stacked along the first dimension."""
+
+    ours: str
+    theirs: tuple[str, ...]
+    leaves: tuple[str, ...] = ("weight", "bias")
 
 
-def _embeddings(prefix: str) -> tuple[Row, ...]:
-    stem = f"{prefix}embeddings"
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """All that is particular to one `model_type`."""
+
+    model_type: str
+    """With a dot after it, it comes before backbone names in every class but the bare backbone."""
+    classes: str
+    """How the names of its classes begin."""
+    parts: Mapping[str, tuple[Row, ...]]
+    """Rows by part: backbone, projection, pooler, mlm, sentence, discriminator, and those of TASK_PARTS."""
+    heads: Mapping[HeadName, tuple[str, ...]]
+    """Its classes, and the parts each holds beyond the backbone."""
+    tied: Mapping[str, str]
+    """Keys that repeat another one; never written, accepted when equal."""
+    sentence: Literal["sop", "nsp"] | None = None
+    """The sentence objective its pretraining class has."""
+    dense: Literal["tanh", "gelu"] | None = None
+    """The activation after the dense map of its classifiers of sequences; None where they read the pooler."""
+    erf_mlm: bool = False
+    """Its vocabulary head computes gelu whatever hidden_act says."""
+    grouped: bool = False
+    """Slots are groups of layers (num_hidden_groups), else layers."""
+    always_projects: bool = False
+    """The map E -> H exists where E = H too."""
+    offset_positions: bool = False
+    """The first token's position is pad_token_id + 1 and padding is not counted, else every place is, from 0."""
+    dropout: float = 0.1
+    """What an absent dropout means."""
+    activation: str = "gelu"
+    """What an absent hidden_act means."""
+    fixed: Mapping[str, object]
+    """Keys that change the computation, with the one value ours has; an absent key means that value."""
+    fixed_by_part: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """The same for keys that only some part reads."""
+    token_ids: Mapping[str, tuple[str, int]]
+    """Keys of special tokens: the tokenizer's attribute, and the value without a tokenizer."""
+    classifier_dropout: str = "classifier_dropout"
+
+    def class_of(self, head: HeadName) -> str:
+        """The name of their class."""
+        return self.classes + _CLASSES[head]
+
+
+_HEADS: Mapping[HeadName, tuple[str, ...]] = {
+    "backbone": ("pooler",),
+    "mlm": ("mlm",),
+    "sequence": ("pooler", "classifier"),
+    "tokens": ("classifier",),
+    "span": ("span",),
+    "choice": ("pooler", "classifier"),
+}
+_CLASSIFIERS = {
+    "classifier": (Row("head.classifier", ("classifier",)),),
+    "span": (Row("head.classifier", ("qa_outputs",)),),
+}
+_TWO_MAPS = {  # of sequences, in RoBERTa and ELECTRA
+    "dense": (Row("head.dense", ("classifier.dense",)),),
+    "output": (Row("head.classifier", ("classifier.out_proj",)),),
+}
+_ENCODER_ONLY = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
+
+# Their names of a block: the maps of queries, keys and values, then dense map and norm of attention, the two maps of
+# the feed-forward block, and its norm.
+_BLOCK = ("attention.self", "attention.output.dense", "attention.output.LayerNorm",
+          "intermediate.dense", "output.dense", "output.LayerNorm")  # fmt: skip
+_ALBERT_BLOCK = ("attention", "attention.dense", "attention.LayerNorm",
+                 "ffn", "ffn_output", "full_layer_layer_norm")  # fmt: skip
+
+
+def _backbone(prefix: str, layer: str = "encoder.layer.{slot}", names: tuple[str, ...] = _BLOCK) -> tuple[Row, ...]:
+    embeddings = f"{prefix}.embeddings"
+    heads, *others = (f"{prefix}.{layer}.{name}" for name in names)
+    attention, feedforward = "encoder.attention.{attention}", "encoder.feedforward.{feedforward}"
+    ours = (f"{attention}.output", f"{attention}.norm", *(f"{feedforward}.{of}" for of in ("input", "output", "norm")))
     return (
-        Row("encoder.embedding.word", (f"{stem}.word_embeddings",), _WEIGHT),
-        Row("encoder.embedding.position", (f"{stem}.position_embeddings",), _WEIGHT),
-        Row("encoder.embedding.token_type", (f"{stem}.token_type_embeddings",), _WEIGHT),
-        Row("encoder.embedding.norm", (f"{stem}.LayerNorm",)),
+        Row("encoder.embedding.word", (f"{embeddings}.word_embeddings",), ("weight",)),
+        Row("encoder.embedding.position", (f"{embeddings}.position_embeddings",), ("weight",)),
+        Row("encoder.embedding.token_type", (f"{embeddings}.token_type_embeddings",), ("weight",)),
+        Row("encoder.embedding.norm", (f"{embeddings}.LayerNorm",)),
+        Row(f"{attention}.qkv", (f"{heads}.query", f"{heads}.key", f"{heads}.value")),
+        *(Row(own, (other,)) for own, other in zip(ours, others, strict=True)),
     )
 
 
-def _backbone(prefix: str) -> tuple[Row, ...]:
-    """BERT's names, which RoBERTa and ELECTRA have under another prefix."""
-    layer = f"{prefix}encoder.layer.{{slot}}"
-    heads = f"{layer}.attention.self"
+def _mlm(dense: str, norm: str, bias: str) -> tuple[Row, ...]:
     return (
-        *_embeddings(prefix),
-        Row("encoder.attention.{attention}.qkv", (f"{heads}.query", f"{heads}.key", f"{heads}.value")),
-        Row("encoder.attention.{attention}.output", (f"{layer}.attention.output.dense",)),
-        Row("encoder.attention.{attention}.norm", (f"{layer}.attention.output.LayerNorm",)),
-        Row("encoder.feedforward.{feedforward}.input", (f"{layer}.intermediate.dense",)),
-        Row("encoder.feedforward.{feedforward}.output", (f"{layer}.output.dense",)),
-        Row("encoder.feedforward.{feedforward}.norm", (f"{layer}.output.LayerNorm",)),
+        Row("objectives.mlm.head.dense", (dense,)),
+        Row("objectives.mlm.head.norm", (norm,)),
+        Row("objectives.mlm.head", (bias,), ("bias",)),
     )
 
-
-_A = "albert.encoder.albert_layer_groups.{slot}.albert_layers.0"
 
 ALBERT = Layout(
     model_type="albert",
-    prefix="albert.",
+    classes="Albert",
     parts={
-        "backbone": (
-            *_embeddings("albert."),
-            Row(
-                "encoder.attention.{attention}.qkv",
-                (f"{_A}.attention.query", f"{_A}.attention.key", f"{_A}.attention.value"),
-            ),
-            Row("encoder.attention.{attention}.output", (f"{_A}.attention.dense",)),
-            Row("encoder.attention.{attention}.norm", (f"{_A}.attention.LayerNorm",)),
-            Row("encoder.feedforward.{feedforward}.input", (f"{_A}.ffn",)),
-            Row("encoder.feedforward.{feedforward}.output", (f"{_A}.ffn_output",)),
-            Row("encoder.feedforward.{feedforward}.norm", (f"{_A}.full_layer_layer_norm",)),
-        ),
+        "backbone": _backbone("albert", "encoder.albert_layer_groups.{slot}.albert_layers.0", _ALBERT_BLOCK),
         "projection": (Row("encoder.embedding.project", ("albert.encoder.embedding_hidden_mapping_in",)),),
         "pooler": (Row("encoder.pooler", ("albert.pooler",)),),
-        "mlm": (
-            Row("objectives.mlm.head.dense", ("predictions.dense",)),
-            Row("objectives.mlm.head.norm", ("predictions.LayerNorm",)),
-            Row("objectives.mlm.head", ("predictions",), ("bias",)),
-        ),
+        "mlm": _mlm("predictions.dense", "predictions.LayerNorm", "predictions"),
         "sentence": (Row("objectives.{sentence}.head.classifier", ("sop_classifier.classifier",)),),
-        "classifier": (_CLASSIFIER,),
-        "span": (_SPAN,),
+        **_CLASSIFIERS,
     },
-    heads={
-        "backbone": Head("AlbertModel", ("pooler",)),
-        "mlm": Head("AlbertForMaskedLM", ("mlm",)),
-        "pretraining": Head("AlbertForPreTraining", ("pooler", "mlm", "sentence")),
-        "sequence": Head("AlbertForSequenceClassification", ("pooler", "classifier")),
-        "tokens": Head("AlbertForTokenClassification", ("classifier",)),
-        "span": Head("AlbertForQuestionAnswering", ("span",)),
-        "choice": Head("AlbertForMultipleChoice", ("pooler", "classifier")),
-    },
+    heads={**_HEADS, "pretraining": ("pooler", "mlm", "sentence")},
     tied={
         "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
@@ -114,8 +155,7 @@ ALBERT = Layout(
     sentence="sop",
     grouped=True,
     always_projects=True,
-    sizes={**_SIZES, "embedding_size": "embedding_size"},
-    numbers=_numbers(dropout=0.0),
+    dropout=0.0,
     activation="gelu_new",
     fixed={"inner_group_num": 1, "position_embedding_type": "absolute"},
     token_ids={"pad_token_id": ("pad_id", 0), "bos_token_id": ("cls_id", 2), "eos_token_id": ("sep_id", 3)},
@@ -124,63 +164,35 @@ ALBERT = Layout(
 
 BERT = Layout(  # SpanBERT's too
     model_type="bert",
-    prefix="bert.",
+    classes="Bert",
     parts={
-        "backbone": _backbone("bert."),
+        "backbone": _backbone("bert"),
         "pooler": (Row("encoder.pooler", ("bert.pooler.dense",)),),
-        "mlm": (
-            Row("objectives.mlm.head.dense", ("cls.predictions.transform.dense",)),
-            Row("objectives.mlm.head.norm", ("cls.predictions.transform.LayerNorm",)),
-            Row("objectives.mlm.head", ("cls.predictions",), ("bias",)),
-        ),
+        "mlm": _mlm("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions"),
         "sentence": (Row("objectives.{sentence}.head.classifier", ("cls.seq_relationship",)),),
-        "classifier": (_CLASSIFIER,),
-        "span": (_SPAN,),
+        **_CLASSIFIERS,
     },
-    heads={
-        "backbone": Head("BertModel", ("pooler",)),
-        "mlm": Head("BertForMaskedLM", ("mlm",)),
-        "pretraining": Head("BertForPreTraining", ("pooler", "mlm", "sentence")),
-        "sequence": Head("BertForSequenceClassification", ("pooler", "classifier")),
-        "tokens": Head("BertForTokenClassification", ("classifier",)),
-        "span": Head("BertForQuestionAnswering", ("span",)),
-        "choice": Head("BertForMultipleChoice", ("pooler", "classifier")),
-    },
+    heads={**_HEADS, "pretraining": ("pooler", "mlm", "sentence")},
     tied={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
     sentence="nsp",
-    sizes=_SIZES,
-    numbers=_numbers(dropout=0.1),
     fixed=_ENCODER_ONLY,
     token_ids={"pad_token_id": ("pad_id", 0)},
 )
 
 ROBERTA = Layout(
     model_type="roberta",
-    prefix="roberta.",
+    classes="Roberta",
     parts={
-        "backbone": _backbone("roberta."),
+        "backbone": _backbone("roberta"),
         "pooler": (Row("encoder.pooler", ("roberta.pooler.dense",)),),
-        "mlm": (
-            Row("objectives.mlm.head.dense", ("lm_head.dense",)),
-            Row("objectives.mlm.head.norm", ("lm_head.layer_norm",)),
-            Row("objectives.mlm.head", ("lm_head",), ("bias",)),
-        ),
-        "dense": (_DENSE,),
-        "output": (_OUTPUT,),
-        "classifier": (_CLASSIFIER,),
-        "span": (_SPAN,),
+        "mlm": _mlm("lm_head.dense", "lm_head.layer_norm", "lm_head"),
+        **_TWO_MAPS,
+        **_CLASSIFIERS,
     },
-    heads={
-        "backbone": Head("RobertaModel", ("pooler",)),
-        "mlm": Head("RobertaForMaskedLM", ("mlm",)),
-        "sequence": Head("RobertaForSequenceClassification", ("dense", "output")),
-        "tokens": Head("RobertaForTokenClassification", ("classifier",)),
-        "span": Head("RobertaForQuestionAnswering", ("span",)),
-        "choice": Head("RobertaForMultipleChoice", ("pooler", "classifier")),
-    },
+    heads={**_HEADS, "sequence": ("dense", "output")},
     tied={
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
@@ -188,52 +200,38 @@ ROBERTA = Layout(
     dense="tanh",
     erf_mlm=True,
     offset_positions=True,
-    sizes=_SIZES,
-    numbers=_numbers(dropout=0.1),
     fixed=_ENCODER_ONLY,
     token_ids={"pad_token_id": ("pad_id", 1), "bos_token_id": ("cls_id", 0), "eos_token_id": ("sep_id", 2)},
 )
 
 ELECTRA = Layout(
     model_type="electra",
-    prefix="electra.",
+    classes="Electra",
     parts={
-        "backbone": _backbone("electra."),
+        "backbone": _backbone("electra"),
         "projection": (Row("encoder.embedding.project", ("electra.embeddings_project",)),),
-        "mlm": (
-            Row("objectives.mlm.head.dense", ("generator_predictions.dense",)),
-            Row("objectives.mlm.head.norm", ("generator_predictions.LayerNorm",)),
-            Row("objectives.mlm.head", ("generator_lm_head",), ("bias",)),
-        ),
+        "mlm": _mlm("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"),
         "discriminator": (
             Row("objectives.rtd.head.dense", ("discriminator_predictions.dense",)),
             Row("objectives.rtd.head.classifier", ("discriminator_predictions.dense_prediction",)),
         ),
-        "dense": (_DENSE,),
-        "output": (_OUTPUT,),
+        **_TWO_MAPS,
         "summary": (Row("head.dense", ("sequence_summary.summary",)),),
-        "classifier": (_CLASSIFIER,),
-        "span": (_SPAN,),
+        **_CLASSIFIERS,
     },
     heads={
-        "backbone": Head("ElectraModel", ()),
-        "mlm": Head("ElectraForMaskedLM", ("mlm",)),
-        "discriminator": Head("ElectraForPreTraining", ("discriminator",)),
-        "sequence": Head("ElectraForSequenceClassification", ("dense", "output")),
-        "tokens": Head("ElectraForTokenClassification", ("classifier",)),
-        "span": Head("ElectraForQuestionAnswering", ("span",)),
-        "choice": Head("ElectraForMultipleChoice", ("summary", "classifier")),
+        **_HEADS,
+        "backbone": (),
+        "discriminator": ("discriminator",),
+        "sequence": ("dense", "output"),
+        "choice": ("summary", "classifier"),
     },
     tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
     dense="gelu",
     erf_mlm=True,
-    sizes={**_SIZES, "embedding_size": "embedding_size"},
-    numbers=_numbers(dropout=0.1),
     fixed=_ENCODER_ONLY,
     fixed_by_part={"summary": {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}},
     token_ids={"pad_token_id": ("pad_id", 0)},
 )
 
-LAYOUTS: Mapping[str, Layout] = MappingProxyType(
-    {layout.model_type: layout for layout in (ALBERT, BERT, ROBERTA, ELECTRA)}
-)
+LAYOUTS: Mapping[str, Layout] = {layout.model_type: layout for layout in (ALBERT, BERT, ROBERTA, ELECTRA)}

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from litebert.config import Config
-from litebert.config.heads import HeadName
+from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError
 from litebert.model.heads import HeadActivation
 from litebert.model.pretrainer import Pretrainer

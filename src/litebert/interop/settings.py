@@ -3,15 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from litebert.config import Activation, EncoderConfig
-from litebert.config.heads import HeadName
+from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError, nearest
-from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA
-from litebert.interop.names import ACTIVATIONS, PROBLEM_TYPES, Layout
-from litebert.interop.weights import groups_agree
+from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA, Layout
+from litebert.interop.weights import groups_agree, slots
 from litebert.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+PROBLEM_TYPES = {
+    "single_label_classification": "classes",
+    "multi_label_classification": "labels",
+    "regression": "number",
+}
+"""Their problem_type, which says how the outputs of a classifier of texts are read; ours."""
+
+_ACTIVATIONS: Mapping[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "relu": "relu",
+    "silu": "silu",
+    # Other spellings of the same functions, read and never written.
+    "gelu_python": "gelu",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "swish": "silu",
+}
+"""Their hidden_act, ours; the first spelling of each of ours is the one written."""
+
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_positions": "max_position_embeddings",
+    "segment_types": "type_vocab_size",
+}
+"""Fields of EncoderConfig and their required whole-number keys; `embedding_size` too where a map E -> H can be."""
+
+_NUMBERS = {
+    "hidden_dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "norm_eps": "layer_norm_eps",
+    "init_std": "initializer_range",
+}
+"""Fields of EncoderConfig and their keys, which may be absent."""
 
 _COMPUTED: Mapping[str, object] = {"norm": "post", "feedforward": "plain", "positions": "learned", "bias": True}
 """Fields for which their classes have one value only."""
@@ -23,16 +63,12 @@ def layout_of(settings: Mapping[str, Any], source: str) -> Layout:
     Raises:
         ModelError: it names none, or one that is not known here.
     """
-    model_type = settings.get("model_type")
-    if model_type is None:
+    if settings.get("model_type") is None:
         raise ModelError(f"{source} has no 'model_type'; add it: {' or '.join(LAYOUTS)}")
-    if str(model_type) not in LAYOUTS:
-        raise ModelError(f"{source} has model_type '{model_type}', which cannot be read; {_one_of(str(model_type))}")
-    return LAYOUTS[str(model_type)]
-
-
-def _one_of(name: str) -> str:
-    return nearest(name, LAYOUTS)
+    name = str(settings["model_type"])
+    if name not in LAYOUTS:
+        raise ModelError(f"{source} has model_type '{name}', which cannot be read; {nearest(name, LAYOUTS)}")
+    return LAYOUTS[name]
 
 
 def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = None) -> tuple[Layout, list[str]]:
@@ -59,7 +95,7 @@ def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = 
         )
     if config.projects and not layout.always_projects:
         if config.embedding_size == config.hidden_size:
-            raise ModelError(f"{layout.heads['backbone'].architecture} has no map from embeddings to hidden states "
+            raise ModelError(f"{layout.class_of('backbone')} has no map from embeddings to hidden states "
                              "where E = H; train with encoder.always_project=False, or keep the model as a litebert "
                              "folder")  # fmt: skip
         if "projection" not in layout.parts:
@@ -89,23 +125,20 @@ def _layout(config: EncoderConfig, has: Collection[str], dense: str | None) -> L
 def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
     """What a layout can hold only by writing it differently."""
     notes = []
-    name = layout.heads["backbone"].architecture
+    name = layout.class_of("backbone")
     if config.segment_types == 0:
         notes.append(f"the one row of token types is zero: the model has none, and {name} adds one")
     if layout.always_projects and not config.projects:
         notes.append("the map from embeddings to hidden states is written as an identity matrix: E = H needs none, and "
                      f"{name} always has one")  # fmt: skip
+    copied = f"written {config.layers} times, one copy per layer: {name}"
     if not layout.grouped:
         if config.sharing != "none":
-            notes.append(
-                f"the blocks that layers share are written {config.layers} times, one copy per layer: {name} shares "
-                "none"
-            )
+            notes.append(f"the blocks that layers share are {copied} shares none")
     elif config.sharing in ("attention", "feedforward"):
         other = "feed-forward" if config.sharing == "attention" else "attention"
         notes.append(
-            f"the shared {config.sharing} block is written {config.layers} times, one copy per layer: {name} "
-            f"cannot share it while every layer has its own {other} block"
+            f"the shared {config.sharing} block is {copied} cannot share it while every layer has its own {other} block"
         )
     elif config.sharing == "groups" and not groups_agree(config.layers, config.groups):
         notes.append(
@@ -131,15 +164,16 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
         if settings.get(key, value) != value:
             raise ModelError(f"{source} has {key}={settings[key]!r}; only {value!r} can be computed")
     values: dict[str, Any] = {}
-    for field, key in layout.sizes.items():
+    for field, key in _sizes(layout).items():
         values[field] = _whole(settings, key, source)
     values.setdefault("embedding_size", values["hidden_size"])
     if layout.offset_positions:
         (_, pad_id) = layout.token_ids["pad_token_id"]
         values["position_offset"] = _whole(settings, "pad_token_id", source, least=0, default=pad_id) + 1
         values["max_positions"] -= values["position_offset"]
-    for field, (key, default) in layout.numbers.items():
-        number = settings.get(key, default)
+    absent = {"norm_eps": 1e-12, "init_std": 0.02}
+    for field, key in _NUMBERS.items():
+        number = settings.get(key, absent.get(field, layout.dropout))
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise ModelError(f"{source} has {key}={number!r}; it must be a number")
         values[field] = float(number)
@@ -148,10 +182,10 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
         values.update(_sharing(values["layers"], groups, source))
     else:
         values["sharing"] = "none"
-    activation = _activation(settings.get("hidden_act", layout.activation), source)
+    activation = _known(_ACTIVATIONS, "hidden_act", settings.get("hidden_act", layout.activation), source)
     if layout.erf_mlm and "mlm" in parts and activation != "gelu":
         raise ModelError(
-            f"{source} has hidden_act={settings['hidden_act']!r}, and {layout.heads['mlm'].architecture} computes gelu "
+            f"{source} has hidden_act={settings['hidden_act']!r}, and {layout.class_of('mlm')} computes gelu "
             "in its head all the same; only hidden_act='gelu' can be computed"
         )
     try:
@@ -164,6 +198,10 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
         )
     except ConfigError as error:
         raise ModelError(f"{source}: {error}") from None
+
+
+def _sizes(layout: Layout) -> dict[str, str]:
+    return {**_SIZES, "embedding_size": "embedding_size"} if "projection" in layout.parts else _SIZES
 
 
 def _whole(settings: Mapping[str, Any], key: str, source: str, least: int = 1, default: int | None = None) -> int:
@@ -188,10 +226,11 @@ def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
     return {"sharing": "groups", "groups": groups}
 
 
-def _activation(name: object, source: str) -> Activation:
-    if str(name) not in ACTIVATIONS:
-        raise ModelError(f"{source} has hidden_act={name!r}; {nearest(str(name), ACTIVATIONS)}")
-    return ACTIVATIONS[str(name)]
+def _known(table: Mapping[str, T], key: str, name: object, source: str) -> T:
+    """What a table says of the value of a key."""
+    if str(name) not in table:
+        raise ModelError(f"{source} has {key}={name!r}; {nearest(str(name), table)}")
+    return table[str(name)]
 
 
 def problem_of(settings: Mapping[str, Any], source: str) -> str | None:
@@ -201,11 +240,7 @@ def problem_of(settings: Mapping[str, Any], source: str) -> str | None:
         ModelError: its problem_type is not known.
     """
     named = settings.get("problem_type")
-    if named is None:
-        return None
-    if str(named) not in PROBLEM_TYPES:
-        raise ModelError(f"{source} has problem_type={named!r}; {nearest(str(named), PROBLEM_TYPES)}")
-    return PROBLEM_TYPES[str(named)]
+    return None if named is None else _known(PROBLEM_TYPES, "problem_type", named, source)
 
 
 def padding_id(config: EncoderConfig, tokenizer: Tokenizer | None) -> int:
@@ -217,7 +252,6 @@ def settings_of(
     layout: Layout,
     config: EncoderConfig,
     head: HeadName,
-    slots: int,
     tokenizer: Tokenizer | None,
     labels: Sequence[str],
     dropout: float,
@@ -226,30 +260,29 @@ def settings_of(
     """The config.json of a model.
 
     Args:
-        slots: how many blocks their list has.
         labels: names of its classes.
         problem: of a classifier of texts, what its outputs are: classes, labels or number.
     """
     settings: dict[str, Any] = {
-        "architectures": [layout.heads[head].architecture],
+        "architectures": [layout.class_of(head)],
         "model_type": layout.model_type,
         "dtype": "float32",
         "tie_word_embeddings": True,
-        "hidden_act": next(name for name, ours in ACTIVATIONS.items() if ours == config.activation),
+        "hidden_act": next(name for name, ours in _ACTIVATIONS.items() if ours == config.activation),
         layout.classifier_dropout: dropout,
     }
-    for part in layout.heads[head].parts:
+    for part in layout.heads[head]:
         settings.update(layout.fixed_by_part.get(part, {}))
-    settings.update({key: getattr(config, field) for field, key in layout.sizes.items()})
-    settings[layout.sizes["segment_types"]] = max(1, config.segment_types)
-    settings.update({key: getattr(config, field) for field, (key, _) in layout.numbers.items()})
+    settings.update({key: getattr(config, field) for field, key in _sizes(layout).items()})
+    settings[_SIZES["segment_types"]] = max(1, config.segment_types)
+    settings.update({key: getattr(config, field) for field, key in _NUMBERS.items()})
     settings.update({key: getattr(tokenizer, name, default) for key, (name, default) in layout.token_ids.items()})
     if layout.offset_positions:
         pad_id = padding_id(config, tokenizer)
         settings["pad_token_id"] = pad_id
-        settings[layout.sizes["max_positions"]] += pad_id + 1
+        settings[_SIZES["max_positions"]] += pad_id + 1
     if layout.grouped:
-        settings.update(num_hidden_groups=slots, inner_group_num=1)
+        settings.update(num_hidden_groups=len(slots(layout, config)), inner_group_num=1)
     if labels:
         settings["id2label"] = {str(index): label for index, label in enumerate(labels)}
         settings["label2id"] = {label: index for index, label in enumerate(labels)}

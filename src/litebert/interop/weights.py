@@ -15,7 +15,12 @@ from torch import Tensor
 
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.names import BUFFERS, OLD_LEAVES, Layout
+from litebert.interop.layouts import Layout
+
+_OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
+"""Names that files from before 2019 give to the parameters of a layer norm."""
+_BUFFERS = ("position_ids", "token_type_ids")
+"""Constants that older files hold beside the weights."""
 
 
 class Pair(NamedTuple):
@@ -94,14 +99,15 @@ def modernise(layout: Layout, tensors: Mapping[str, Tensor], source: str) -> dic
     Raises:
         ModelError: keys that must be tied differ.
     """
-    bare = not any(name.startswith(layout.prefix) for name in tensors)
+    prefix = f"{layout.model_type}."
+    bare = not any(name.startswith(prefix) for name in tensors)
     clean: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         leaf = name.rpartition(".")[2]
-        if leaf in BUFFERS:
+        if leaf in _BUFFERS:
             continue
-        current = name.removesuffix(leaf) + OLD_LEAVES.get(leaf, leaf)
-        clean[layout.prefix + current if bare else current] = tensor
+        current = name.removesuffix(leaf) + _OLD_LEAVES.get(leaf, leaf)
+        clean[prefix + current if bare else current] = tensor
     for name, target in layout.tied.items():
         if name in clean:
             tensor = clean.pop(name)

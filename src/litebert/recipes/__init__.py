@@ -9,46 +9,24 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from litebert.config import Config
+from litebert.recipes import published, small
 from litebert.recipes.published import PUBLISHED as PUBLISHED
 from litebert.recipes.published import SPANS as SPANS
-from litebert.recipes.published import (
-    albert_base,
-    albert_base_v1,
-    albert_large,
-    albert_large_v1,
-    albert_xlarge,
-    albert_xlarge_v1,
-    albert_xxlarge,
-    albert_xxlarge_v1,
-    bert_base,
-    bert_large,
-    bert_xlarge,
-    electra_base,
-    electra_large,
-    electra_small,
-    roberta_base,
-    roberta_large,
-    spanbert_base,
-    spanbert_large,
-)
-from litebert.recipes.small import (
-    albert_mini,
-    albert_tiny,
-    bert_mini,
-    bert_tiny,
-    electra_mini,
-    roberta_mini,
-    spanbert_mini,
-)
 
-RECIPES: dict[str, Callable[[], Config]] = {
-    function.__name__.replace("_", "-"): function
-    for function in (
-        albert_tiny, albert_mini, albert_base, albert_large, albert_xlarge, albert_xxlarge,
-        albert_base_v1, albert_large_v1, albert_xlarge_v1, albert_xxlarge_v1,
-        bert_tiny, bert_mini, bert_base, bert_large, bert_xlarge,
-        roberta_mini, roberta_base, roberta_large,
-        electra_mini, electra_small, electra_base, electra_large,
-        spanbert_mini, spanbert_base, spanbert_large,
-    )
-}  # fmt: skip
+_FUNCTIONS: tuple[Callable[[], Config], ...] = (
+    small.albert_tiny, small.albert_mini,
+    published.albert_base, published.albert_large, published.albert_xlarge, published.albert_xxlarge,
+    published.albert_base_v1, published.albert_large_v1, published.albert_xlarge_v1, published.albert_xxlarge_v1,
+    small.bert_tiny, small.bert_mini, published.bert_base, published.bert_large, published.bert_xlarge,
+    small.roberta_mini, published.roberta_base, published.roberta_large,
+    small.electra_mini, published.electra_small, published.electra_base, published.electra_large,
+    small.spanbert_mini, published.spanbert_base, published.spanbert_large,
+)  # fmt: skip
+RECIPES = {function.__name__.replace("_", "-"): function for function in _FUNCTIONS}
+
+
+def __getattr__(name: str) -> Callable[[], Config]:
+    """A recipe's function is imported from here too."""
+    if name.replace("_", "-") not in RECIPES:
+        raise AttributeError(f"module 'litebert.recipes' has no attribute '{name}'")
+    return RECIPES[name.replace("_", "-")]

@@ -99,21 +99,26 @@ def albert_xxlarge_v1() -> Config:
 # ---- BERT: Devlin et al. 2019, section 3 and appendix A.2 ----------------------------------------------------------
 
 
+def _unshared(hidden: int, layers: int, heads: int, vocab_size: int) -> EncoderConfig:
+    """BERT's encoder, and that of the systems after it, which change a few fields."""
+    return EncoderConfig(
+        vocab_size=vocab_size,
+        embedding_size=hidden,
+        hidden_size=hidden,
+        layers=layers,
+        heads=heads,
+        intermediate_size=4 * hidden,
+        sharing="none",
+        activation="gelu",
+        hidden_dropout=0.1,
+        attention_dropout=0.1,
+    )
+
+
 def _bert(name: str, hidden: int, layers: int, heads: int, vocab_size: int) -> Config:
     return Config(
         name=name,
-        encoder=EncoderConfig(
-            vocab_size=vocab_size,
-            embedding_size=hidden,
-            hidden_size=hidden,
-            layers=layers,
-            heads=heads,
-            intermediate_size=4 * hidden,
-            sharing="none",
-            activation="gelu",
-            hidden_dropout=0.1,
-            attention_dropout=0.1,
-        ),
+        encoder=_unshared(hidden, layers, heads, vocab_size),
         sequences=SequenceConfig(length=512),
         masking=MaskingConfig(unit="token", span="single", copies=10),
         objectives=("mlm", "nsp"),
@@ -152,25 +157,10 @@ def bert_xlarge() -> Config:
 
 
 def _roberta(name: str, hidden: int, layers: int, heads: int, learning_rate: float, warmup: int) -> Config:
+    encoder = _unshared(hidden, layers, heads, vocab_size=50265)
     return Config(
         name=name,
-        encoder=EncoderConfig(
-            vocab_size=50265,
-            embedding_size=hidden,
-            hidden_size=hidden,
-            layers=layers,
-            heads=heads,
-            intermediate_size=4 * hidden,
-            sharing="none",
-            position_offset=2,
-            segment_types=1,
-            pooler=False,
-            norm_eps=1e-5,
-            activation="gelu",
-            hidden_dropout=0.1,
-            attention_dropout=0.1,
-            init="normal",
-        ),
+        encoder=replace(encoder, position_offset=2, segment_types=1, pooler=False, norm_eps=1e-5, init="normal"),
         sequences=SequenceConfig(format="full-sentences", length=512, short_probability=0.0),
         masking=MaskingConfig(unit="token", span="single", copies=0),
         objectives=("mlm",),
@@ -204,29 +194,22 @@ def roberta_large() -> Config:
 # ---- ELECTRA: Clark et al. 2020, table 6, and the official code ----------------------------------------------------
 
 
-def _electra(name: str, shape: EncoderConfig, length: int, rate: float, width: float, train: TrainConfig) -> Config:
-    encoder = replace(
-        shape,
-        vocab_size=30522,
-        intermediate_size=4 * shape.hidden_size,
-        sharing="none",
-        pooler=False,
-        activation="gelu",
-        hidden_dropout=0.1,
-        attention_dropout=0.1,
-    )
+def _electra(
+    name: str, encoder: EncoderConfig, length: int, mask_rate: float, width: float, steps: int, batch: int, rate: float
+) -> Config:
     return Config(
         name=name,
-        encoder=encoder,
+        encoder=replace(encoder, pooler=False),
         sequences=SequenceConfig(length=length, short_probability=0.05),
         # As in the code: 15 % of what is predicted stays in sight. The paper (section 3.1) masks all of it.
-        masking=MaskingConfig(rate=rate, unit="token", span="single", replace_mask=0.85, replace_random=0.0),
+        masking=MaskingConfig(rate=mask_rate, unit="token", span="single", replace_mask=0.85, replace_random=0.0),
         objectives=("mlm", "rtd"),
         rtd=ReplacedTokenConfig(generator_width=width),
-        train=replace(
-            train,
+        train=TrainConfig(
+            budget=f"{steps} steps",
+            batch=f"{batch} sequences",
             micro_batch=32,
-            optimizer=replace(train.optimizer, bias_correction=False),
+            optimizer=OptimizerConfig(learning_rate=rate, bias_correction=False),
             schedule=ScheduleConfig(name="product_linear", warmup=10000),
         ),
     )
@@ -237,9 +220,8 @@ def electra_small() -> Config:
 
     litebert pretrain electra-small --data D --out R
     """
-    train = TrainConfig(budget="1000000 steps", batch="128 sequences", optimizer=OptimizerConfig(learning_rate=5e-4))
-    shape = EncoderConfig(embedding_size=128, hidden_size=256, layers=12, heads=4)
-    return _electra("electra-small", shape, length=128, rate=0.15, width=1 / 4, train=train)
+    encoder = replace(_unshared(256, 12, 4, 30522), embedding_size=128)
+    return _electra("electra-small", encoder, 128, 0.15, width=1 / 4, steps=1_000_000, batch=128, rate=5e-4)
 
 
 def electra_base() -> Config:
@@ -247,9 +229,8 @@ def electra_base() -> Config:
 
     litebert pretrain electra-base --data D --out R
     """
-    train = TrainConfig(budget="766000 steps", batch="256 sequences", optimizer=OptimizerConfig(learning_rate=2e-4))
-    shape = EncoderConfig(embedding_size=768, hidden_size=768, layers=12, heads=12)
-    return _electra("electra-base", shape, length=512, rate=0.15, width=1 / 3, train=train)
+    encoder = _unshared(768, 12, 12, 30522)
+    return _electra("electra-base", encoder, 512, 0.15, width=1 / 3, steps=766_000, batch=256, rate=2e-4)
 
 
 def electra_large() -> Config:
@@ -257,9 +238,8 @@ def electra_large() -> Config:
 
     litebert pretrain electra-large --data D --out R. Table 2's best ran --budget "1750000 steps".
     """
-    train = TrainConfig(budget="400000 steps", batch="2048 sequences", optimizer=OptimizerConfig(learning_rate=2e-4))
-    shape = EncoderConfig(embedding_size=1024, hidden_size=1024, layers=24, heads=16)
-    return _electra("electra-large", shape, length=512, rate=0.25, width=1 / 4, train=train)
+    encoder = _unshared(1024, 24, 16, 30522)
+    return _electra("electra-large", encoder, 512, 0.25, width=1 / 4, steps=400_000, batch=2048, rate=2e-4)
 
 
 # ---- SpanBERT: Joshi et al. 2020, sections 3 and 4.2 ---------------------------------------------------------------
