@@ -37,7 +37,7 @@ from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer, Output, saved_output
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel
-from litebert.model.attention import AttentionPositions
+from litebert.model.blocks import AttentionPositions
 from litebert.model.objectives import Context, Curves, Loss, Objective, Score
 from litebert.model.positions import Positions
 from litebert.registry import ENGINES, OBJECTIVES, POSITIONS, SOURCES, TASKS
