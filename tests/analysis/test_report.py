@@ -118,11 +118,6 @@ def test_empty_inputs_say_so() -> None:
     assert Reader(html).texts["h2"] == ["empty", "Loss"]
 
 
-def test_a_table_with_a_cell_too_few_is_our_own_mistake() -> None:
-    with pytest.raises(AssertionError, match="1 cells, 2 columns"):
-        Table("t", ("a", "b"), (("1",),))
-
-
 def test_the_curves_of_a_run() -> None:
     sections = run_sections(ROWS, unigram_entropy=6.5)
     by_title = charts(sections)

@@ -41,11 +41,11 @@ RELEASED = {"albert": ALBERT_BASE, "bert": BERT_BASE, "roberta": ROBERTA_BASE, "
 @pytest.mark.parametrize("problem", ["classes", "labels", "number"])
 def test_what_the_outputs_of_a_classifier_are(problem: str) -> None:
     config = EncoderConfig(vocab_size=40)
-    written = settings_of(ALBERT, config, "sequence", 1, None, ("a", "b"), 0.1, problem)
+    written = settings_of(ALBERT, config, "sequence", None, ("a", "b"), 0.1, problem)
     assert problem_of(written, "x") == problem
     transformers.AutoConfig.for_model(**written)  # which refuses what it does not know
-    assert problem_of(settings_of(ALBERT, config, "sequence", 1, None, ("a", "b"), 0.1), "x") is None
-    assert "problem_type" not in settings_of(ALBERT, config, "tokens", 1, None, ("a", "b"), 0.1, "tokens")
+    assert problem_of(settings_of(ALBERT, config, "sequence", None, ("a", "b"), 0.1), "x") is None
+    assert "problem_type" not in settings_of(ALBERT, config, "tokens", None, ("a", "b"), 0.1, "tokens")
     with refused(ModelError, "x", "problem_type", "'regresion'", "'regression'"):
         problem_of({"problem_type": "regresion"}, "x")
 
@@ -87,7 +87,7 @@ def test_written_and_read_back(layout: Layout, activation: Any) -> None:
         sharing="groups" if layout.grouped else "none", groups=4 if layout.grouped else 1,
         position_offset=6 if layout.offset_positions else 0,
     )  # fmt: skip
-    written = settings_of(layout, config, "backbone", 4 if layout.grouped else 12, None, (), 0.1)
+    written = settings_of(layout, config, "backbone", None, (), 0.1)
     assert layout_of(written, "x") is layout
     assert encoder_config(layout, written, ("pooler",), "x") == config
     # Every key is one that their class knows.
@@ -98,10 +98,10 @@ def test_written_and_read_back(layout: Layout, activation: Any) -> None:
 def test_special_tokens_come_from_the_tokenizer() -> None:
     tokenizer = small_tokenizer()
     config = EncoderConfig(vocab_size=40)
-    written = settings_of(ALBERT, config, "mlm", 1, tokenizer, (), 0.1)
+    written = settings_of(ALBERT, config, "mlm", tokenizer, (), 0.1)
     keys = ("pad_token_id", "bos_token_id", "eos_token_id")
     assert [written[key] for key in keys] == [tokenizer.pad_id, tokenizer.cls_id, tokenizer.sep_id]
-    alone = settings_of(ALBERT, config, "mlm", 1, None, (), 0.1)
+    alone = settings_of(ALBERT, config, "mlm", None, (), 0.1)
     assert [alone[key] for key in keys] == [0, 2, 3]
 
 

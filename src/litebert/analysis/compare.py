@@ -84,8 +84,8 @@ def differences(rows: Sequence[Row]) -> list[str]:
     return [*said, *unfinished]
 
 
-FACTS = ("run", "recipe", "encoder, M", "whole, M", "steps", "tokens, M", "tokens/s")
-"""Columns of `table` that say what a run is; its scores follow."""
+FACTS = 7
+"""So many columns of `table` say what a run is; its scores follow."""
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -93,19 +93,15 @@ def table(rows: Sequence[Row]) -> Table:
     names = [Path(row.run).resolve().name for row in rows]
     if len(set(names)) < len(rows):
         names = [row.run for row in rows]
-    columns = list(FACTS)
-    cells = [
-        [
-            name,
-            row.recipe,
-            f"{row.encoder_parameters / 1e6:.2f}",
-            f"{row.parameters / 1e6:.2f}",
-            f"{row.step:,}",
-            f"{row.tokens / 1e6:.2f}",
-            "-" if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}",
-        ]
-        for name, row in zip(names, rows, strict=True)
-    ]
+    columns = {
+        "run": names,
+        "recipe": [row.recipe for row in rows],
+        "encoder, M": [f"{row.encoder_parameters / 1e6:.2f}" for row in rows],
+        "whole, M": [f"{row.parameters / 1e6:.2f}" for row in rows],
+        "steps": [f"{row.step:,}" for row in rows],
+        "tokens, M": [f"{row.tokens / 1e6:.2f}" for row in rows],
+        "tokens/s": ["-" if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}" for row in rows],
+    }
     titles: dict[str, dict[str, Score]] = {}
     for name, objective in OBJECTIVES.items():
         by_key = {score.key: score for score in objective.shown}
@@ -114,14 +110,12 @@ def table(rows: Sequence[Row]) -> Table:
     for title, kinds in titles.items():
         column = [_cell(row, kinds) for row in rows]
         if set(column) != {"-"}:
-            columns.append(title)
-            for line, cell in zip(cells, column, strict=True):
-                line.append(cell)
+            columns[title] = column
     note = "Parameters in millions, of the encoder and of all that was trained. Scores are held out."
     for name, objective in OBJECTIVES.items():
         if objective.note and any(f"{name}_loss" in row.scores for row in rows):
             note += f" {objective.note}"
-    return Table("Runs side by side", tuple(columns), tuple(map(tuple, cells)), note)
+    return Table("Runs side by side", tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
 
 
 def _cell(row: Row, kinds: Mapping[str, Score]) -> str:

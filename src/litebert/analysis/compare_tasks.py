@@ -37,16 +37,6 @@ class TaskRow:
     restarted: int = 0
     """How many seeds were started once more because the first run gave one answer to everything."""
 
-    @property
-    def median(self) -> float:
-        """Of the seeds."""
-        return statistics.median(self.scores)
-
-
-def is_finetuned(folder: str | Path) -> bool:
-    """Whether a folder is of `litebert finetune`."""
-    return bool(_settings(Path(folder)))
-
 
 def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
     """One row per folder, in the order given.
@@ -76,22 +66,21 @@ def task_table(rows: Sequence[TaskRow]) -> Table:
         cells = [_cell(here[model], best, len(here)) if model in here else "-" for model in models]
         lines.append((task, metric, *cells))
     note = "Scores times 100."
-    again = sum(row.restarted for row in rows)
     seeds = sorted({len(row.scores) for row in rows})
     if seeds[-1] > 1:
-        many = " or ".join(map(str, seeds))
-        note = f"Scores times 100: median of {many} seeds (lowest to highest)."
+        note = f"Scores times 100: median of {' or '.join(map(str, seeds))} seeds (lowest to highest)."
         if any(cell.endswith("*") for line in lines for cell in line):
             note += " * the highest mean of a row, or not told apart from it (Welch's t, 95 %)."
-    if again:
+    if again := sum(row.restarted for row in rows):
         note += f" {again} of the runs gave one answer to everything and were started once more at a third of the rate."
     return Table("Fine-tuned", ("task", "score", *_names(models)), tuple(lines), note)
 
 
 def _cell(row: TaskRow, best: TaskRow, rivals: int) -> str:
+    median = f"{statistics.median(row.scores):.1f}"
     if len(row.scores) == 1:
-        return f"{row.median:.1f}"
-    text = f"{row.median:.1f} ({min(row.scores):.1f} to {max(row.scores):.1f})"
+        return median
+    text = f"{median} ({min(row.scores):.1f} to {max(row.scores):.1f})"
     if rivals == 1 or len(best.scores) == 1:
         return text
     near = statistics.fmean(best.scores) - statistics.fmean(row.scores) <= confidence_halfwidth(row.scores, best.scores)
@@ -106,8 +95,8 @@ def _names(models: Sequence[str]) -> list[str]:
     return [f"{name}, untrained" if recipe else name for name, recipe in zip(names, kinds, strict=True)]
 
 
-def _settings(folder: Path) -> list[Path]:
-    """The finetune.json of each seed."""
+def finetunings(folder: Path) -> list[Path]:
+    """The finetune.json of each seed; none where the folder is not of `litebert finetune`."""
     alone = folder / "finetune.json"
     if alone.is_file():
         return [alone]
@@ -125,7 +114,7 @@ def _percent(task: str) -> bool:
 
 
 def _row(folder: Path) -> TaskRow:
-    files = _settings(folder)
+    files = finetunings(folder)
     if not files:
         raise RunError(
             f"{folder} is no fine-tuning run; name folders of litebert finetune, or of litebert pretrain only"

@@ -2,63 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 
 from litebert.data.shards import Split
-from litebert.errors import ModelError
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 
-
-@dataclass(frozen=True)
-class Guess:
-    """A sentence with one piece masked, the piece that stood there, and the best guesses with their probabilities."""
-
-    sentence: str
-    answer: str
-    guesses: tuple[tuple[str, float], ...]
+Guess = tuple[str, str, str]
+"""A sentence with one piece masked, the piece that stood there, and the best guesses with their probabilities."""
 
 
 @torch.no_grad()
-def fill(model: Pretrainer, tokenizer: Tokenizer, ids: list[int], position: int, best: int = 3) -> Guess:
-    """Mask the piece at `position` of a sentence's ids (special tokens not among them) and guess it.
-
-    Raises:
-        ModelError: the model has no masked language modeling head.
-    """
-    found = [one for one in model.named_objectives.values() if isinstance(one, MaskedLanguageModeling)]
-    if not found:
-        raise ModelError("the model has no mlm objective, so it cannot fill in masks")
-    mlm, context = found[0], model.context(found[0].name)
+def fill(model: Pretrainer, tokenizer: Tokenizer, ids: list[int], position: int) -> Guess:
+    """Mask the piece at `position` of a sentence's ids (special tokens not among them) and guess it."""
+    mlm = next(one for one in model.named_objectives.values() if isinstance(one, MaskedLanguageModeling))
+    context = model.context(mlm.name)
     masked = [tokenizer.cls_id, *ids, tokenizer.sep_id]
     masked[position + 1] = tokenizer.mask_id
     weight = model.encoder.embedding.word.weight
     input_ids = torch.tensor([masked], device=weight.device)
-    was_training = model.training
-    model.eval()
     output = mlm.read(context, input_ids)
     logits = mlm.guesses(output.last, torch.tensor([position + 1], device=weight.device), context)
-    model.train(was_training)
-    top = logits.float().softmax(-1)[0].topk(best)
+    top = logits.float().softmax(-1)[0].topk(3)
     before, after = tokenizer.decode(ids[:position]), tokenizer.decode(ids[position + 1 :])
-    return Guess(
-        f"{before} [MASK] {after}".strip(),
-        _word(tokenizer, ids[position]),
-        tuple((_word(tokenizer, int(i)), float(p)) for p, i in zip(top.values, top.indices, strict=True)),
-    )
+    guesses = (f"{_word(tokenizer, int(i))} {float(p):.0%}" for p, i in zip(top.values, top.indices, strict=True))
+    return f"{before} [MASK] {after}".strip(), _word(tokenizer, ids[position]), ", ".join(guesses)
 
 
 def _word(tokenizer: Tokenizer, piece: int) -> str:
     return tokenizer.decode([piece]).strip() or tokenizer.piece(piece)
 
 
-def examples(model: Pretrainer, tokenizer: Tokenizer, split: Split, count: int = 10, seed: int = 0) -> list[Guess]:
-    """Guesses in `count` held-out sentences of ordinary length, each masking one word that is one piece."""
-    random = np.random.default_rng(seed)
+def examples(model: Pretrainer, tokenizer: Tokenizer, split: Split) -> list[Guess]:
+    """Guesses in ten held-out sentences of ordinary length, each masking one word that is one piece."""
+    random = np.random.default_rng(0)
     starts = tokenizer.word_starts
     guesses: list[Guess] = []
     for document in random.permutation(split.documents):
@@ -76,6 +55,6 @@ def examples(model: Pretrainer, tokenizer: Tokenizer, split: Split, count: int =
         if not words:
             continue
         guesses.append(fill(model, tokenizer, ids.tolist(), int(random.choice(words))))
-        if len(guesses) == count:
+        if len(guesses) == 10:
             break
     return guesses

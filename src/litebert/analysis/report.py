@@ -32,10 +32,6 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
 
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            assert len(row) == len(self.columns), f"table '{self.title}': {len(row)} cells, {len(self.columns)} columns"
-
 
 Section = Table | Chart
 

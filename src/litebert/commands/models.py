@@ -12,20 +12,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from litebert.commands.console import (
-    Json,
-    ModelPath,
-    RecipeName,
-    parse,
-    parse_with_recipe,
-    print_json,
-    print_markdown,
-    reading_progress,
-    say,
-    show,
-    table,
-    training_progress,
-)
+from litebert.commands import console
+from litebert.commands.console import Json, ModelPath, RecipeName
 from litebert.config import replace
 from litebert.config.finetuning import HeadName
 from litebert.errors import RunError
@@ -55,14 +43,14 @@ class PretrainArguments:
 
 def pretrain(words: list[str]) -> int:
     """litebert pretrain RECIPE --data D --out R"""
-    arguments, config = parse_with_recipe(PretrainArguments, words, "pretrain")
+    arguments, config = console.parse_with_recipe(PretrainArguments, words, "pretrain")
     from litebert.train.device import keep_freed_memory
     from litebert.train.pretrain import pretrain as run
 
     keep_freed_memory()
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
-    with training_progress() as on_step:
+    with console.training_progress() as on_step:
         done = run(
             config,
             arguments.data,
@@ -73,13 +61,13 @@ def pretrain(words: list[str]) -> int:
         )
     outcome = done.outcome
     if not outcome.finished:
-        say(f"saved at step {outcome.step} of {done.steps}; run the same command to continue")
+        console.say(f"saved at step {outcome.step} of {done.steps}; run the same command to continue")
         return 128 + (outcome.signal or 0)
     if arguments.json:
-        print_json({"run": str(done.folder), "steps": done.steps, "tokens": outcome.tokens,
-                     "seconds": outcome.seconds, "heldout": outcome.scores})  # fmt: skip
+        console.print_json({"run": str(done.folder), "steps": done.steps, "tokens": outcome.tokens,
+                            "seconds": outcome.seconds, "heldout": outcome.scores})  # fmt: skip
     else:
-        table(("held out", done.folder.name), score_rows(outcome.scores))
+        console.table(("held out", done.folder.name), score_rows(outcome.scores))
     return 0
 
 
@@ -104,7 +92,7 @@ class EvaluateArguments:
 
 def evaluate(words: list[str]) -> int:
     """litebert evaluate MODEL --data D"""
-    arguments = parse(EvaluateArguments, words, "evaluate")
+    arguments = console.parse(EvaluateArguments, words, "evaluate")
     from litebert.train.evaluate import evaluate as run
 
     scores = run(
@@ -115,9 +103,9 @@ def evaluate(words: list[str]) -> int:
         device=arguments.device,
     )
     if arguments.json:
-        print_json(scores)
+        console.print_json(scores)
     else:
-        table(("held out", arguments.model), score_rows(scores))
+        console.table(("held out", arguments.model), score_rows(scores))
     return 0
 
 
@@ -137,32 +125,32 @@ class CompareArguments:
 
 def compare(words: list[str]) -> int:
     """litebert compare RUN..."""
-    arguments = parse(CompareArguments, words, "compare")
+    arguments = console.parse(CompareArguments, words, "compare")
     from litebert.analysis import compare as runs
     from litebert.analysis import compare_tasks as tasks
 
     if not arguments.runs:
         raise RunError("name the folders of one run or more")
     rows: Sequence[Any]
-    if tasks.is_finetuned(arguments.runs[0]):
+    if tasks.finetunings(Path(arguments.runs[0])):
         rows = tasks.compare_tasks(arguments.runs)
         shown, differences = tasks.task_table(rows), []
         first = len(shown.columns)
     else:
         rows = runs.compare(arguments.runs)
         shown, differences = runs.table(rows), runs.differences(rows)
-        first = len(runs.FACTS)  # in two parts, since a terminal is narrow
+        first = runs.FACTS  # in two parts, since a terminal is narrow
     if arguments.json:
-        print_json([asdict(row) for row in rows])
+        console.print_json([asdict(row) for row in rows])
     elif arguments.markdown:
-        print_markdown(shown.columns, shown.rows, shown.note)
+        console.print_markdown(shown.columns, shown.rows, shown.note)
     else:
-        table(shown.columns[:first], [row[:first] for row in shown.rows])
+        console.table(shown.columns[:first], [row[:first] for row in shown.rows])
         if first < len(shown.columns):
-            table(("run", *shown.columns[first:]), [(row[0], *row[first:]) for row in shown.rows])
-        show(shown.note)
+            console.table(("run", *shown.columns[first:]), [(row[0], *row[first:]) for row in shown.rows])
+        console.show(shown.note)
     for difference in differences:
-        say(f"note: {difference}")
+        console.say(f"note: {difference}")
     return 0
 
 
@@ -182,12 +170,12 @@ class ConvertArguments:
 
 def convert(words: list[str]) -> int:
     """litebert convert SRC DST --to hf|litebert [--head mlm]"""
-    arguments = parse(ConvertArguments, words, "convert")
+    arguments = console.parse(ConvertArguments, words, "convert")
     from litebert.interop import convert as run
 
     for note in run(arguments.source, arguments.destination, to=arguments.to, head=arguments.head).notes:
-        say(note)
-    say(f"wrote {arguments.destination}")
+        console.say(note)
+    console.say(f"wrote {arguments.destination}")
     return 0
 
 
@@ -209,10 +197,10 @@ class QuickstartArguments:
 
 def quickstart(words: list[str]) -> int:
     """litebert quickstart"""
-    arguments = parse(QuickstartArguments, words, "quickstart")
+    arguments = console.parse(QuickstartArguments, words, "quickstart")
     from litebert.studies.quickstart import quickstart as run
     from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
-    with training_progress() as on_step:
-        return run(**vars(arguments), show=table, on_step=on_step, watch=reading_progress)
+    with console.training_progress() as on_step:
+        return run(**vars(arguments), show=console.table, on_step=on_step, watch=console.reading_progress)

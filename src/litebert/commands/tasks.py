@@ -11,17 +11,8 @@ from typing import BinaryIO, Literal, TextIO, cast
 
 import tyro
 
-from litebert.commands.console import (
-    Json,
-    ModelPath,
-    data_output,
-    first,
-    parse,
-    print_json,
-    say,
-    table,
-    training_progress,
-)
+from litebert.commands import console
+from litebert.commands.console import Json, ModelPath
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError
@@ -79,11 +70,11 @@ def finetune(words: list[str]) -> int:
     """litebert finetune MODEL --task T --data D --out R"""
     if "-h" in words or "--help" in words:
         with suppress(SystemExit):
-            parse(FinetuneArguments, ["--help"], "finetune")
-        parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(),
-              description="Fields of the recipe, with the defaults of small.")  # fmt: skip
+            console.parse(FinetuneArguments, ["--help"], "finetune")
+        console.parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(),
+                      description="Fields of the recipe, with the defaults of small.")  # fmt: skip
     arguments, rest = tyro.cli(
-        FinetuneArguments, prog="litebert finetune", args=first(words, FinetuneArguments, FinetuneConfig),
+        FinetuneArguments, prog="litebert finetune", args=console.first(words, FinetuneArguments, FinetuneConfig),
         return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
     from litebert.finetuning.scoring import metric_name
@@ -96,33 +87,31 @@ def finetune(words: list[str]) -> int:
     keep_freed_memory()
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
-    task = task_of(
-        arguments.task, arguments.data, dev=arguments.dev, test=arguments.test, text=arguments.text,
-        pair=arguments.pair, label=arguments.label, target=arguments.target, separator=arguments.separator,
-        metric=arguments.metric, order=arguments.order, threshold=arguments.threshold, stride=arguments.stride,
-    )  # fmt: skip
+    options = ("dev", "test", "text", "pair", "label", "target", "separator", "metric", "order", "threshold", "stride")
+    task = task_of(arguments.task, arguments.data, **{name: getattr(arguments, name) for name in options})
     start = load_initial(arguments.model, arguments.tokenizer, task)
     config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), task.full_name)
     if rest:
         config = _with_length(config, rest)
-        config = parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
-    with training_progress() as on_step:
+        config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
+    with console.training_progress() as on_step:
         result = finetune_seeds(
             arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start, device=arguments.device,
             on_step=on_step,
         )  # fmt: skip
     if result.interrupted is not None:
-        say("saved; run the same command to continue")
+        console.say("saved; run the same command to continue")
         return 128 + result.interrupted
     if arguments.json:
-        print_json({"run": str(arguments.out), "metric": metric_name(task), "scores": result.scores,
-                    "seeds": result.seeds, "restarted": result.restarted, "collapsed": result.collapsed})  # fmt: skip
+        console.print_json({"run": str(arguments.out), "metric": metric_name(task), "scores": result.scores,
+                            "seeds": result.seeds, "restarted": result.restarted,
+                            "collapsed": result.collapsed})  # fmt: skip
     elif arguments.seeds == 1:
-        table(("dev", arguments.out.name), [(name, f"{value:.4g}") for name, value in result.scores[0].items()])
+        console.table(("dev", arguments.out.name), [(name, f"{value:.4g}") for name, value in result.scores[0].items()])
     else:
         rows = [(name, *(f"{value:.4g}" for value in summary.values())) for name, summary in result.seeds.items()]
-        table(("dev", "median", "mean", "deviation", "lowest", "highest"), rows)
-        say(result.noise)
+        console.table(("dev", "median", "mean", "deviation", "lowest", "highest"), rows)
+        console.say(result.noise)
     return 0
 
 
@@ -166,7 +155,7 @@ class PredictArguments:
 
 def predict(words: list[str]) -> int:
     """litebert predict MODEL --input F --output G"""
-    arguments = parse(PredictArguments, words, "predict")
+    arguments = console.parse(PredictArguments, words, "predict")
     from litebert.answer.predictor import load, predict_file
 
     source, output = Path(str(arguments.input)), Path(arguments.output)
@@ -185,7 +174,7 @@ def predict(words: list[str]) -> int:
             model, arguments.input, out, form=form, source_form=arguments.input_format, text=arguments.text,
             pair=arguments.pair,
         )  # fmt: skip
-    say(f"{count:,} answers")
+    console.say(f"{count:,} answers")
     return 0
 
 
@@ -196,7 +185,7 @@ def _output(name: str) -> Iterator[TextIO]:
 
     path = Path(name)
     if name == "-":
-        yield data_output()
+        yield console.data_output()
     elif not path.parent.is_dir() or path.is_dir():
         raise ConfigError(f"cannot write {name}; give --output a file in a folder that is there")
     elif path.exists() and not path.is_file():  # a pipe or a device

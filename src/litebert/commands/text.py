@@ -121,15 +121,14 @@ def prepare(words: list[str]) -> int:
 
     options = {name: value for name, value in vars(arguments).items() if name != "json"}
     shards = run(**options, watch=reading_progress)
-    parts = {"train": shards.train, "heldout": shards.heldout}
     counts = {
-        name: {"documents": part.documents, "sentences": part.sentences, "tokens": part.tokens}
-        for name, part in parts.items()
+        name: {"documents": split.documents, "sentences": split.sentences, "tokens": split.tokens}
+        for name, split in (("train", shards.train), ("heldout", shards.heldout))
     }
     if arguments.json:
         print_json({**counts, "read": shards.index["documents"], "unigram_entropy": shards.unigram_entropy})
         return 0
-    rows = [(name, *(f"{count:,}" for count in part.values())) for name, part in counts.items()]
+    rows = [(name, *(f"{count:,}" for count in split.values())) for name, split in counts.items()]
     table(("split", "documents", "sentences", "tokens"), rows)
     say(f"{shards.index['documents']['duplicates']:,} exact duplicate documents dropped")
     say(f"unigram entropy {shards.unigram_entropy:.2f} nats: the loss of a model that knows only piece frequencies")

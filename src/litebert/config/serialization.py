@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from litebert.errors import ConfigError, nearest
@@ -14,13 +14,8 @@ T = TypeVar("T")
 
 def to_dict(config: Any) -> dict[str, Any]:
     """A config as plain nested dictionaries, lists, numbers and strings."""
-    return {item.name: _plain(getattr(config, item.name)) for item in fields(config)}
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value):
-        return to_dict(value)
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    plain: dict[str, Any] = json.loads(to_json(config))
+    return plain
 
 
 def from_dict(cls: type[T], data: Mapping[str, Any], path: str = "", base: T | None = None) -> T:
@@ -74,4 +69,4 @@ _KINDS = {int: "a whole number", float: "a number", str: "a text in quotes", boo
 
 def to_json(config: Any) -> str:
     """The text of `recipe.json`."""
-    return json.dumps(to_dict(config), indent=2) + "\n"
+    return json.dumps(asdict(config), indent=2) + "\n"

@@ -40,11 +40,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     layout = layout_of(settings, source)
     file = weights_file(folder)
     tensors = modernise(layout, read_tensors(file), str(file))
-    found = [
-        part
-        for part, rows in layout.parts.items()
-        if part != "backbone" and not tensors.keys().isdisjoint(_names(rows))
-    ]
+    found = [part for part, rows in layout.parts.items() if part != "backbone" and tensors.keys() & _names(rows)]
     kind = _kind(layout, settings, found, head, source)
     notes: list[str] = []
     if "dense" in found and "pooler" in found:  # older classifiers of RoBERTa's have both, and read one
@@ -145,9 +141,9 @@ def _whole_config(
         raise ModelError(f"{folder}: {error}") from None
 
 
-def _names(rows: Sequence[Row]) -> list[str]:
+def _names(rows: Sequence[Row]) -> set[str]:
     """Every name of theirs in rows without a slot."""
-    return [f"{name}.{leaf}" for row in rows for name in row.theirs for leaf in row.leaves]
+    return {f"{name}.{leaf}" for row in rows for name in row.theirs for leaf in row.leaves}
 
 
 def _labels(settings: Mapping[str, Any], classes: int) -> tuple[str, ...]:

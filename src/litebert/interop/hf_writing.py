@@ -21,7 +21,7 @@ from litebert.interop.files import WEIGHTS, new_folder, write_tensors
 from litebert.interop.layouts import Layout
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.settings import layout_for, padding_id, settings_of
-from litebert.interop.weights import pairs, slots, to_theirs
+from litebert.interop.weights import pairs, to_theirs
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import TASKS
@@ -92,9 +92,7 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
         ]
         if head in ("sequence", "tokens"):
             names = loaded.labels or tuple(f"LABEL_{index}" for index in range(model.classes))
-    settings = settings_of(
-        layout, config, head, len(slots(layout, config)), tokenizer, names, dropout, task.get("problem")
-    )
+    settings = settings_of(layout, config, head, tokenizer, names, dropout, task.get("problem"))
     with new_folder(Path(folder)) as partial:
         write_tensors(partial / WEIGHTS, to_theirs(pairs(layout, parts, config, sentence), state))
         for key, file in homeless.items():

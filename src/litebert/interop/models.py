@@ -23,15 +23,7 @@ from litebert.config import Config
 from litebert.config.finetuning import HeadName
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
-from litebert.interop.files import (
-    WEIGHTS,
-    new_folder,
-    newest_weights,
-    read_tensors,
-    read_tokenizer,
-    weights_file,
-    write_tensors,
-)
+from litebert.interop import files
 from litebert.interop.hf_reading import read_hf
 from litebert.interop.layouts import READS_CLS, TASKS
 from litebert.interop.loaded import LoadedModel, fill, fresh_dense, untrained_notes
@@ -98,23 +90,16 @@ def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadN
 
 
 def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None = None) -> tuple[str, ...]:
-    """Write a litebert model folder, all of it or nothing.
-
-    Args:
-        head: not read, for such a folder holds all that the model has.
-
-    Returns:
-        No notes, for nothing has to be written differently.
+    """Write a litebert model folder, all of it or nothing: all that the model has, whatever `head`, and without notes.
 
     Raises:
         ModelError: the folder exists, or cannot be written.
     """
     model = loaded.model
-    assert loaded.config.encoder == model.encoder.config
     skipped = tuple(f"objectives.{name}." for name in loaded.untrained)
-    with new_folder(Path(folder)) as partial:
+    with files.new_folder(Path(folder)) as partial:
         state = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(skipped)}
-        write_tensors(partial / WEIGHTS, state)
+        files.write_tensors(partial / files.WEIGHTS, state)
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
         if isinstance(model, TaskModel):
             about = {"kind": loaded.head, "classes": model.classes, "dense": model.dense, "labels": list(loaded.labels)}
@@ -126,31 +111,27 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
 
 def _load_own(folder: Path) -> LoadedModel:
     run = (folder / "checkpoints").is_dir()
-    file, notes = newest_weights(folder) if run else (weights_file(folder), [])
+    file, notes = files.newest_weights(folder) if run else (files.weights_file(folder), [])
     recipe = folder / "recipe.json"
     try:
         config = from_dict(Config, read_json(recipe, ModelError))
     except ConfigError as error:
         raise ModelError(f"{recipe}: {error}") from None
-    tensors = read_tensors(file)
-    labels: tuple[str, ...] = ()
-    task: dict[str, Any] = {}
-    model: Pretrainer | TaskModel
-    untrained: list[str] = []
-    fresh = fresh_dense(config)
+    tensors, fresh = files.read_tensors(file), fresh_dense(config)
+    tokenizer = files.read_tokenizer(folder / "tokenizer")
     if (folder / "task.json").is_file():
         task = _task(folder / "task.json")
         labels = tuple(map(str, task.get("labels", [])))
-        model = TaskModel(config.encoder, task["kind"] in READS_CLS, task["classes"], task.get("dense"))
-        fresh = model.dense or fresh
-    else:
-        model = Pretrainer(config)
-        untrained = [name for name in model.objectives if model.objectives[name].state_dict()
-                     and not any(key.startswith(f"objectives.{name}.") for key in tensors)]  # fmt: skip
+        classifier = TaskModel(config.encoder, task["kind"] in READS_CLS, task["classes"], task.get("dense"))
+        fill(classifier, tensors, (), file)
+        fresh = classifier.dense or fresh
+        return LoadedModel(classifier, config, tokenizer, folder, labels, (), tuple(notes), task, fresh)
+    model = Pretrainer(config)
+    untrained = tuple(name for name in model.objectives if model.objectives[name].state_dict()
+                      and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
     fill(model, tensors, untrained, file)
     notes += untrained_notes(untrained, config, folder)
-    tokenizer = read_tokenizer(folder / "tokenizer")
-    return LoadedModel(model, config, tokenizer, folder, labels, tuple(untrained), tuple(notes), task, fresh)
+    return LoadedModel(model, config, tokenizer, folder, (), untrained, tuple(notes), dense=fresh)
 
 
 def _task(path: Path) -> dict[str, Any]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from litebert.config import Activation, EncoderConfig
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA, Layout
-from litebert.interop.weights import groups_agree
+from litebert.interop.weights import groups_agree, slots
 from litebert.tokenizer import Tokenizer
+
+T = TypeVar("T")
 
 PROBLEM_TYPES = {
     "single_label_classification": "classes",
@@ -61,13 +63,12 @@ def layout_of(settings: Mapping[str, Any], source: str) -> Layout:
     Raises:
         ModelError: it names none, or one that is not known here.
     """
-    model_type = settings.get("model_type")
-    if model_type is None:
+    if settings.get("model_type") is None:
         raise ModelError(f"{source} has no 'model_type'; add it: {' or '.join(LAYOUTS)}")
-    if str(model_type) not in LAYOUTS:
-        raise ModelError(f"{source} has model_type '{model_type}', which cannot be read; "
-                         f"{nearest(str(model_type), LAYOUTS)}")  # fmt: skip
-    return LAYOUTS[str(model_type)]
+    name = str(settings["model_type"])
+    if name not in LAYOUTS:
+        raise ModelError(f"{source} has model_type '{name}', which cannot be read; {nearest(name, LAYOUTS)}")
+    return LAYOUTS[name]
 
 
 def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = None) -> tuple[Layout, list[str]]:
@@ -130,17 +131,14 @@ def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
     if layout.always_projects and not config.projects:
         notes.append("the map from embeddings to hidden states is written as an identity matrix: E = H needs none, and "
                      f"{name} always has one")  # fmt: skip
+    copied = f"written {config.layers} times, one copy per layer: {name}"
     if not layout.grouped:
         if config.sharing != "none":
-            notes.append(
-                f"the blocks that layers share are written {config.layers} times, one copy per layer: {name} shares "
-                "none"
-            )
+            notes.append(f"the blocks that layers share are {copied} shares none")
     elif config.sharing in ("attention", "feedforward"):
         other = "feed-forward" if config.sharing == "attention" else "attention"
         notes.append(
-            f"the shared {config.sharing} block is written {config.layers} times, one copy per layer: {name} "
-            f"cannot share it while every layer has its own {other} block"
+            f"the shared {config.sharing} block is {copied} cannot share it while every layer has its own {other} block"
         )
     elif config.sharing == "groups" and not groups_agree(config.layers, config.groups):
         notes.append(
@@ -184,7 +182,7 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
         values.update(_sharing(values["layers"], groups, source))
     else:
         values["sharing"] = "none"
-    activation = _activation(settings.get("hidden_act", layout.activation), source)
+    activation = _known(_ACTIVATIONS, "hidden_act", settings.get("hidden_act", layout.activation), source)
     if layout.erf_mlm and "mlm" in parts and activation != "gelu":
         raise ModelError(
             f"{source} has hidden_act={settings['hidden_act']!r}, and {layout.class_of('mlm')} computes gelu "
@@ -228,10 +226,11 @@ def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
     return {"sharing": "groups", "groups": groups}
 
 
-def _activation(name: object, source: str) -> Activation:
-    if str(name) not in _ACTIVATIONS:
-        raise ModelError(f"{source} has hidden_act={name!r}; {nearest(str(name), _ACTIVATIONS)}")
-    return _ACTIVATIONS[str(name)]
+def _known(table: Mapping[str, T], key: str, name: object, source: str) -> T:
+    """What a table says of the value of a key."""
+    if str(name) not in table:
+        raise ModelError(f"{source} has {key}={name!r}; {nearest(str(name), table)}")
+    return table[str(name)]
 
 
 def problem_of(settings: Mapping[str, Any], source: str) -> str | None:
@@ -241,11 +240,7 @@ def problem_of(settings: Mapping[str, Any], source: str) -> str | None:
         ModelError: its problem_type is not known.
     """
     named = settings.get("problem_type")
-    if named is None:
-        return None
-    if str(named) not in PROBLEM_TYPES:
-        raise ModelError(f"{source} has problem_type={named!r}; {nearest(str(named), PROBLEM_TYPES)}")
-    return PROBLEM_TYPES[str(named)]
+    return None if named is None else _known(PROBLEM_TYPES, "problem_type", named, source)
 
 
 def padding_id(config: EncoderConfig, tokenizer: Tokenizer | None) -> int:
@@ -257,7 +252,6 @@ def settings_of(
     layout: Layout,
     config: EncoderConfig,
     head: HeadName,
-    slots: int,
     tokenizer: Tokenizer | None,
     labels: Sequence[str],
     dropout: float,
@@ -266,7 +260,6 @@ def settings_of(
     """The config.json of a model.
 
     Args:
-        slots: how many blocks their list has.
         labels: names of its classes.
         problem: of a classifier of texts, what its outputs are: classes, labels or number.
     """
@@ -289,7 +282,7 @@ def settings_of(
         settings["pad_token_id"] = pad_id
         settings[_SIZES["max_positions"]] += pad_id + 1
     if layout.grouped:
-        settings.update(num_hidden_groups=slots, inner_group_num=1)
+        settings.update(num_hidden_groups=len(slots(layout, config)), inner_group_num=1)
     if labels:
         settings["id2label"] = {str(index): label for index, label in enumerate(labels)}
         settings["label2id"] = {label: index for index, label in enumerate(labels)}

@@ -19,62 +19,48 @@ def _point(
     )
 
 
-def _table_14(rate: float, dropout: float, batch: int, steps: int, warmup: int, length: int = 512) -> FinetuneConfig:
-    return _point(rate, batch, length, steps=steps, warmup=warmup, dropout=dropout)
-
-
 def _decayed(rate: float, decay: float) -> dict[str, FinetuneConfig]:
     """ELECTRA's points. Its code has no multiple choice: that is `ANY` at the length of RACE."""
     return {
-        "rte": _point(rate, 32, 128, epochs=10, layer_decay=decay),
-        "stsb": _point(rate, 32, 128, epochs=10, layer_decay=decay),
-        "squad1": _point(rate, 32, 512, epochs=2, layer_decay=decay),
-        "squad2": _point(rate, 32, 512, epochs=2, layer_decay=decay),
-        **_choices(_point(rate, 32, 512, epochs=3, layer_decay=decay)),
+        **dict.fromkeys(("rte", "stsb"), _point(rate, 32, 128, epochs=10, layer_decay=decay)),
+        **dict.fromkeys(_SQUAD, _point(rate, 32, 512, epochs=2, layer_decay=decay)),
+        **dict.fromkeys(_CHOICES, _point(rate, 32, 512, epochs=3, layer_decay=decay)),
         ANY: _point(rate, 32, 128, epochs=3, layer_decay=decay),
     }
 
 
-def _choices(point: FinetuneConfig) -> dict[str, FinetuneConfig]:
-    """RACE, and choices of your own. In rows of 512 tokens, as ALBERT and RoBERTa learn RACE: its articles are long."""
-    return {"race": point, "choices": point}
-
-
 ANY = "any"
-SMALL = (256, 8)
-"""Largest hidden size, and most layers, that the recipe `small` is for."""
-
-_LARGE = 1024
-"""Hidden size of the papers' large encoders."""
+_SQUAD = ("squad1", "squad2")
+_CHOICES = ("race", "choices")
+"""RACE, and choices of your own: in rows of 512 tokens, as ALBERT and RoBERTa learn RACE, for its articles are long."""
 
 POINTS: dict[str, dict[str, FinetuneConfig]] = {
     # ALBERT table 14, for version 2: RACE at 1e-5 without dropout, as the table's setting diverges for it (README).
     "albert": {
-        "cola": _table_14(1e-5, 0.0, 16, 5336, 320),
-        "stsb": _table_14(2e-5, 0.0, 16, 3598, 214),
-        "sst2": _table_14(1e-5, 0.0, 32, 20935, 1256),
-        "mnli": _table_14(3e-5, 0.0, 128, 10000, 1000),
-        "qnli": _table_14(1e-5, 0.0, 32, 33112, 1986),
-        "qqp": _table_14(5e-5, 0.1, 128, 14000, 1000),
-        "rte": _table_14(3e-5, 0.1, 32, 800, 200),
-        "mrpc": _table_14(2e-5, 0.0, 32, 800, 200),
-        "wnli": _table_14(2e-5, 0.1, 16, 2000, 250),
-        "squad1": _table_14(5e-5, 0.0, 48, 3649, 365, 384),
-        "squad2": _table_14(3e-5, 0.0, 48, 8144, 814),
-        "race": _table_14(1e-5, 0.0, 32, 12000, 1000),
+        "cola": _point(1e-5, 16, 512, steps=5336, warmup=320, dropout=0.0),
+        "stsb": _point(2e-5, 16, 512, steps=3598, warmup=214, dropout=0.0),
+        "sst2": _point(1e-5, 32, 512, steps=20935, warmup=1256, dropout=0.0),
+        "mnli": _point(3e-5, 128, 512, steps=10000, warmup=1000, dropout=0.0),
+        "qnli": _point(1e-5, 32, 512, steps=33112, warmup=1986, dropout=0.0),
+        "qqp": _point(5e-5, 128, 512, steps=14000, warmup=1000, dropout=0.1),
+        "rte": _point(3e-5, 32, 512, steps=800, warmup=200, dropout=0.1),
+        "mrpc": _point(2e-5, 32, 512, steps=800, warmup=200, dropout=0.0),
+        "wnli": _point(2e-5, 16, 512, steps=2000, warmup=250, dropout=0.1),
+        "squad1": _point(5e-5, 48, 384, steps=3649, warmup=365, dropout=0.0),
+        "squad2": _point(3e-5, 48, 512, steps=8144, warmup=814, dropout=0.0),
+        "race": _point(1e-5, 32, 512, steps=12000, warmup=1000, dropout=0.0),
         ANY: _point(2e-5, 32, 512, dropout=0.0),
     },
     # BERT appendix A.3 (the middle of its grid), and run_squad.py. Choices: the same grid, for the paper has no RACE.
     "bert": {
         "squad1": _point(5e-5, 32, 384, epochs=3),
         "squad2": _point(5e-5, 48, 384, epochs=2),
-        **_choices(_point(3e-5, 32, 512, epochs=3)),
+        **dict.fromkeys(_CHOICES, _point(3e-5, 32, 512, epochs=3)),
         ANY: _point(3e-5, 32, 128, epochs=3),
     },
     # RoBERTa table 10.
     "roberta": {
-        "squad1": _point(1.5e-5, 48, 512, epochs=2, warmup=0.06),
-        "squad2": _point(1.5e-5, 48, 512, epochs=2, warmup=0.06),
+        **dict.fromkeys(_SQUAD, _point(1.5e-5, 48, 512, epochs=2, warmup=0.06)),
         "race": _point(1e-5, 16, 512, epochs=4, warmup=0.06, weight_decay=0.1),
         ANY: _point(2e-5, 32, 512, epochs=10, warmup=0.06, weight_decay=0.1),
     },
@@ -84,16 +70,13 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
     # SpanBERT appendix B (the middle of its grid). Choices: as its questions, for the paper has no RACE.
     "spanbert": {
         "cola": _point(2e-5, 32, 128, epochs=4),
-        "squad1": _point(2e-5, 32, 512, epochs=4),
-        "squad2": _point(2e-5, 32, 512, epochs=4),
-        **_choices(_point(2e-5, 32, 512, epochs=4)),
+        **dict.fromkeys((*_SQUAD, *_CHOICES), _point(2e-5, 32, 512, epochs=4)),
         ANY: _point(2e-5, 32, 128, epochs=10),
     },
     # Ours, for encoders of H up to 256 that trained in hours: smaller nets take larger rates (docs/decisions.md).
     "small": {
         "race": _point(5e-4, 16, 256, epochs=3),
-        "squad1": _point(1e-3, 32, 256, epochs=3),
-        "squad2": _point(1e-3, 32, 256, epochs=3),
+        **dict.fromkeys(_SQUAD, _point(1e-3, 32, 256, epochs=3)),
         ANY: FinetuneConfig(),
     },
 }
@@ -101,19 +84,19 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
 
 
 def default_recipe_for(encoder: EncoderConfig, dense: str | None = None) -> str:
-    """The recipe for an encoder where none is asked for: ours up to `SMALL`, else that of the paper it resembles.
+    """The recipe for an encoder where none is asked for: ours for a small one, else that of the paper it resembles.
 
     Args:
         dense: the activation of the dense map its classifiers have, as `LoadedModel.dense` says; gelu is ELECTRA's.
     """
-    if encoder.hidden_size <= SMALL[0] and encoder.layers <= SMALL[1]:
+    if encoder.hidden_size <= 256 and encoder.layers <= 8:
         return "small"
     if encoder.sharing != "none":
         return "albert"
     if encoder.position_offset:
         return "roberta"
     if dense == "gelu":
-        return "electra-large" if encoder.hidden_size >= _LARGE else "electra"
+        return "electra-large" if encoder.hidden_size >= 1024 else "electra"
     return "bert"
 
 

@@ -17,7 +17,7 @@ import torch
 from litebert import cost
 from litebert.analysis import report
 from litebert.analysis.fill import Guess, examples
-from litebert.config import Config, EncoderConfig, replace
+from litebert.config import Config, replace
 from litebert.data.prepare import Watch, prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
@@ -41,8 +41,6 @@ log = logging.getLogger("litebert")
 RECIPE, TWIN = "albert-tiny", "bert-tiny"
 MEASURE_SECONDS = 6.0
 
-Show = Callable[..., None]
-
 
 def quickstart(
     out: str | Path,
@@ -51,7 +49,7 @@ def quickstart(
     language: str = "en",
     vocab_size: int = 8192,
     budget: str = "8m",
-    show: Show,
+    show: Callable[..., None],
     on_step: Callable[[Loop[Any]], None] | None = None,
     watch: Watch = lambda documents, meter: documents,
 ) -> int:
@@ -81,7 +79,9 @@ def quickstart(
     model = load(run.folder).model
     assert isinstance(model, Pretrainer)
     guesses = examples(model, shards.tokenizer, shards.heldout)
-    comparison = compare([run.config, replace(recipe(TWIN), encoder=_sized(recipe(TWIN), shards.tokenizer))])
+    twin = recipe(TWIN)
+    sized = replace(twin.encoder, vocab_size=shards.tokenizer.vocab_size)
+    comparison = compare([run.config, replace(twin, encoder=sized)])
 
     tables = [_score_table(scores, shards), comparison, _guess_table(guesses)]
     if tuple(text) == ("python-docs",):
@@ -123,10 +123,6 @@ def _indented() -> Iterator[None]:
         yield
     finally:
         log.removeFilter(indent)
-
-
-def _sized(config: Config, tokenizer: Tokenizer) -> EncoderConfig:
-    return replace(config.encoder, vocab_size=tokenizer.vocab_size)
 
 
 def _tokenizer(folder: Path, text: Sequence[str], vocab_size: int) -> None:
@@ -195,10 +191,8 @@ def _guess_table(guesses: Sequence[Guess]) -> report.Table:
     return report.Table(
         title="Masked words of held-out sentences",
         columns=("sentence", "word", "guesses"),
-        rows=tuple(
-            (g.sentence, g.answer, ", ".join(f"{word} {p:.0%}" for word, p in g.guesses)) for g in guesses
-        ),
-    )  # fmt: skip
+        rows=tuple(guesses),
+    )
 
 
 def _classifier_table(bought: packages.Comparison) -> report.Table:
