@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from litebert.cost import encoder_parameters
 from litebert.errors import ConfigError
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.files import recipe
-from toys.refusals import refused
+from litebert.registry import SOURCES
+from toys.refusals import names, refused
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -159,3 +161,24 @@ def test_absent_recipes(name: str, places: list[str]) -> None:
 def test_replace_moves_between_points() -> None:
     changes: dict[str, Any] = {"encoder": replace(recipe("albert-base").encoder, hidden_size=384, heads=6)}
     assert replace(recipe("albert-base"), **changes).encoder.hidden_size == 384
+
+
+def test_extensions_are_run_once_from_their_own_folder(tmp_path: Path, run: Callable[..., tuple[int, str, str]],
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    """A file may import its neighbours, and a recipe in it is read twice without registering twice."""
+    (tmp_path / "neighbour_of_mine.py").write_text("NAME = 'tales'\n")
+    (tmp_path / "mine.py").write_text(
+        "from neighbour_of_mine import NAME\nfrom litebert import recipe\nfrom litebert.registry import SOURCES\n"
+        "SOURCES.add(NAME, lambda name, reading: iter([('Once upon a time.', 1)]))\n"
+        "def tiny():\n    return recipe('albert-tiny')\n"
+    )
+    monkeypatch.setattr(SOURCES, "_parts", dict(SOURCES._parts))
+    monkeypatch.setenv("LITEBERT_EXTENSIONS", str(tmp_path / "mine.py"))
+    for _ in range(2):
+        assert run("plan", f"{tmp_path / 'mine.py'}:tiny", "--json")[0] == 0
+    assert "tales" in SOURCES
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    monkeypatch.setenv("LITEBERT_EXTENSIONS", str(tmp_path / "broken.py"))
+    status, _, err = run("recipes")
+    assert status == 2
+    names(err, tmp_path / "broken.py", "LITEBERT_EXTENSIONS")

@@ -6,8 +6,9 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
-from litebert.errors import LitebertError, nearest
+from litebert.errors import ConfigError, LitebertError, nearest
 
 VERBS = {
     "quickstart": ("models", "raw text to a pretrained model with scores and a report, in minutes"),
@@ -30,6 +31,16 @@ def help_text() -> str:
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in VERBS.items())
     return f"litebert: small text encoders, trained on your own text\n\n{verbs}\n\nlitebert VERB --help says more.\n"
+
+
+def _extend(file: Path) -> None:
+    """Run a Python file that registers parts of its own (registry.py)."""
+    from litebert.registry import python_file
+
+    try:
+        python_file(file.resolve())
+    except Exception as error:
+        raise ConfigError(f"LITEBERT_EXTENSIONS={file} cannot be run: {type(error).__name__}: {error}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,6 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     show_log()
     try:
+        for name in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
+            _extend(Path(name))
         return verb(words[1:])
     except LitebertError as error:
         sys.stderr.write(f"litebert {words[0]}: {error}\n")

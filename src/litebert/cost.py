@@ -56,7 +56,8 @@ def model_parameters(config: Config) -> dict[str, int]:
     """Parameters of all that pretraining trains, by part; their sum is the exact count."""
     parts = encoder_parameters(config.encoder)
     for objective in config.named_objectives().values():
-        parts.update(objective.parameters())
+        for part, count in objective.parameters().items():
+            parts[part] = parts.get(part, 0) + count
     return {name: count for name, count in parts.items() if count}
 
 

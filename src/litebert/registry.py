@@ -7,18 +7,33 @@
     SOURCES      where text comes from                `litebert prepare SOURCE`         text/sources.py
     FORMATS      what writes a model folder           `litebert convert --to hf`        interop/
 
-Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file that a recipe or your program
-imports. Built-in parts stand here as "module:attribute" and are imported when they are first asked for, so a verb pays
-only for what it uses.
+Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file. Your program or a recipe of the form
+`mine.py:function` runs it; so does every command where the environment says `LITEBERT_EXTENSIONS=mine.py`. Built-in
+parts stand here as "module:attribute" and are imported when they are first asked for, so a verb pays only for what it
+uses.
 """
 
 from __future__ import annotations
 
+import runpy
+import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from litebert.errors import ConfigError, nearest
+
+
+@cache
+def python_file(path: Path) -> dict[str, Any]:
+    """What a Python file defines; it runs once in a process, with its folder among those it can import from."""
+    sys.path.insert(0, str(path.parent))
+    try:
+        return runpy.run_path(str(path))
+    finally:
+        sys.path.remove(str(path.parent))
 
 
 class Registry(Mapping[str, Any]):

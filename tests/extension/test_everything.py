@@ -155,7 +155,7 @@ class Between(Output):
     The number is taken to be logistic, and the loss is how unlikely that makes the range.
     """
 
-    name, head, reads_cls = "between", "sequence", True
+    name, head = "between", "sequence"
     classes, targets, task = 2, np.float32, "ranges"
     scores = ("inside",)
 

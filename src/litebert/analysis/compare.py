@@ -106,7 +106,8 @@ def table(rows: Sequence[Row]) -> Table:
     for name, objective in OBJECTIVES.items():
         by_key = {score.key: score for score in objective.shown}
         for title, key in objective.compared.items():
-            titles.setdefault(title.format(NAME=name.upper()), {})[name] = by_key[key]
+            if key in by_key:
+                titles.setdefault(title.format(NAME=name.upper()), {})[name] = by_key[key]
     for title, kinds in titles.items():
         column = [_cell(row, kinds) for row in rows]
         if set(column) != {"-"}:

@@ -179,10 +179,11 @@ def training_progress() -> Iterator[Callable[[Loop[Any]], None]]:
                 task, mark = bar.add_task("", total=loop.steps), (time.monotonic(), loop.tokens)
             seconds = time.monotonic() - mark[0]
             if seconds > 0.5:
-                row = loop.window.row(loop.trainable.weights())
+                row = loop.row  # reading the window itself would wait for the device
                 rate = (loop.tokens - mark[1]) / seconds
                 scores = "  ".join(f"{name[:-9]} {row[name]:.0%}" for name in row if name.endswith("_accuracy"))
-                text = f"{rate:,.0f} tokens/s  loss {row['loss']:.2f}  {scores}"
+                loss = f"  loss {row['loss']:.2f}  {scores}" if row else ""
+                text = f"{rate:,.0f} tokens/s{loss}"
                 mark = (time.monotonic(), loop.tokens)
             bar.update(task, completed=loop.step, description=text)
 

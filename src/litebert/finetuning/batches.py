@@ -37,6 +37,8 @@ class TaskBatch:
     """Rows of each item; their sum is R."""
     targets: Tensor
     """In the form of the task's output."""
+    predictions: int
+    """How many the loss of these targets sums."""
 
     @property
     def tokens(self) -> int:
@@ -74,7 +76,7 @@ def collate(items: Sequence[Item], output: Output, pad_id: int) -> TaskBatch:
     padded = pad_rows([row for item in items for row in item.rows], pad_id)
     targets = output.collate([item.target for item in items], padded.ids.shape[1])
     ids, types, mask, right = map(torch.from_numpy, (*padded, targets))
-    return TaskBatch(ids, types, mask, tuple(len(item.rows) for item in items), right)
+    return TaskBatch(ids, types, mask, tuple(len(item.rows) for item in items), right, output.count(targets))
 
 
 class TaskBatches:

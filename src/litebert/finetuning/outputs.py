@@ -17,9 +17,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from scipy.special import softmax
 
+from litebert.config.finetuning import HeadName
 from litebert.data import IGNORED
 from litebert.errors import ModelError
 from litebert.finetuning.items import Item
+from litebert.interop.layouts import READS_CLS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,10 +49,8 @@ class Output(ABC):
 
     name: ClassVar[str]
     """What saved models call it, as their `problem`."""
-    head: ClassVar[str]
-    """The head that holds it in other software: sequence, tokens, span or choice."""
-    reads_cls: ClassVar[bool]
-    """Whether the head reads [CLS]; else it reads every token."""
+    head: ClassVar[HeadName]
+    """The head that holds it in other software. Those called sequence and choice read [CLS], the others every token."""
     classes: ClassVar[int | None] = None
     """Numbers that the head gives, where it is not one for each label."""
     targets: ClassVar[type[np.number[Any]]] = np.int64
@@ -74,6 +74,11 @@ class Output(ABC):
         """The output as it learns from training targets, and these as it learns them; only numbers have a scale."""
         return self, targets
 
+    @property
+    def reads_cls(self) -> bool:
+        """Whether its head reads [CLS]; else it reads every token."""
+        return self.head in READS_CLS
+
     def settle(self, head: ClassifierHead) -> None:  # noqa: B027 (only numbers have something to do)
         """Change a trained head so that the output as it was before `fit` reads it."""
 
@@ -85,9 +90,9 @@ class Output(ABC):
         """The logits of a batch as the loss reads them, in float32, minus infinity where there is nothing to choose."""
         return logits.float()
 
-    def count(self, batch: TaskBatch) -> int:
-        """How many predictions `loss` sums."""
-        return len(batch.choices)
+    def count(self, targets: NDArray[Any]) -> int:
+        """How many predictions `loss` sums over the targets of a batch, as `collate` gives them."""
+        return len(targets)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
         """Summed loss over what counts."""
@@ -96,7 +101,7 @@ class Output(ABC):
         from litebert.model.objectives import Loss
 
         total, correct = self.total(self.arrange(logits, batch), batch.targets)
-        return Loss(total, torch.tensor(self.count(batch), device=total.device), correct)
+        return Loss(total, torch.full((), batch.predictions, device=total.device), correct)
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The summed loss of arranged logits, and how many are right: cross-entropy, where not said otherwise."""
@@ -152,7 +157,7 @@ class Output(ABC):
 class OneClass(Output):
     """One of C classes. A target is the class, an int."""
 
-    name, head, reads_cls = "classes", "sequence", True
+    name, head = "classes", "sequence"
     scores = ("accuracy", "macro_f1", "matthews")
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
@@ -210,7 +215,7 @@ class Number(Output):
     mean: float = 0.0
     deviation: float = 1.0
 
-    name, head, reads_cls = "number", "sequence", True
+    name, head = "number", "sequence"
     classes, targets = 1, np.float32
     scores = ("r2", "pearson", "spearman", "rmse")
 
@@ -252,7 +257,7 @@ class Number(Output):
 class OneChoice(Output):
     """One of some choices, each a row that the head gives a number. A target is the place of the right one, an int."""
 
-    name, head, reads_cls = "choice", "choice", True
+    name, head = "choice", "choice"
     classes, task = 1, "choices"
     scores = ("accuracy",)
 
@@ -275,7 +280,7 @@ class OneChoice(Output):
 class Tags(Output):
     """One of C tags for some of the tokens. A target is int64 (n,), `IGNORED` for a token that no word answers by."""
 
-    name, head, reads_cls = "tokens", "tokens", False
+    name, head = "tokens", "tokens"
     task, separator, unit = "tagging", " ", "words"
     scores = ("f1", "precision", "recall")
 
@@ -283,9 +288,9 @@ class Tags(Output):
         """(B, S)."""
         return np.stack([np.pad(target, (0, size - len(target)), constant_values=IGNORED) for target in targets])
 
-    def count(self, batch: TaskBatch) -> int:
+    def count(self, targets: NDArray[Any]) -> int:
         """Tokens that have a tag."""
-        return int((batch.targets != IGNORED).sum())
+        return int((targets != IGNORED).sum())
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The likeliest tag of each token, and its probability."""
@@ -317,7 +322,7 @@ class OneSpan(Output):
     longest: int = 30
     """Most tokens of an answer that is found; training knows no limit."""
 
-    name, head, reads_cls = "span", "span", False
+    name, head = "span", "span"
     classes, task = 2, "squad"
     scores = ("f1",)
 

@@ -176,7 +176,7 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, folder / "best.safetensors")
     loop = Loop(
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
-        on_step=on_step,
+        on_step=on_step, ranks=place.ranks,
     )  # fmt: skip
     outcome = loop.run()
     if not outcome.finished:
@@ -233,7 +233,7 @@ class TrainableTaskModel:
         """What the best weights say of each development part, where this very process saw them."""
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
-        return {_HEAD: self.output.count(batch)}
+        return {_HEAD: batch.predictions}
 
     def losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
         logits = self.module(batch.input_ids, batch.token_type_ids, batch.attention_mask)

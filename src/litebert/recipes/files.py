@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from litebert.config import Config
 from litebert.config.serialization import from_dict
 from litebert.errors import ConfigError, nearest
 from litebert.recipes import RECIPES
+from litebert.registry import python_file
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -70,7 +70,7 @@ def _from_python(path: Path, function: str) -> Config:
     if not path.is_file():
         raise ConfigError(f"recipe file {path} does not exist")
     try:
-        namespace = runpy.run_path(str(path))
+        namespace = python_file(path.resolve())
     except Exception as error:
         raise ConfigError(f"recipe file {path} cannot be run: {type(error).__name__}: {error}") from error
     if not callable(namespace.get(function)):

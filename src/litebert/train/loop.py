@@ -127,6 +127,7 @@ class Loop(Generic[B]):
         self.seconds = 0.0
         self.signal: int | None = None
         self.window = Window()
+        self.row: dict[str, float] = {}  # the newest of the metrics
         self.scores: dict[str, float] = {}
         share = self.ranks.share(self.batch_sequences)
         micro = self.config.micro_batch or len(share)
@@ -307,7 +308,7 @@ class Loop(Generic[B]):
         soon = 2 * (self.steps - self.step) < self.evaluate_every
         if last or self.step % self.log_every == 0:
             self._require_finite()
-            row = self.window.row(self.trainable.weights(), self.ranks)
+            self.row = row = self.window.row(self.trainable.weights(), self.ranks)
             row["layers"], factor = self._scheduled(self.step - 1)
             row["learning_rate"] = self.config.optimizer.learning_rate * factor
             row["tokens"] = self.tokens

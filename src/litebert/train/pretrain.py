@@ -78,7 +78,10 @@ class TrainablePretrainer:
         self.diagnostic_state: dict[str, Any] = {}
 
     def batch(self, step: int, rows: slice) -> Batch:
-        return self.batches(step, rows)
+        batch = self.batches(step, rows)
+        for objective in self.module.named_objectives.values():
+            batch = objective.prepare(batch)
+        return batch
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {name: objective.count(batch) for name, objective in self.module.named_objectives.items()}

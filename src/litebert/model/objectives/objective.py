@@ -6,6 +6,7 @@ Shapes: N items, C classes.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -105,7 +106,7 @@ def joined(losses: Sequence[Loss], name: str) -> Tensor:
     return torch.cat([loss.eval_tensors[name] for loss in losses])
 
 
-class Objective:
+class Objective(ABC):
     """Base of the objectives. An instance knows its name and its config; what is trained is in the network it builds.
 
     Only `head`, `build`, `corrupt`, `loss` and `scores` may load torch, and they import it themselves.
@@ -209,17 +210,29 @@ class Objective:
         head = self.head()
         return nn.ModuleDict({} if head is None else {"head": head})
 
+    def prepare(self, batch: Batch) -> Batch:
+        """The batch with what `corrupt`, `loss` and `count` need and the data alone decides, in `Batch.added`.
+
+        It runs on the CPU ahead of the step, so that no accelerator has to be waited for: finding where a mask is true
+        there would.
+        """
+        return batch
+
+    def prepared(self, batch: Batch, name: str) -> Tensor:
+        """What `prepare` adds under a name, made now where it was not made ahead."""
+        return batch.added[name] if name in batch.added else self.prepare(batch).added[name]
+
     def corrupt(self, batch: Batch, context: Context) -> Batch:
         """The batch as the encoder shall read it. What `loss` needs to know of it goes into `Batch.added`."""
         return batch
 
+    @abstractmethod
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         """Score the encoder's output."""
-        raise NotImplementedError
 
+    @abstractmethod
     def count(self, batch: Batch) -> int:
         """How many predictions `loss` will sum, known before the forward pass."""
-        raise NotImplementedError
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
         """Held-out scores of losses computed in evaluation mode; something was predicted in one of them."""
@@ -233,9 +246,9 @@ class Objective:
 class Classification(Objective):
     """Base of the objectives whose loss is a cross-entropy."""
 
+    @abstractmethod
     def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
         """Logits (N, C) and labels (N,); an item with label IGNORED does not count."""
-        raise NotImplementedError
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         """Summed cross-entropy, in float32 whatever the autocast precision."""

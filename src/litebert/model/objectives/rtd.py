@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from litebert.data.batches import Batch
     from litebert.model.encoder import EncoderOutput
 
+REAL = "real"
+"""Where `Batch.added` holds the places of the real tokens of a padded batch, (N,)."""
 REPLACED = "replaced"
 """Where `Batch.added` says, as bool (B, S), that another token stands here than in the text."""
 
@@ -114,6 +116,12 @@ class ReplacedTokenDetection(Objective):
 
         return ClassifierHead(self.config.encoder, classes=1, dense=self.config.encoder.activation)
 
+    def prepare(self, batch: Batch) -> Batch:
+        """Where the real tokens of a padded batch are: (N,) places in the flattened (B, S)."""
+        if batch.attention_mask is None:
+            return batch
+        return replace(batch, added={**batch.added, REAL: batch.attention_mask.flatten().nonzero().squeeze(1)})
+
     def corrupt(self, batch: Batch, context: Context) -> Batch:
         """The text with samples in place of masks. No gradient passes through sampling."""
         import torch
@@ -131,13 +139,15 @@ class ReplacedTokenDetection(Objective):
         import torch
         from torch.nn import functional as F
 
-        real = slice(None) if batch.attention_mask is None else batch.attention_mask.flatten()
+        real = self.prepared(batch, REAL) if batch.attention_mask is not None else slice(None)
         logits_N = context.network.head(output.last).float().flatten()[real]
         labels_N = batch.added[REPLACED].flatten()[real]
         total = F.binary_cross_entropy_with_logits(logits_N, labels_N.float(), reduction="sum")
-        count, correct = torch.tensor(len(labels_N), device=labels_N.device), ((logits_N > 0) == labels_N).sum()
-        kept = {"logits": logits_N.detach(), "labels": labels_N, "pieces": batch.input_ids.flatten()[real]}
-        return Loss(total, count, correct, {"replaced": labels_N.sum()}, {} if context.network.training else kept)
+        count, correct = torch.full((), len(labels_N), device=total.device), ((logits_N > 0) == labels_N).sum()
+        extras, kept = {"replaced": labels_N.sum()}, {}
+        if not context.network.training:
+            kept = {"logits": logits_N.detach(), "labels": labels_N, "pieces": batch.input_ids.flatten()[real]}
+        return Loss(total, count, correct, extras, kept)
 
     def count(self, batch: Batch) -> int:
         return batch.tokens

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from litebert.data.batches import Batch
     from litebert.model.encoder import EncoderOutput
 
+CHOSEN = "span_boundary"
+"""Where `Batch.added` holds which of the predicted tokens have an SBO loss, (N,)."""
+
 
 class SpanBoundary(TokenPrediction):
     """Predict the tokens of a masked span from the two tokens around it and their place (SpanBERT section 3.2).
@@ -66,17 +69,19 @@ class SpanBoundary(TokenPrediction):
 
     def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
         """(N, V) and (N,) of the N predicted tokens that have both neighbours."""
-        chosen_K, place_K = self._places(batch)
-        left_K, right_K = batch.masked_boundaries[chosen_K].unbind(1)
+        chosen_N = self.prepared(batch, CHOSEN)
+        left_N, right_N = batch.masked_boundaries[chosen_N].unbind(1)
+        place_N = batch.masked_positions[chosen_N] - left_N - 1
         states, table = output.last.flatten(0, 1), context.encoder.embedding.word.weight
-        logits = context.network.head(states[left_K], states[right_K], place_K[chosen_K], table)
-        return logits, batch.masked_labels[chosen_K]
+        logits = context.network.head(states[left_N], states[right_N], place_N, table)
+        return logits, batch.masked_labels[chosen_N]
+
+    def prepare(self, batch: Batch) -> Batch:
+        """Which of the K predicted tokens have an SBO loss: (N,) places among them."""
+        left_K, right_K = batch.masked_boundaries.unbind(1)
+        reached_K = batch.masked_positions - left_K <= self.config.sbo.positions
+        chosen_K = (left_K >= 0) & (right_K >= 0) & reached_K
+        return replace(batch, added={**batch.added, CHOSEN: chosen_K.nonzero().squeeze(1)})
 
     def count(self, batch: Batch) -> int:
-        return int(self._places(batch)[0].sum())
-
-    def _places(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Which tokens have an SBO loss (K,), and the place of each in its span (K,)."""
-        left_K, right_K = batch.masked_boundaries.unbind(1)
-        place_K = batch.masked_positions - left_K - 1
-        return (left_K >= 0) & (right_K >= 0) & (place_K < self.config.sbo.positions), place_K
+        return len(self.prepared(batch, CHOSEN))
