@@ -15,6 +15,7 @@ from litebert.data.batches import Batch
 from litebert.model import heads
 from litebert.model.objectives import Context, Loss, Objective
 from litebert.model.objectives.mlm import MaskedLanguageModeling
+from litebert.model.objectives.objective import Classification
 from litebert.model.pretrainer import Pretrainer
 from toys.points import batch, config, randomise
 
@@ -168,6 +169,9 @@ def test_corrupt_comes_before_the_encoder() -> None:
         def loss(self, output: Any, batch: Batch, context: Context) -> Any:
             return batch
 
+        def count(self, batch: Batch) -> int:
+            return batch.tokens
+
     blank = model.named_objectives["blank"] = Blank("blank", model.config)
     model.objectives["blank"] = blank.build()
     read = model(data, layers=2)["blank"]
@@ -176,15 +180,10 @@ def test_corrupt_comes_before_the_encoder() -> None:
     assert data.added == {}
 
 
-def test_the_base_leaves_its_hooks_to_others() -> None:
-    model, data = made(), batch()
-    base, context = Objective("mine", model.config), model.context("mlm")
-    assert base.corrupt(data, context) is data
-    assert not list(base.build().parameters())
-    with pytest.raises(NotImplementedError):
-        base.count(data)
-    with pytest.raises(NotImplementedError):
-        base.loss(model.encoder(data.input_ids), data, context)
+@pytest.mark.parametrize("base", [Objective, Classification])
+def test_an_objective_without_a_loss_cannot_be_made(base: Any) -> None:
+    with pytest.raises(TypeError, match="abstract"):
+        type("Half", (base,), {})("half", made().config)
 
 
 def test_the_output_table_is_the_input_table() -> None:
