@@ -78,5 +78,5 @@ def split(
     if part == "dev":
         found.clear()  # said of the file when its train part was read
     else:
-        found[f"of {len(every)} {of} are held out for dev"] = len(apart)
+        found[f"of the {len(every)} {of} some are held out for dev"] = len(apart)
     return [example for example, group in zip(examples, groups, strict=True) if (group in apart) == (part == "dev")]
