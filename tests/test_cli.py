@@ -226,7 +226,7 @@ def test_data_that_is_not_text(run: Callable[..., Output], tiny_tokenizer: Path,
     (tmp_path / "photo.txt").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
     (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
     (tmp_path / "empty.txt").write_bytes(b"")
-    for name, places in (("photo.txt:1", ("0x89",)), ("latin.txt:1", ("0xe9", "--encoding")), ("empty.txt", ())):
+    for name, places in (("photo.txt:1", ("zero",)), ("latin.txt:1", ("0xe9", "--encoding")), ("empty.txt", ())):
         file = tmp_path / name.removesuffix(":1")
         one_sentence(run("tokenizer", "train", file, "--out", tmp_path / "out"), name, *places)
         prepare = ("prepare", file, "--tokenizer", tiny_tokenizer, "--out", tmp_path / "data")

@@ -39,7 +39,7 @@ def _extend(file: Path) -> None:
 
     try:
         python_file(file.resolve())
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"LITEBERT_EXTENSIONS={file} cannot be run: {type(error).__name__}: {error}") from error
 
 
@@ -60,12 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Worker threads that wait must sleep, not spin: beside any other busy program, spinning makes a step five times
     # as long (docs/decisions.md). Read by OpenMP when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    module = importlib.import_module(f"litebert.commands.{VERBS[words[0]][0]}")
-    verb: Callable[[list[str]], int] = getattr(module, words[0])
-    from litebert.commands.console import show_log
-
-    show_log()
     try:
+        module = importlib.import_module(f"litebert.commands.{VERBS[words[0]][0]}")
+        verb: Callable[[list[str]], int] = getattr(module, words[0])
+        from litebert.commands.console import show_log
+
+        show_log()
         for name in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
             _extend(Path(name))
         return verb(words[1:])

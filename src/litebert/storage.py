@@ -62,7 +62,8 @@ def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -
     except OSError as problem:
         raise error(f"{path} cannot be read ({problem.strerror}); {fix}") from None
     except (ValueError, RecursionError) as problem:  # UnicodeDecodeError is a ValueError
-        raise error(f"{path} is not valid JSON ({problem}); {fix}") from None
+        fault = "nested too deeply" if isinstance(problem, RecursionError) else problem
+        raise error(f"{path} is not valid JSON ({fault}); {fix}") from None
     if not isinstance(data, dict):
         raise error(f"{path} must hold a JSON object; {fix}")
     return data

@@ -12,7 +12,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from litebert.config import PAIR_FORMATS, Format, SequenceConfig
 from litebert.data.passages import Segments, trimmed_lengths
 from litebert.data.random_keys import derive
-from litebert.data.segments import FORMATS, SegmentPairs, SentencePairs
+from litebert.data.segments import SEQUENCE_FORMATS, SegmentPairs, SentencePairs
 from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import SPECIAL, ToySplit, prose
@@ -93,7 +93,7 @@ def test_segments_are_runs_of_the_documents_in_the_order_the_label_says(
             assert np.isin(np.arange(early[-1] + 1, late[0] + 1), boundaries).any()
 
 
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", SEQUENCE_FORMATS)
 @given(sentence_lengths, tasks, st.integers(0, 2**32))
 def test_an_example_does_not_depend_on_its_company(
     name: Format, documents: list[list[int]], task: Any, seed: int
@@ -101,7 +101,7 @@ def test_an_example_does_not_depend_on_its_company(
     documents = [[n for n in document if n] for document in documents]
     split: Any = ToySplit([*documents, [3, 4], [5], [7, 1]])
     sequences = SequenceConfig(length=12, short_probability=0.3, format=name)
-    format_ = FORMATS[name](split, sequences, task if name in PAIR_FORMATS else None)
+    format_ = SEQUENCE_FORMATS[name](split, sequences, task if name in PAIR_FORMATS else None)
     examples = np.arange(format_.examples)
     together = format_(examples, derive(seed, 0, examples))
     for example in range(format_.examples):

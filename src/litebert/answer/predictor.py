@@ -12,7 +12,7 @@ from typing import Any, Literal, TextIO
 
 from litebert.answer.engines import Engine
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, DataError, ModelError
+from litebert.errors import ConfigError, DataError, LitebertError, ModelError
 from litebert.finetuning.scoring import logits_of
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel
@@ -80,8 +80,8 @@ class Model(LoadedModel):
             raise ModelError(f"{self.path} has no tokenizer; put the one it was trained with there")
         try:
             task = saved_task(self.task, self.model.classes, self.labels)
-        except ModelError as error:
-            raise ModelError(f"{self.path}: {error}") from None
+        except LitebertError as error:
+            raise ModelError(f"what {self.path} says of its task cannot be used: {error}") from None
         length = int(self.task.get("length", self.config.sequences.length))
         return Predictor(self.tokenizer, task, ENGINES[self.engine](self, self.device), length)
 

@@ -20,7 +20,7 @@ from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.masking import Masker
 from litebert.data.passages import Segments, SentenceTask
 from litebert.data.random_keys import derive, permute
-from litebert.data.segments import FORMATS
+from litebert.data.segments import SEQUENCE_FORMATS
 
 if TYPE_CHECKING:
     from litebert.data.shards import Split
@@ -87,7 +87,7 @@ class Batches:
         """Raises DataError where the split or the tokenizer cannot serve what is asked."""
         self._tokenizer = tokenizer
         self._length = sequences.length
-        self._segments = FORMATS[sequences.format](split, sequences, sentence, tokenizer.pair_separators)
+        self._segments = SEQUENCE_FORMATS[sequences.format](split, sequences, sentence, tokenizer.pair_separators)
         self._masker = Masker(masking, tokenizer)
         self._copies = masking.copies
         self._batch = batch_sequences

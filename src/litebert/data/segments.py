@@ -152,7 +152,7 @@ class SentencePairs(SequenceFormat):
         return tokens[starts[sentence] : starts[sentence + 1]]
 
 
-FORMATS: dict[Format, type[SequenceFormat]] = {
+SEQUENCE_FORMATS: dict[Format, type[SequenceFormat]] = {
     "segment-pair": SegmentPairs,
     "sentence-pair": SentencePairs,
     "full-sentences": FullSentences,

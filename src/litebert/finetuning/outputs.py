@@ -19,7 +19,7 @@ from scipy.special import softmax
 
 from litebert.config.finetuning import HeadName
 from litebert.data import IGNORED
-from litebert.errors import ModelError
+from litebert.errors import ModelError, nearest
 from litebert.finetuning.items import Item
 from litebert.interop.layouts import READS_CLS
 
@@ -373,7 +373,7 @@ def saved_output(settings: Mapping[str, Any], outputs: Sequence[type[Output]] = 
     usual = Number.name if classes == 1 and Number.name in found else next(iter(found), "")
     name = settings.get("problem") or usual
     if name not in found:
-        raise ModelError(f"the model answers with '{name}', which no output here does; register the task that has it")
+        raise ModelError(f"no known output is called '{name}'; {nearest(name, found)}")
     labels = tuple(settings.get("labels") or (f"LABEL_{i}" for i in range(classes)))
     made = found[name](labels) if found[name].classes is None else found[name]()
     if made.width != classes:

@@ -42,6 +42,7 @@ from litebert.model.task_model import TaskModel
 from litebert.storage import read_json, write_json, written_whole
 from litebert.train import device as devices
 from litebert.train.loop import Loop, Outcome
+from litebert.train.ranks import Ranks
 from litebert.train.run_folder import ASIDE, RunFolder
 
 log = logging.getLogger("litebert")
@@ -127,7 +128,7 @@ def finetune_seeds(
         outcome = runs[-1].outcome
         if not outcome.finished or (outcome.signal is not None and len(runs) < seeds):
             return runs
-    if seeds > 1:
+    if seeds > 1 and folders[0].ranks.main:
         scores = [run.scores for run in runs]
         write_json(Path(out) / "seeds.json", {"scores": scores, "summary": summarise(scores)})
     return runs
@@ -173,7 +174,7 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
         return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file, RunError), False, again)
     batches = TaskBatches(items, output, pad, batch, steps, config.train.seed)
-    trainable = TrainableTaskModel(model, output, batches, prepared, machine, folder / "best.safetensors")
+    trainable = TrainableTaskModel(model, output, batches, prepared, machine, folder / "best.safetensors", place.ranks)
     loop = Loop(
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
         on_step=on_step, ranks=place.ranks,
@@ -181,7 +182,7 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
     outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
-    if not file.exists():
+    if place.ranks.main and not file.exists():
         model.load_state_dict(read_tensors(trainable.best))
         parts = (*prepared.dev, *prepared.tests)
         logits = trainable.kept if machine.autocast is None else {}
@@ -203,6 +204,7 @@ def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask) -> None
     shutil.rmtree(folder, ignore_errors=True)
     task, output, length = prepared.task, prepared.task.output, prepared.config.length
     sequences = SequenceConfig(length=length)
+    # A config names an objective, though a fine-tuned model has none.
     whole = Config(name=task.name, encoder=model.encoder.config, sequences=sequences, objectives=("mlm",))
     about = {"task": task.name, "kind": output.head, "problem": output.name, "length": length, **task.settings()}
     save_litebert(LoadedModel(model, whole, prepared.start.tokenizer, folder, output.labels, task=about), folder)
@@ -223,10 +225,10 @@ class TrainableTaskModel:
 
     def __init__(
         self, model: TaskModel, output: Output, batch: TaskBatches, prepared: PreparedTask, device: devices.Device,
-        best: Path,
+        best: Path, ranks: Ranks,
     ) -> None:  # fmt: skip
         self.module, self.output, self.batch, self.prepared = model, output, batch, prepared
-        self.device, self.best = device, best
+        self.device, self.best, self.ranks = device, best, ranks
         self.layers = model.encoder.config.layers
         self.diagnostic_state: dict[str, Any] = {}
         self.kept: dict[str, Logits] = {}
@@ -267,6 +269,8 @@ class TrainableTaskModel:
         if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
             self.diagnostic_state["best"], self.kept = decisive, logits
             self.diagnostic_state["one_answer"] = one_answer(self.output, dev[0], logits[dev[0].name])
+            if not self.ranks.main:
+                return scores
             try:
                 with written_whole(self.best) as aside:
                     write_tensors(aside, self.module.state_dict())

@@ -16,7 +16,7 @@ from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_tensors, read_tokenizer, weights_file
-from litebert.interop.layouts import READS_CLS, TASK_PARTS, TASKS, Layout, Row
+from litebert.interop.layouts import READS_CLS, TASK_HEADS, TASK_PARTS, Layout, Row
 from litebert.interop.loaded import LoadedModel, check, fill, untrained_notes
 from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
@@ -97,7 +97,7 @@ def _kind(
     parts = set(found) & set(TASK_PARTS)
     if not parts:
         return None
-    heads = [name for name in TASKS if set(layout.heads[name]) - {"pooler"} == parts] or list(TASKS)
+    heads = [name for name in TASK_HEADS if set(layout.heads[name]) - {"pooler"} == parts] or list(TASK_HEADS)
     if len(heads) == 1:
         return heads[0]
     classes = settings.get("architectures")

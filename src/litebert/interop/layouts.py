@@ -14,7 +14,7 @@ from typing import Literal
 
 from litebert.config.finetuning import HeadName
 
-TASKS: tuple[HeadName, ...] = ("sequence", "tokens", "span", "choice")
+TASK_HEADS: tuple[HeadName, ...] = ("sequence", "tokens", "span", "choice")
 """Heads of a fine-tuned model."""
 
 READS_CLS: tuple[HeadName, ...] = ("sequence", "choice")

@@ -25,7 +25,7 @@ from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop import files
 from litebert.interop.hf_reading import read_hf
-from litebert.interop.layouts import READS_CLS, TASKS
+from litebert.interop.layouts import READS_CLS, TASK_HEADS
 from litebert.interop.loaded import LoadedModel, fill, fresh_dense, untrained_notes
 from litebert.interop.settings import PROBLEM_TYPES
 from litebert.model.blocks import ACTIVATIONS
@@ -123,7 +123,10 @@ def _load_own(folder: Path) -> LoadedModel:
     if (folder / "task.json").is_file():
         task = _task(folder / "task.json")
         labels = tuple(map(str, task.get("labels", [])))
-        classifier = TaskModel(config.encoder, task["kind"] in READS_CLS, task["classes"], task.get("dense"))
+        try:
+            classifier = TaskModel(config.encoder, task["kind"] in READS_CLS, task["classes"], task.get("dense"))
+        except ModelError as error:
+            raise ModelError(f"{folder / 'task.json'} does not fit {recipe}: {error}") from None
         fill(classifier, tensors, (), file)
         fresh = classifier.dense or fresh
         return LoadedModel(classifier, config, tokenizer, folder, labels, (), tuple(notes), task, fresh)
@@ -139,17 +142,19 @@ def _task(path: Path) -> dict[str, Any]:
     """What a task.json says, checked."""
     task = read_json(path, ModelError)
     kind, classes, dense, labels = task.get("kind"), task.get("classes"), task.get("dense"), task.get("labels", [])
-    if kind not in TASKS:
-        raise ModelError(f"{path} has kind {kind!r}; {nearest(str(kind), TASKS)}")
-    if not isinstance(classes, int) or classes < 1:
+    if kind not in TASK_HEADS:
+        raise ModelError(f"{path} has kind {kind!r}; {nearest(str(kind), TASK_HEADS)}")
+    if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
         raise ModelError(f"{path} has classes {classes!r}; it must be a whole number above 0")
     if dense is not None and str(dense) not in ACTIVATIONS:
         raise ModelError(f"{path} has dense {dense!r}; {nearest(str(dense), ACTIVATIONS)}")
     problem, length = task.get("problem"), task.get("length")
+    if problem is not None and not isinstance(problem, str):
+        raise ModelError(f"{path} has problem {problem!r}; {nearest(str(problem), PROBLEM_TYPES.values())}")
     usual = kind != "sequence" or problem in (None, *PROBLEM_TYPES.values())
     if not usual and task.get("task") not in registry.TASKS:
         raise ModelError(f"{path} has problem {problem!r}; {nearest(str(problem), PROBLEM_TYPES.values())}")
-    if length is not None and (not isinstance(length, int) or length < 1):
+    if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
         raise ModelError(f"{path} has length {length!r}; it must be a whole number above 0")
     if not isinstance(labels, list) or (usual and len(labels) not in (0, classes)):
         raise ModelError(f"{path} must name all {classes} classes in labels, or none")

@@ -112,6 +112,8 @@ def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose:
         line = text[text.rfind("\n") + 1 :]
         before = (before if len(line) == len(text) else 0) + len(line.encode(encoding, "replace")) - mark
         yield text.replace("\ufeff", "") if prose else text
+        if bad is not None and zero >= 0:
+            raise DataError(f"{name}:{number} is not text (it has zero bytes); leave the file out, or {remedy}")
         if bad is not None:
             message = f"is not {shown} (byte 0x{bad.object[bad.start]:02x} after {before:,} others); {remedy}"
             raise DataError(f"{name}:{number} {message}") from bad

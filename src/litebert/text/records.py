@@ -23,7 +23,7 @@ FileFormat = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
 """CSV with real quoting; TSV without; JSON objects, one a line; Parquet; plain text, a row a line; a word a line, which
 only a task that tags words reads."""
 
-FORMATS: dict[str, FileFormat] = {
+SUFFIXES: dict[str, FileFormat] = {
     ".csv": "csv",
     ".tsv": "tsv",
     ".jsonl": "jsonl",
@@ -60,9 +60,9 @@ def file_format(source: str | Path) -> FileFormat:
     """What a file's name says it is, or DataError; standard input is plain text."""
     if str(source) == STANDARD_INPUT:
         return "text"
-    form = FORMATS.get(plain_suffix(Path(source)))
+    form = SUFFIXES.get(plain_suffix(Path(source)))
     if form is None:
-        raise DataError(f"{source} has no suffix that says what it holds; use one of {', '.join(FORMATS)}")
+        raise DataError(f"{source} has no suffix that says what it holds; use one of {', '.join(SUFFIXES)}")
     return form
 
 

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from litebert.errors import DataError, MissingExtraError, nearest
 from litebert.registry import SOURCES
 from litebert.text.lines import STANDARD_INPUT, Meter, blocks, cut, decoded, lines, plain_suffix
-from litebert.text.records import FORMATS, Notes, read_rows
+from litebert.text.records import SUFFIXES, Notes, read_rows
 
 DocumentSplit = Literal["blank-line", "file", "line"]
 
@@ -35,7 +35,7 @@ MAX_DOCUMENT = 1 << 20
 _OTHER_FIELD = " (--text-field names it)"
 _PLAIN_SUFFIXES = (".txt", ".text", ".md", ".rst")
 """Taken from a folder as plain text; a file named directly, or by a glob, is so whatever its suffix."""
-_TABLES = {suffix: form for suffix, form in FORMATS.items() if form in ("csv", "tsv", "jsonl", "parquet")}
+_TABLES = {suffix: form for suffix, form in SUFFIXES.items() if form in ("csv", "tsv", "jsonl", "parquet")}
 
 
 @dataclass(frozen=True)

@@ -241,8 +241,8 @@ class Loop(Generic[B]):
             batches: what `self.batches(self.step)` gives, where it was made ahead.
 
         Raises:
-            NonFiniteError: the loss or the gradient is not finite. An accelerator takes an empty step instead, and the
-                next row of metrics or checkpoint raises.
+            NonFiniteError: the loss or the gradient is not finite. An accelerator takes a step of zero gradient
+                instead, which is never saved, for the next row of metrics or checkpoint raises.
         """
         batches = self.batches(self.step) if batches is None else batches
         device.seed_step(self.config.seed, self.step, self.ranks.rank)

@@ -102,7 +102,9 @@ class RunFolder:
         return (self.path / ASIDE).is_dir()
 
     def set_aside(self) -> None:
-        """Move what a run wrote into collapsed/."""
+        """Move what a run wrote into collapsed/; the main process does."""
+        if not self.ranks.main:
+            return
         aside = self.path / _MOVING  # there already, where a kill fell into the moving
         aside.mkdir(exist_ok=True)
         for path in list(self.path.iterdir()):
