@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from litebert.config import OptimizerConfig
 from litebert.data.batches import Batch
 from litebert.errors import NonFiniteError
 from litebert.train import checkpoint, metrics
@@ -123,3 +125,37 @@ def test_an_absurd_learning_rate_stops_with_a_finite_checkpoint(rate: float, tin
     found = checkpoint.newest(tmp_path / "checkpoints")
     tensors = {} if found is None else found.model()
     assert all(tensor.isfinite().all() for tensor in tensors.values())
+
+
+# ---- an accelerator is not waited for ------------------------------------------------------------------------------
+
+
+class Waits(TorchDispatchMode):
+    """Refuses what would make the program wait for an accelerator: reading a number, finding where a mask is true."""
+
+    WAITS = ("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten.is_nonzero", "aten.equal")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if str(func).startswith(self.WAITS):
+            pytest.fail(f"a training step waits: {func}")
+        if str(func).startswith("aten.index"):
+            masks = [one for one in args[1] if one is not None and one.dtype == torch.bool]
+            assert not masks, "a training step waits: it is indexed by a mask"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+@pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "rtd"), ("mlm", "sbo")], ids="+".join)
+def test_a_step_never_waits_for_the_device(
+    optimizer: str, objectives: tuple[str, ...], tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Device, "answers_at_once", False)
+    point = config(objectives=objectives, train={"micro_batch": 3, "optimizer": OptimizerConfig(name=optimizer)})
+    loop = loop_of(point, tiny_data, tmp_path)
+    batches = loop.batches(0)
+    assert any(batch.attention_mask is not None for batch in batches)
+    counts = loop._counts(batches)  # of batches that are still in the machine's own memory
+    monkeypatch.setattr(loop, "_counts", lambda batches: counts)
+    with Waits():
+        loop.train_step(batches)
+    assert loop.step == 1
