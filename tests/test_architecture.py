@@ -24,7 +24,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 LEVELS = (
     ("errors",),
-    ("storage", "registry"),
+    ("storage", "registry", "progress"),
     ("config",),
     ("recipes", "cost"),
     ("text",),
@@ -41,12 +41,14 @@ LEVELS = (
     ("commands",),
     ("cli",),
     ("__init__",),
+    ("__main__",),
 )
 """From the bottom up: a room imports from the levels below it and from itself."""
 
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 LIGHT = (
-    "errors", "storage", "registry", "config", "recipes", "recipes.files", "recipes.finetuning", "cost", "cli",
+    "errors", "storage", "registry", "progress", "config", "recipes", "recipes.files", "recipes.finetuning", "cost",
+    "cli",
     "model.objectives.mlm", "model.objectives.sentence_order", "model.objectives.rtd", "model.objectives.sbo",
 )  # fmt: skip
 HEAVY = ("torch", "numpy", "pyarrow", "sklearn", "scipy", "transformers", "rich", "tyro")

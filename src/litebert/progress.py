@@ -1,0 +1,131 @@
+"""How long work reports how far it is: lines through `logging`, or bars where a display is set.
+
+    with task("training", total=steps, unit="steps") as bar:
+        for step in range(steps):
+            ...
+            bar.advance()
+
+Nothing is shown of work that ends within two seconds. After that a line is logged every half minute, also while a call
+into another library does not return. The command line sets a `Display`, which draws bars on a terminal.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+log = logging.getLogger("litebert")
+
+T = TypeVar("T")
+
+EVERY = 25.0
+"""Seconds between two lines, so that no output is silent for half a minute."""
+
+LONG = 2.0
+"""Work that takes fewer seconds is not worth a bar."""
+
+
+@dataclass
+class Task:
+    """Work under way. Set its fields, or call `advance`, as often as you like: nothing is printed then."""
+
+    name: str
+    total: float | None = None
+    """How much there is to do, in `unit`s; None while that is not known."""
+    unit: str = ""
+    done: float = 0
+    text: str = ""
+    """More about it, such as a rate or a loss."""
+    began: float = field(default_factory=time.monotonic)
+    start: float = 0
+    """What was done before this call, in a run that continues; the time left is judged by the rest."""
+
+    def advance(self, by: float = 1) -> None:
+        """More of it is done."""
+        self.done += by
+
+    def line(self) -> str:
+        """Where it stands, as one line of a log."""
+        seconds = time.monotonic() - self.began
+        parts = [f"{self.done:,.0f} {self.unit}".strip()] if self.done else []
+        left = ""
+        if self.total:
+            parts = [f"{self.done:,.0f} of {self.total:,.0f} {self.unit}".strip() + f" ({self.done / self.total:.0%})"]
+            if self.done > self.start:
+                left = f", {duration((self.total - self.done) / (self.done - self.start) * seconds)} left"
+        parts += [self.text] if self.text else []
+        return f"{self.name}: {', '.join([*parts, f'{duration(seconds)} so far'])}{left}"
+
+
+def duration(seconds: float) -> str:
+    """A span of time as a person says it: 42 s, 3 min 20 s, 2 h 5 min."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:,} h" + (f" {minutes % 60} min" if minutes % 60 else "")
+
+
+class Display(Protocol):
+    """Draws tasks; called from a thread of its own."""
+
+    def update(self, task: Task) -> None:
+        """Show where a task stands; the first time, that it is there."""
+
+    def remove(self, task: Task) -> None:
+        """It has ended."""
+
+
+_display: Display | None = None
+
+
+def set_display(display: Display | None) -> None:
+    """Draw tasks from now on instead of logging lines of them; None logs again."""
+    global _display
+    _display = display
+
+
+@contextmanager
+def task(name: str, total: float | None = None, unit: str = "", start: float = 0) -> Iterator[Task]:
+    """Report the work of this block. One within another is reported beside it."""
+    one, ended = Task(name, total, unit, done=start, start=start), threading.Event()
+    reporter = threading.Thread(target=_report, args=(one, ended), name=f"progress of {name}", daemon=True)
+    reporter.start()
+    try:
+        yield one
+    finally:
+        ended.set()
+        reporter.join()
+
+
+def tracked(items: Iterable[T], name: str, total: float | None = None, unit: str = "",
+            size: Callable[[T], float] = lambda _: 1) -> Iterator[T]:  # fmt: skip
+    """Pass items on and report how many have been; `size` says how much of `total` each is."""
+    with task(name, total, unit) as one:
+        for item in items:
+            yield item
+            one.advance(size(item))
+
+
+def _report(one: Task, ended: threading.Event) -> None:
+    display = _display
+    if display is None:
+        while not ended.wait(EVERY):
+            log.info(one.line())
+        return
+    if ended.wait(LONG):
+        return
+    try:
+        while True:
+            display.update(one)
+            if ended.wait(0.2):
+                break
+    finally:
+        display.remove(one)

@@ -1,0 +1,56 @@
+"""How long work reports itself: nothing of short work, lines of long, also while a call does not return."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+
+from litebert import progress
+
+
+def test_short_work_is_silent(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "litebert"):
+        assert list(progress.tracked(range(5), "counting")) == [0, 1, 2, 3, 4]
+    assert not caplog.records
+
+
+def test_a_call_that_does_not_return_is_reported(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.05)
+    with caplog.at_level(logging.INFO, "litebert"), progress.task("training a tokenizer", 200, "lines") as one:
+        one.done = 50
+        time.sleep(0.3)
+    assert 3 <= len(caplog.records) <= 6
+    assert caplog.messages[0].startswith("training a tokenizer: 50 of 200 lines (25%), 0 s so far, ")
+
+
+def test_a_display_takes_the_place_of_lines(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[str] = []
+
+    class Display:
+        def update(self, task: progress.Task) -> None:
+            seen.append(task.line())
+
+        def remove(self, task: progress.Task) -> None:
+            seen.append("removed")
+
+    monkeypatch.setattr(progress, "LONG", 0.05)
+    progress.set_display(Display())
+    try:
+        with caplog.at_level(logging.INFO, "litebert"), progress.task("preparing"):
+            time.sleep(0.15)
+    finally:
+        progress.set_display(None)
+    assert seen[0].startswith("preparing: ")
+    assert seen[-1] == "removed"
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(3.4, "3 s"), (60, "1 min"), (200, "3 min 20 s"), (7500, "2 h 5 min"), (3600, "1 h")]
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert progress.duration(seconds) == words
