@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from litebert.answer.predictor import load as predictor
+from litebert.answer.predictor import load
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
@@ -22,7 +22,6 @@ from litebert.finetuning.outputs import Number
 from litebert.finetuning.run import finetune, layer_rates
 from litebert.finetuning.scoring import logits_of, network_logits
 from litebert.finetuning.start import load_initial, task_model
-from litebert.interop import load
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
 from litebert.tasks.texts import Example
@@ -161,7 +160,7 @@ def test_scores_of_a_run_in_bfloat16_are_those_of_the_saved_model(
     settings = replace(settings, train=replace(settings.train, precision="bfloat16"))
     run(table, tmp_path / "run", tiny_tokenizer, settings)
     written = (tmp_path / "run" / "predictions" / "dev.csv").read_text().splitlines()[1:]
-    answers = predictor(tmp_path / "run").predict([example.text for example in table.read("dev")])
+    answers = load(tmp_path / "run").predict([example.text for example in table.read("dev")])
     for line, answer in zip(written, answers, strict=True):
         prediction, *likely = line.split(",")
         assert prediction == answer["prediction"]
