@@ -57,6 +57,11 @@ def json_text(data: Any, indent: int | None = 2) -> str:
     return json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
 
 
+def numbers(data: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers out of a JSON object that `json_text` made."""
+    return {name: math.nan if value is None else value for name, value in data.items()}
+
+
 def _finite(value: Any) -> Any:
     """The value as strict JSON can hold it."""
     if hasattr(value, "item"):  # a number of torch or numpy

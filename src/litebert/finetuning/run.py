@@ -33,14 +33,14 @@ from litebert.finetuning.batches import TaskBatch, TaskBatches
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.scoring import Logits, logits_of, metric_name, network_logits, one_answer, score_parts
-from litebert.finetuning.spread import read_scores, summarise
+from litebert.finetuning.spread import summarise
 from litebert.finetuning.start import InitialModel, PreparedTask, claim, load_initial, prepare_task, task_model
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
-from litebert.storage import write_json, written_whole
+from litebert.storage import numbers, read_json, write_json, written_whole
 from litebert.train import device as devices
 from litebert.train.loop import Loop, Outcome
 from litebert.train.ranks import Ranks
@@ -173,7 +173,9 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
         settings = replace(settings, optimizer=replace(optimizer, learning_rate=rate, muon_learning_rate=muon))
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
-        return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_scores(file), False, again)
+        return Finetuned(
+            folder, steps, Outcome(steps, True, None, {}, 0, 0.0), numbers(read_json(file, RunError)), False, again
+        )
     batches = TaskBatches(items, output, pad, batch, steps, config.train.seed)
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, folder / "best.safetensors", place.ranks)
     loop = Loop(
@@ -198,7 +200,7 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
         _write_model(folder / "model", model, prepared)
         write_json(file, scores)
     one = trainable.diagnostic_state["one_answer"]
-    return Finetuned(folder, steps, outcome, read_scores(file), one, again)
+    return Finetuned(folder, steps, outcome, numbers(read_json(file, RunError)), one, again)
 
 
 def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask) -> None:

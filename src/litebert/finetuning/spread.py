@@ -2,23 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
-
-from litebert.errors import RunError
-from litebert.storage import read_json
-
-
-def read_scores(path: Path) -> dict[str, float]:
-    """A scores.json; what is null in it was not a number.
-
-    Raises:
-        RunError: it cannot be read.
-    """
-    scores = read_json(path, RunError)
-    return {name: math.nan if value is None else value for name, value in scores.items()}
 
 
 def summarise(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from litebert.errors import RunError
 from litebert.interop.files import CHECKPOINT, checkpoints, newest_whole
-from litebert.storage import UNFINISHED, read_json, remove, sha256_of, sync, written_whole
+from litebert.storage import UNFINISHED, json_text, read_json, remove, sha256_of, sync, written_whole
 
 FORMAT = 1
 _HASHED = _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -67,7 +67,7 @@ def save(
             aside.mkdir()
             for file, tensors in ((_MODEL, model), (_OPTIMIZER, optimizer)):
                 save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, aside / file)
-            (aside / _STATE).write_text(json.dumps({**state, "step": step}, indent=2) + "\n", encoding="utf-8")
+            (aside / _STATE).write_text(json_text({**state, "step": step}), "utf-8")
             (aside / _INDEX).write_text(_index({name: _fingerprint(aside / name) for name in _HASHED}), "utf-8")
             if final.exists():  # kept findable under another name until the new one is in place
                 remove(old)
