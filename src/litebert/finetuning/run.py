@@ -173,9 +173,8 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
         settings = replace(settings, optimizer=replace(optimizer, learning_rate=rate, muon_learning_rate=muon))
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
-        return Finetuned(
-            folder, steps, Outcome(steps, True, None, {}, 0, 0.0), numbers(read_json(file, RunError)), False, again
-        )
+        outcome, scores = Outcome(steps, True, None, {}, 0, 0.0), numbers(read_json(file, RunError))
+        return Finetuned(folder, steps, outcome, scores, False, again)
     batches = TaskBatches(items, output, pad, batch, steps, config.train.seed)
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, folder / "best.safetensors", place.ranks)
     loop = Loop(
