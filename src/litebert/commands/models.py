@@ -52,9 +52,13 @@ def pretrain(words: list[str]) -> int:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
     with console.training_progress() as on_step:
         done = run(
-            config, arguments.data, arguments.out, device=arguments.device, tensorboard=arguments.tensorboard,
+            config,
+            arguments.data,
+            arguments.out,
+            device=arguments.device,
+            tensorboard=arguments.tensorboard,
             on_step=on_step,
-        )  # fmt: skip
+        )
     outcome = done.outcome
     if not outcome.finished:
         console.say(f"saved at step {outcome.step} of {done.steps}; run the same command to continue")

@@ -76,9 +76,14 @@ def tokenizer(words: list[str]) -> int:
         from litebert.tokenizer import train_tokenizer
 
         trained = train_tokenizer(
-            texts, kind=arguments.kind, vocab_size=arguments.vocab_size, lower_case=None if arguments.lower_case else
-            False, strip_accents=arguments.strip_accents, memory=arguments.memory * 2**20, seed=arguments.seed,
-        )  # fmt: skip
+            texts,
+            kind=arguments.kind,
+            vocab_size=arguments.vocab_size,
+            lower_case=None if arguments.lower_case else False,
+            strip_accents=arguments.strip_accents,
+            memory=arguments.memory * 2**20,
+            seed=arguments.seed,
+        )
         trained.save(arguments.out)
         say(f"wrote {arguments.out}: {trained.kind}, {trained.vocab_size} pieces")
         return 0

@@ -167,7 +167,12 @@ def _build(folder: Path, journal: Journal, header: dict[str, Any], texts: Iterab
 def _write(path: Path, split: str, text: str, chunks: list[Encoded], vocab_size: int) -> ShardInfo:
     disk.write_shard(path, chunks, vocab_size)
     return ShardInfo(
-        file=path.name, split=split, documents=sum(len(chunk.document_sentences) for chunk in chunks),
-        sentences=sum(len(chunk.sentence_tokens) for chunk in chunks), tokens=sum(len(chunk.ids) for chunk in chunks),
-        bytes=path.stat().st_size, sha256=storage.sha256_of(path), text=text,
-    )  # fmt: skip
+        file=path.name,
+        split=split,
+        documents=sum(len(chunk.document_sentences) for chunk in chunks),
+        sentences=sum(len(chunk.sentence_tokens) for chunk in chunks),
+        tokens=sum(len(chunk.ids) for chunk in chunks),
+        bytes=path.stat().st_size,
+        sha256=storage.sha256_of(path),
+        text=text,
+    )

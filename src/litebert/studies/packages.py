@@ -51,7 +51,12 @@ def settings() -> FinetuneConfig:
 
 
 def compare(
-    pretrained: Path, recipe: str, tokenizer: Path, folder: Path, *, on_step: Callable[[Loop[Any]], None] | None = None
+    pretrained: Path,
+    recipe: str,
+    tokenizer: Path,
+    folder: Path,
+    *,
+    on_step: Callable[[Loop[Any]], None] | None = None,
 ) -> Comparison:
     """Fine-tune a run, and its recipe untrained, in `folder`/classifier and `folder`/untrained-classifier.
 

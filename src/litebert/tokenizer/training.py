@@ -173,11 +173,22 @@ def _train_unigram(lines: list[str], vocab_size: int, lower_case: bool, strip_ac
         table.write_text("".join(f"{key}\t{value}\n" for key, value in points), encoding="ascii")
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(lines), model_writer=written, model_type="unigram", vocab_size=vocab_size,
-                character_coverage=1.0, normalization_rule_tsv=str(table), pad_id=0, unk_id=1, bos_id=-1, eos_id=-1,
-                control_symbols=list(CONTROL_SYMBOLS), user_defined_symbols=list(USER_DEFINED_SYMBOLS),
-                max_sentence_length=4 * LINE_CHARACTERS + 4, num_threads=_TRAINING_THREADS, minloglevel=3,
-            )  # fmt: skip
+                sentence_iterator=iter(lines),
+                model_writer=written,
+                model_type="unigram",
+                vocab_size=vocab_size,
+                character_coverage=1.0,
+                normalization_rule_tsv=str(table),
+                pad_id=0,
+                unk_id=1,
+                bos_id=-1,
+                eos_id=-1,
+                control_symbols=list(CONTROL_SYMBOLS),
+                user_defined_symbols=list(USER_DEFINED_SYMBOLS),
+                max_sentence_length=4 * LINE_CHARACTERS + 4,
+                num_threads=_TRAINING_THREADS,
+                minloglevel=3,
+            )
         except RuntimeError as error:
             raise _size_error(error, vocab_size) from error
     model = model_pb2.ModelProto.FromString(written.getvalue())

@@ -134,9 +134,15 @@ def evaluate(
     machine = choose(config.train.precision, device)
     loaded.model.to(machine.device)
     return evaluate_split(
-        loaded.model, shards.heldout, shards.tokenizer, machine, length=length, sequences=sequences, transfer=True,
+        loaded.model,
+        shards.heldout,
+        shards.tokenizer,
+        machine,
+        length=length,
+        sequences=sequences,
+        transfer=True,
         untrained=loaded.untrained,
-    )  # fmt: skip
+    )
 
 
 @torch.no_grad()

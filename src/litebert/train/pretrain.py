@@ -98,9 +98,13 @@ class TrainablePretrainer:
 
     def evaluate(self) -> dict[str, float]:
         return evaluate_split(
-            self.module, self.shards.heldout, self.shards.tokenizer, self.device, length=self.config.sequences.length,
+            self.module,
+            self.shards.heldout,
+            self.shards.tokenizer,
+            self.device,
+            length=self.config.sequences.length,
             sequences=self.config.train.evaluate_sequences,
-        )  # fmt: skip
+        )
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
         warning = plateau_warning(self.diagnostic_state, step, row.get("mlm_loss"), self.shards.unigram_entropy)
@@ -165,10 +169,17 @@ def pretrain(
         steps = _start(folder, config, shards, machine)
         model = build(config, machine)
         loop = Loop(
-            trainable=TrainablePretrainer(config, model, shards, machine), config=config.train, steps=steps,
-            batch_sequences=config.batch_sequences, device=machine, folder=folder.path,
-            depth_schedule=config.train.depth_schedule, tensorboard=tensorboard, on_step=on_step, ranks=folder.ranks,
-        )  # fmt: skip
+            trainable=TrainablePretrainer(config, model, shards, machine),
+            config=config.train,
+            steps=steps,
+            batch_sequences=config.batch_sequences,
+            device=machine,
+            folder=folder.path,
+            depth_schedule=config.train.depth_schedule,
+            tensorboard=tensorboard,
+            on_step=on_step,
+            ranks=folder.ranks,
+        )
         return Run(folder.path, config, steps, loop.run())
 
 
