@@ -15,7 +15,7 @@ from litebert.cost import encoder_parameters
 from litebert.errors import ConfigError
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.files import recipe
-from litebert.registry import SOURCES
+from litebert.registry import ENGINES, OBJECTIVES, SOURCES, Registry
 from toys.refusals import names, refused
 
 
@@ -135,7 +135,7 @@ def test_a_python_file_gives_functions(tmp_path: Path) -> None:
         ("a.json", b'{"encoder": ', ["a.json", "line 1"]),
         ("a.json", b"[1]", ["a.json"]),
         ("a.json", b'{"encoder": {"layer": 1}}', ["a.json", "'encoder.layer'", "'layers'"]),
-        ("a.toml", b'base = "albert-bass"', ["'albert-bass'", "'albert-base'"]),
+        ("a.toml", b'base = "albert-bass"', ["a.toml", "'albert-bass'", "'albert-base'"]),
         ("a.toml", b"[encoder]\nheads = 7\n", ["a.toml", "encoder.hidden_size", 768, "encoder.heads", 7]),
     ],
 )
@@ -161,6 +161,16 @@ def test_absent_recipes(name: str, places: list[str]) -> None:
 def test_replace_moves_between_points() -> None:
     changes: dict[str, Any] = {"encoder": replace(recipe("albert-base").encoder, hidden_size=384, heads=6)}
     assert replace(recipe("albert-base"), **changes).encoder.hidden_size == 384
+
+
+@pytest.mark.parametrize(
+    ("registry", "part", "asked"),
+    [(OBJECTIVES, Path, "loss"), (ENGINES, lambda loaded, device: None, "logits"), (SOURCES, "mine:read", "function")],
+)
+def test_what_is_no_part_of_a_kind_is_not_registered(registry: Registry, part: Any, asked: str) -> None:
+    with refused(ConfigError, repr(part), registry.kind, "'mine'", asked):
+        registry.add("mine", part)
+    assert "mine" not in registry
 
 
 def test_extensions_are_run_once_from_their_own_folder(tmp_path: Path, run: Callable[..., tuple[int, str, str]],

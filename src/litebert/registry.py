@@ -38,16 +38,19 @@ def python_file(path: Path) -> dict[str, Any]:
 class Registry(Mapping[str, Any]):
     """Names of one kind of part. A part is imported the first time it is looked up."""
 
-    def __init__(self, kind: str, **parts: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, method: str = "__call__", **parts: str) -> None:
+        self.kind, self._method = kind, method
         self._parts: dict[str, Any] = dict(parts)
 
     def add(self, name: str, part: Any) -> None:
         """Give a name to a part.
 
         Raises:
-            ConfigError: another part has that name.
+            ConfigError: another part has that name, or this is no part of the kind.
         """
+        if not (callable(part) and hasattr(part, self._method)):
+            asked = "function" if self._method == "__call__" else f"class with the method {self._method}"
+            raise ConfigError(f"{part!r} cannot be the {self.kind} '{name}'; give a {asked}")
         if name in self._parts and self._parts[name] is not part:
             raise ConfigError(f"the {self.kind} '{name}' exists already; choose another name")
         self._parts[name] = part
@@ -77,26 +80,27 @@ class Registry(Mapping[str, Any]):
 
 
 OBJECTIVES = Registry(
-    "objective",
+    "objective", "loss",
     mlm="model.objectives.mlm:MaskedLanguageModeling",
     sop="model.objectives.sentence_order:SentenceOrder",
     nsp="model.objectives.sentence_order:NextSentence",
     rtd="model.objectives.rtd:ReplacedTokenDetection",
     sbo="model.objectives.sbo:SpanBoundary",
-)
+)  # fmt: skip
 POSITIONS = Registry(
-    "positions kind", learned="model.positions:LearnedPositions", rotary="model.positions:RotaryPositions"
-)
+    "positions kind", "attention",
+    learned="model.positions:LearnedPositions", rotary="model.positions:RotaryPositions",
+)  # fmt: skip
 TASKS = Registry(
-    "task",
+    "task", "from_settings",
     table="tasks.table:Table",
     squad="tasks.squad.task:Squad",
     race="tasks.race:RaceTask",
     choices="tasks.choices:ChoiceTask",
     tagging="tasks.tagging.task:TaggingTask",
     **dict.fromkeys(("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"), "tasks.glue:Glue"),
-)
-ENGINES = Registry("engine", torch="answer.engines:TorchEngine")
+)  # fmt: skip
+ENGINES = Registry("engine", "logits", torch="answer.engines:TorchEngine")
 SOURCES = Registry(
     "source of text", **{"python-docs": "text.python_docs:python_docs", "hf:": "text.sources:read_dataset"}
 )

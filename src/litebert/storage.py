@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -46,9 +47,30 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write a JSON file as a person reads it."""
+    """Write a JSON file as a person reads it; see `json_text`."""
     with atomic_write(path) as file:
-        file.write((json.dumps(data, indent=2) + "\n").encode())
+        file.write(json_text(data).encode())
+
+
+def json_text(data: Any, indent: int | None = 2) -> str:
+    """Strict JSON and a line break; a number that is not finite becomes null, which every reader takes."""
+    return json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def numbers(data: Mapping[str, Any]) -> dict[str, float]:
+    """Numbers out of a JSON object that `json_text` made."""
+    return {name: math.nan if value is None else value for name, value in data.items()}
+
+
+def _finite(value: Any) -> Any:
+    """The value as strict JSON can hold it."""
+    if hasattr(value, "item"):  # a number of torch or numpy
+        value = value.item()
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -> dict[str, Any]:

@@ -20,11 +20,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import litebert
+from litebert import load
 from litebert.answer.predictor import predict_file
 from litebert.errors import ModelError
 from litebert.finetuning.outputs import Answer, OneClass
 from litebert.finetuning.run import finetune
-from litebert.interop import load
 from litebert.registry import TASKS
 from litebert.tasks.table import Table
 from toys.finetuning import config, recipe_file, write_table

@@ -13,16 +13,17 @@ import numpy as np
 import pytest
 import torch
 
-from litebert.answer.predictor import load as predictor
+from litebert.analysis.compare_tasks import compare_tasks
+from litebert.answer.predictor import load
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.outputs import Number
-from litebert.finetuning.run import finetune, layer_rates
+from litebert.finetuning.run import finetune, finetune_seeds, layer_rates
 from litebert.finetuning.scoring import logits_of, network_logits
+from litebert.finetuning.spread import noise_of
 from litebert.finetuning.start import load_initial, task_model
-from litebert.interop import load
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
 from litebert.tasks.texts import Example
@@ -89,6 +90,28 @@ def test_a_score_that_is_no_number_chooses_nothing(tiny_tokenizer: Path, tmp_pat
     done = run(table, tmp_path / "run", tiny_tokenizer)
     assert table.said > 2
     assert done.scores["accuracy"] > 0.9
+
+
+def test_files_hold_null_for_a_score_that_is_no_number(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    class Undefined(Table):
+        def score(self, examples: Any, answers: Any) -> dict[str, float]:
+            return {**super().score(examples, answers), "accuracy": math.nan}
+
+    def strict(path: Path) -> Any:
+        return json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{path} holds {name}"))
+
+    table = Undefined(write_table(tmp_path / "train.csv", 40), write_table(tmp_path / "dev.csv", 20, seed=1))
+    encoder, out = recipe_file(tmp_path), tmp_path / "run"
+    runs = finetune_seeds(encoder, table, out, config(epochs=1), seeds=2, tokenizer=tiny_tokenizer)
+    assert all(math.isnan(run.scores["accuracy"]) and run.scores["macro_f1"] >= 0 for run in runs)
+    written = [path for path in out.rglob("*.json") if path.name != "tokenizer.json"]
+    found = {path.name: strict(path) for path in written}
+    assert found["scores.json"]["accuracy"] is found["seeds.json"]["scores"][0]["accuracy"] is None
+    assert "accuracy" not in found["seeds.json"]["summary"]
+    assert "accuracy" in noise_of("accuracy", [run.scores["accuracy"] for run in runs])
+    (row,) = compare_tasks([out])
+    assert row.metric == "accuracy"
+    assert all(map(math.isnan, row.scores))
 
 
 class _Stop(Exception):
@@ -161,7 +184,7 @@ def test_scores_of_a_run_in_bfloat16_are_those_of_the_saved_model(
     settings = replace(settings, train=replace(settings.train, precision="bfloat16"))
     run(table, tmp_path / "run", tiny_tokenizer, settings)
     written = (tmp_path / "run" / "predictions" / "dev.csv").read_text().splitlines()[1:]
-    answers = predictor(tmp_path / "run").predict([example.text for example in table.read("dev")])
+    answers = load(tmp_path / "run").predict([example.text for example in table.read("dev")])
     for line, answer in zip(written, answers, strict=True):
         prediction, *likely = line.split(",")
         assert prediction == answer["prediction"]

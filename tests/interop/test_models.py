@@ -13,9 +13,10 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from litebert import load
 from litebert.config import replace
 from litebert.errors import ConfigError, ModelError
-from litebert.interop import LoadedModel, convert, load
+from litebert.interop import LoadedModel, convert
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import FORMATS

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from litebert.config import replace
 from litebert.data.batches import Batch
 from litebert.model import heads
-from litebert.model.objectives import Context, Loss, Objective
+from litebert.model.objectives import Context, Loss, Objective, Score
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.objectives.objective import Classification
 from litebert.model.pretrainer import Pretrainer
@@ -209,3 +209,13 @@ def test_scores_of_mlm_are_its_sums_beside_the_commonest_label() -> None:
         "perplexity": math.exp(mean),
     })  # fmt: skip
     assert model.train()(data)["mlm"].eval_tensors == {}
+
+
+@pytest.mark.parametrize(
+    ("baseline", "remark", "shown"),
+    [("", "", "50.0%"), ("", "of all", "50.0% (of all)"), ("guess", "majority", "50.0% (majority: 12.0%)"),
+     ("guess", "", "50.0% (guessing: 12.0%)"), ("absent", "majority", "50.0%")],
+)  # fmt: skip
+def test_a_score_stands_beside_its_baseline(baseline: str, remark: str, shown: str) -> None:
+    score = Score("accuracy", "accuracy", baseline=baseline, remark=remark)
+    assert score.text({"mlm_accuracy": 0.5, "mlm_guess": 0.12}, "mlm") == shown

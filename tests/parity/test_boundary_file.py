@@ -12,9 +12,10 @@ import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from litebert import load
 from litebert.config import SpanBoundaryConfig
 from litebert.errors import ModelError
-from litebert.interop import convert, load
+from litebert.interop import convert
 from litebert.model.pretrainer import Pretrainer
 from toys.families import (
     NO_POOLER,

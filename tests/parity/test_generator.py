@@ -9,9 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from litebert import load
 from litebert.config import ReplacedTokenConfig, replace
 from litebert.errors import ModelError
-from litebert.interop import convert, load
+from litebert.interop import convert
 from litebert.model.pretrainer import Pretrainer
 from toys.families import (
     NO_POOLER,

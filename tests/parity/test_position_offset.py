@@ -9,7 +9,7 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
-from litebert.interop import load
+from litebert import load
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 from toys.families import (

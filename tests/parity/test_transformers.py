@@ -9,7 +9,8 @@ import pytest
 import torch
 import transformers
 
-from litebert.interop import convert, load
+from litebert import load
+from litebert.interop import convert
 from litebert.model.heads import HeadActivation
 from litebert.model.task_model import TaskModel
 from toys.families import (

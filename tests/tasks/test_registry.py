@@ -127,24 +127,25 @@ def test_the_command_line_refuses_them_too(
 
 def test_a_task_restores_itself_from_its_settings() -> None:
     squad = Squad(version=2, threshold=1.5, stride=64, answer_tokens=7)
-    again = saved_task({"task": "squad", "kind": "span", "problem": "span", **squad.settings()}, 2, ())
+    again = saved_task({"task": "squad", "kind": "span", "problem": "span", **squad.settings(), "classes": 2})
     assert (again.settings(), again.output, again.full_name) == (squad.settings(), OneSpan(longest=7), "squad2")
-    before = saved_task({"task": "squad", "kind": "span", "version": 1, "stride": 128}, 2, ())
+    before = saved_task({"task": "squad", "kind": "span", "version": 1, "stride": 128, "classes": 2})
     assert before.settings() == {"version": 1, "stride": 128, "answer_tokens": 30}
     for settings in ({"pair": True}, {"pair": False}, {}):
-        table = saved_task({"task": "table", "kind": "sequence", "problem": "labels", **settings}, 2, ("a", "b"))
+        head = {"kind": "sequence", "problem": "labels", "classes": 2, "labels": ["a", "b"]}
+        table = saved_task({"task": "table", **head, **settings})
         assert (table.settings(), table.output) == (settings, SeveralLabels(("a", "b")))
 
 
 def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:
-    mine = saved_task({"task": "mine", "kind": "choice", "order": "question"}, 1, ())
+    mine = saved_task({"task": "mine", "kind": "choice", "order": "question", "classes": 1})
     assert (mine.name, mine.settings(), type(mine)) == ("choices", {"order": "question"}, ChoiceTask)
-    outputs = [saved_task({"kind": "sequence"}, classes, ()).output for classes in (2, 1)]
+    outputs = [saved_task({"kind": "sequence", "classes": classes}).output for classes in (2, 1)]
     assert outputs == [OneClass(("LABEL_0", "LABEL_1")), Number()]
     with refused(ModelError, "'mine'"):
-        saved_task({"kind": "tokens", "problem": "mine"}, 2, ())
+        saved_task({"kind": "tokens", "problem": "mine", "classes": 2})
     with refused(ModelError, "'span'", 2, 3):
-        saved_task({"kind": "span"}, 3, ())
+        saved_task({"kind": "span", "classes": 3})
 
 
 # ---- hyper-parameters ----------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from torch import Tensor
 from litebert.config import Config, MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
+from litebert.errors import ConfigError
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import checkpoint, metrics, schedule
 from litebert.train.device import choose
@@ -23,7 +24,7 @@ from litebert.train.loop import Loop, Outcome
 from litebert.train.pretrain import TrainablePretrainer, build, pretrain
 from litebert.train.ranks import Ranks
 from toys.pretraining import config, loop_of, result
-from toys.refusals import names
+from toys.refusals import names, refused
 
 
 def gradient_at_optimizer(point: Config, data: Path, folder: Path) -> dict[str, Tensor]:
@@ -144,6 +145,11 @@ def test_the_ranks_of_a_step_see_what_one_would(tiny_data: Path) -> None:
         for size in (1, 2, 3):
             shares = [Ranks(rank, size).share(8) for rank in range(size)]
             assert [item for share in shares for item in sequences(slice(share.start, share.stop), step)] == whole
+
+
+def test_a_batch_smaller_than_the_group_is_refused() -> None:
+    with refused(ConfigError, "train.batch", 2, 3):
+        Ranks(0, 3).share(2)
 
 
 def test_depth_grows_as_scheduled(tiny_data: Path, tmp_path: Path) -> None:

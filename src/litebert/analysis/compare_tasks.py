@@ -16,7 +16,7 @@ from litebert.errors import RunError
 from litebert.finetuning.spread import confidence_halfwidth
 from litebert.recipes.files import names_recipe
 from litebert.registry import TASKS
-from litebert.storage import read_json
+from litebert.storage import numbers, read_json
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _row(folder: Path) -> TaskRow:
     for file in files:
         if not (kept := file.with_name("scores.json")).is_file():
             raise RunError(f"{file.parent} is not finished; give its command again")
-        scores.append(read_json(kept, RunError))
+        scores.append(numbers(read_json(kept, RunError)))
     try:
         (task, model, metric), *others = {(str(one["task"]), str(one["model"]), str(one["metric"])) for one in settings}
         if others:

@@ -15,9 +15,10 @@ from litebert.train import device as devices
 
 
 class Engine(Protocol):
-    """Computes what the head of a fine-tuned model says. It is made of the model and the name of a device."""
+    """Computes the logits of a fine-tuned model; a `Predictor` needs no more of it than this method.
 
-    def __init__(self, loaded: LoadedModel, device: str) -> None: ...
+    `load(folder, engine="mine")` calls a registered one with the opened model and the name of a device.
+    """
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         """For R rows of S tokens (R, C) where the head reads [CLS], else (R, S, C)."""

@@ -15,9 +15,7 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, DataError, LitebertError, ModelError
 from litebert.finetuning.scoring import logits_of
 from litebert.finetuning.task import Task
-from litebert.interop import LoadedModel
-from litebert.interop import load as load_model
-from litebert.model.task_model import TaskModel
+from litebert.interop import LoadedModel, read_folder
 from litebert.registry import ENGINES
 from litebert.tasks.predictions import write_records
 from litebert.tasks.registry import saved_task
@@ -40,8 +38,30 @@ class Predictor:
     length: int
     """Longest row in tokens."""
 
+    def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
+        """One answer per input, in order.
+
+        Args:
+            inputs: by what the model was fine-tuned for. Text classes and numbers: texts, or pairs of texts. Tagging:
+                lists of words, or texts that are split at spaces. Questions: (question, context). Multiple choice:
+                (context, question, [choices]). A tuple or a list each; never dictionaries.
+
+        Returns:
+            Dictionaries: `prediction`; `probabilities` by label, of each tag or of each choice; `score` of an answer.
+
+        Raises:
+            DataError: an input is of another form, or `inputs` is one text instead of a list.
+        """
+        return list(self.stream(inputs))
+
+    def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        """The same one by one, for inputs of any number."""
+        if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Iterable):
+            raise DataError(f"the inputs are {shown(inputs)}; give a list, even for a single one")
+        return self.answers(_examples(self.task, inputs))
+
     def answers(self, examples: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        """What is told of the answer to each example, in order. What stands before a malformed one is answered."""
+        """The record of the answer to each example, in order. What stands before a malformed one is answered."""
         source, fault = iter(examples), None
         while fault is None:
             chunk: list[Any] = []
@@ -63,50 +83,36 @@ class Model(LoadedModel):
     """A model folder ready to answer."""
 
     engine: str = "torch"
-    """What computes its answers, by its registered name."""
+    """The registered name of what computes its answers."""
     device: str = "auto"
-    """Where it does."""
+    """The device it computes them on."""
 
     @cached_property
     def predictor(self) -> Predictor:
-        """What answers.
+        """Its tokenizer, its task and its engine.
 
         Raises:
             ModelError: the model is not fine-tuned, or has no tokenizer.
         """
-        if not isinstance(self.model, TaskModel):
+        record = self.task_record
+        if not record:
             raise ModelError(f"{self.path} is not fine-tuned, so it has no answers; litebert finetune it first")
         if self.tokenizer is None:
             raise ModelError(f"{self.path} has no tokenizer; put the one it was trained with there")
         try:
-            task = saved_task(self.task, self.model.classes, self.labels)
+            task = saved_task(record)
         except LitebertError as error:
-            raise ModelError(f"what {self.path} says of its task cannot be used: {error}") from None
-        length = int(self.task.get("length", self.config.sequences.length))
+            raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
+        length = int(record.get("length", self.config.sequences.length))
         return Predictor(self.tokenizer, task, ENGINES[self.engine](self, self.device), length)
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
-        """One answer per input, in order.
-
-        Args:
-            inputs: by what the model was fine-tuned for. Text classes and numbers: texts, or pairs of texts. Tagging:
-                lists of words, or texts that are split at spaces. Questions: (question, context). Multiple choice:
-                (context, question, [choices]). A tuple or a list each; never dictionaries.
-
-        Returns:
-            Dictionaries: `prediction`; `probabilities` by label, of each tag or of each choice; `score` of an answer.
-
-        Raises:
-            ModelError: the model is not fine-tuned.
-            DataError: an input is of another form, or `inputs` is one text instead of a list.
-        """
-        return list(self.stream(inputs))
+        """The answers of its predictor; see `Predictor.predict`."""
+        return self.predictor.predict(inputs)
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """The same one by one, for inputs of any number."""
-        if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Iterable):
-            raise DataError(f"the inputs are {shown(inputs)}; give a list of them, also of one")
-        return self.predictor.answers(_examples(self.predictor.task, inputs))
+        return self.predictor.stream(inputs)
 
 
 def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
@@ -118,18 +124,18 @@ def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
 
 
 def load(path: str | Path, *, head: HeadName | None = None, engine: str = "torch", device: str = "auto") -> Model:
-    """Open a run folder, a litebert model folder or a Hugging Face folder.
+    """Open a run folder, a litebert model folder or a Hugging Face folder; a fine-tuned model answers, too.
 
     Args:
-        head: of a Hugging Face folder, what its classifier is for, where its config.json does not name the class.
-        engine: what computes its answers: torch, or one that you registered.
+        head: what the classifier of a Hugging Face folder is for, where its config.json does not name the class.
+        engine: what computes its answers: torch, or an engine of your own.
 
     Raises:
         ConfigError: there is no such engine.
         ModelError: it is none of them, or a file of it is damaged, missing or of another model.
     """
     ENGINES[engine]
-    return Model(**vars(load_model(path, head=head)), engine=engine, device=device)
+    return Model(**vars(read_folder(path, head)), engine=engine, device=device)
 
 
 def predict_file(

@@ -6,7 +6,6 @@ Heavy modules are imported inside the functions that need them, so that `--help`
 from __future__ import annotations
 
 import io
-import json
 import logging
 import sys
 import time
@@ -20,6 +19,7 @@ import tyro
 
 from litebert.config import Config
 from litebert.recipes.files import names_recipe, recipe
+from litebert.storage import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -150,7 +150,7 @@ def data_output() -> TextIO:
 
 
 def print_json(data: Any) -> None:
-    data_output().write(json.dumps(data, indent=2, ensure_ascii=False) + "\n")
+    data_output().write(json_text(data))
 
 
 def print_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> None:

@@ -12,7 +12,6 @@ and sizes; reading every byte for its checksum takes a second per gigabyte or mo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -25,7 +24,7 @@ import pyarrow as pa
 
 from litebert.data.encoding import Encoded, id_type
 from litebert.errors import DataError
-from litebert.storage import atomic_write, read_json, sha256_of
+from litebert.storage import atomic_write, read_json, sha256_of, write_json
 from litebert.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
@@ -84,8 +83,7 @@ def _offsets(counts: Sequence[npt.NDArray[np.int32]]) -> Any:
 def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInfo]) -> None:
     """Write `index.json`; from then on the set is whole."""
     content = {"format": FORMAT_VERSION, **content, "shards": [asdict(shard) for shard in shards]}
-    with atomic_write(folder / INDEX) as file:
-        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
+    write_json(folder / INDEX, content)
 
 
 # ---- reading -------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -39,7 +40,7 @@ from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
-from litebert.storage import read_json, write_json, written_whole
+from litebert.storage import numbers, read_json, write_json, written_whole
 from litebert.train import device as devices
 from litebert.train.loop import Loop, Outcome
 from litebert.train.ranks import Ranks
@@ -172,7 +173,8 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
         settings = replace(settings, optimizer=replace(optimizer, learning_rate=rate, muon_learning_rate=muon))
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
-        return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), read_json(file, RunError), False, again)
+        outcome, scores = Outcome(steps, True, None, {}, 0, 0.0), numbers(read_json(file, RunError))
+        return Finetuned(folder, steps, outcome, scores, False, again)
     batches = TaskBatches(items, output, pad, batch, steps, config.train.seed)
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, folder / "best.safetensors", place.ranks)
     loop = Loop(
@@ -197,7 +199,7 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
         _write_model(folder / "model", model, prepared)
         write_json(file, scores)
     one = trainable.diagnostic_state["one_answer"]
-    return Finetuned(folder, steps, outcome, read_json(file, RunError), one, again)
+    return Finetuned(folder, steps, outcome, numbers(read_json(file, RunError)), one, again)
 
 
 def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask) -> None:
@@ -265,7 +267,7 @@ class TrainableTaskModel:
         scores = score_parts(task, dev, logits)
         decisive = scores[metric_name(task)]
         if math.isnan(decisive):  # a correlation with answers that are all alike, say
-            decisive = -math.inf
+            decisive = -sys.float_info.max
         if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
             self.diagnostic_state["best"], self.kept = decisive, logits
             self.diagnostic_state["one_answer"] = one_answer(self.output, dev[0], logits[dev[0].name])

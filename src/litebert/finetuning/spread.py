@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
 
 def summarise(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Median, mean, deviation of one run, lowest and highest of each score."""
+    """Median, mean, deviation of one run, lowest and highest of each score that is a number with every seed."""
     return {
         name: {
             "median": statistics.median(values),
@@ -17,12 +18,14 @@ def summarise(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]
             "highest": max(values),
         }
         for name in scores[0]
-        if (values := [one[name] for one in scores])
+        if math.isfinite(sum(values := [one[name] for one in scores]))
     }
 
 
 def noise_of(name: str, values: Sequence[float]) -> str:
     """What difference between two means of as many seeds, two or more, is more than chance, in words."""
+    if not math.isfinite(sum(values)):
+        return f"{name} is not a number with every seed"
     if len(set(values)) == 1:
         return f"{name} is the same for all {len(values)} seeds, which does not tell what chance does to it"
     return (

@@ -20,7 +20,7 @@ from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.scoring import metric_name
 from litebert.finetuning.task import Task
-from litebert.interop import load
+from litebert.interop import read_folder
 from litebert.interop.loaded import fresh_dense, untrained_notes
 from litebert.model.heads import HeadActivation
 from litebert.model.task_model import TaskModel
@@ -66,7 +66,7 @@ def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: T
             note += f" (for the folder of that name, write ./{model})"
         encoder = replace(config.encoder, vocab_size=given.vocab_size)
         return InitialModel(encoder, None, given, fresh_dense(config), (note,))
-    loaded = load(model)
+    loaded = read_folder(model)
     if given is not None and loaded.tokenizer is not None and given.fingerprint != loaded.tokenizer.fingerprint:
         raise ConfigError(f"{model} was trained with a tokenizer of its own, and {tokenizer} is another; "
                           "leave --tokenizer out")  # fmt: skip

@@ -2,6 +2,6 @@
 
 from litebert.interop.hf_writing import save_hf
 from litebert.interop.loaded import LoadedModel
-from litebert.interop.models import Conversion, convert, load, save_litebert
+from litebert.interop.models import Conversion, convert, read_folder, save_litebert
 
-__all__ = ["Conversion", "LoadedModel", "convert", "load", "save_hf", "save_litebert"]
+__all__ = ["Conversion", "LoadedModel", "convert", "read_folder", "save_hf", "save_litebert"]

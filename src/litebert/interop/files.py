@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from litebert.storage import read_json, sha256_of, written_whole
 from litebert.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
+CHECKPOINT = re.compile(r"step-(\d{8,})(\.old)?")
+"""Names of checkpoints; one ends in .old while it is being replaced."""
 _PICKLED = "pytorch_model.bin"
 _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
 
@@ -91,19 +93,33 @@ def newest_weights(run: Path) -> tuple[Path, list[str]]:
     Raises:
         ModelError: the run has no whole checkpoint.
     """
-    notes: list[str] = []
-    present = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name)]
-    for path in sorted(present, key=lambda path: -int(path.name[5:])):
-        if _whole(path):
-            return path / WEIGHTS, notes
-        notes.append(f"{path} is damaged and was passed over for an older checkpoint")
-    state = "only damaged checkpoints" if notes else "no checkpoint yet"
-    raise ModelError(f"{run} has {state}; run the command that made it again to continue it")
+    found, damaged = newest_whole(run / "checkpoints", _damage)
+    if found is None:
+        state = "only damaged checkpoints" if damaged else "no checkpoint yet"
+        raise ModelError(f"{run} has {state}; run the command that made it again to continue it")
+    return found / WEIGHTS, [f"{path} is damaged and was passed over for an older checkpoint" for path, _ in damaged]
 
 
-def _whole(checkpoint: Path) -> bool:
+def _damage(checkpoint: Path) -> str | None:
     try:
         index = read_json(checkpoint / "index.json", ModelError)
-        return bool(index["files"][WEIGHTS]["sha256"] == sha256_of(checkpoint / WEIGHTS))
-    except (ModelError, OSError, KeyError, TypeError):
-        return False
+        return None if index["files"][WEIGHTS]["sha256"] == sha256_of(checkpoint / WEIGHTS) else "its hash differs"
+    except (ModelError, OSError, KeyError, TypeError) as error:
+        return str(error)
+
+
+def newest_whole(folder: Path, damage: Callable[[Path], str | None]) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """The newest checkpoint in which `damage` finds nothing wrong, and what it finds in the newer ones."""
+    damaged: list[tuple[Path, str]] = []
+    for path in checkpoints(folder):
+        problem = damage(path)
+        if problem is None:
+            return path, damaged
+        damaged.append((path, problem))
+    return None, damaged
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Checkpoints, newest first; one set aside comes after the one that replaces it."""
+    names = [CHECKPOINT.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
+    return [folder / name for _, name in sorted((-int(name[1]), name[0]) for name in names if name)]

@@ -46,6 +46,14 @@ class LoadedModel:
         said: HeadName = self.task.get("kind", "sequence" if self.model.reads_cls else "tokens")
         return said
 
+    @property
+    def task_record(self) -> dict[str, Any]:
+        """What task.json holds of a fine-tuned model, from which its task is restored; empty for a pretrained one."""
+        if not isinstance(self.model, TaskModel):
+            return {}
+        head = {"kind": self.head, "classes": self.model.classes, "dense": self.model.dense}
+        return {**self.task, **head, "labels": list(self.labels)}
+
     def __post_init__(self) -> None:
         pieces = self.config.encoder.vocab_size
         if self.tokenizer is not None and self.tokenizer.vocab_size > pieces:

@@ -43,7 +43,7 @@ class Conversion:
     notes: tuple[str, ...]
 
 
-def load(path: str | Path, *, head: HeadName | None = None) -> LoadedModel:
+def read_folder(path: str | Path, head: HeadName | None = None) -> LoadedModel:
     """Open a run folder, a litebert model folder or a Hugging Face folder.
 
     Args:
@@ -78,7 +78,7 @@ def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadN
 
     Args:
         to: a name in `FORMATS`: hf or litebert.
-        head: the Hugging Face class to write or, of a source without a class name, to read; by itself the one that
+        head: the Hugging Face class to write or, of a source without a class name, to read; by default the one that
             holds most of the model.
 
     Raises:
@@ -86,7 +86,7 @@ def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadN
         ModelError: the source cannot be read, the destination is taken, or the format cannot express the model.
     """
     save = FORMATS[to]
-    loaded = load(source, head=head)
+    loaded = read_folder(source, head)
     return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
 
 
@@ -102,9 +102,8 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
         state = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(skipped)}
         files.write_tensors(partial / files.WEIGHTS, state)
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
-        if isinstance(model, TaskModel):
-            about = {"kind": loaded.head, "classes": model.classes, "dense": model.dense, "labels": list(loaded.labels)}
-            (partial / "task.json").write_text(json.dumps({**loaded.task, **about}, indent=2) + "\n", encoding="utf-8")
+        if loaded.task_record:
+            (partial / "task.json").write_text(json.dumps(loaded.task_record, indent=2) + "\n", encoding="utf-8")
         if loaded.tokenizer is not None:
             loaded.tokenizer.save(partial / "tokenizer")
     return ()

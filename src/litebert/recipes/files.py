@@ -54,13 +54,13 @@ def _from_file(path: Path, seen: tuple[Path, ...]) -> Config:
         raise ConfigError(f"recipe file {path} is not valid {path.suffix[1:].upper()}: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"recipe file {path} must hold a table of fields")
-    base = Config(name=path.stem)
-    if "base" in data:
-        name = str(data.pop("base"))
-        beside = path.parent / name.partition(":")[0]  # files are named as seen from this one
-        base = recipe(str(path.parent / name) if beside.is_file() else name, (*seen, path.resolve()))
     data.setdefault("name", path.stem)
+    base = Config(name=path.stem)
     try:
+        if "base" in data:
+            name = str(data.pop("base"))
+            beside = path.parent / name.partition(":")[0]  # files are named as seen from this one
+            base = recipe(str(path.parent / name) if beside.is_file() else name, (*seen, path.resolve()))
         return from_dict(Config, data, base=base)
     except ConfigError as error:
         raise ConfigError(f"recipe file {path}: {error}") from None

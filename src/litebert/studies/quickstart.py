@@ -21,7 +21,7 @@ from litebert.config import Config, replace
 from litebert.data.prepare import Watch, prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
-from litebert.interop import load
+from litebert.interop import read_folder
 from litebert.model.objectives import score_rows
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.files import recipe
@@ -76,7 +76,7 @@ def quickstart(
 
     log.info("4/6  held-out scores, and the same shape without sharing")
     scores = evaluate(run.folder, folder / "data", sequences=4096)
-    model = load(run.folder).model
+    model = read_folder(run.folder).model
     assert isinstance(model, Pretrainer)
     guesses = examples(model, shards.tokenizer, shards.heldout)
     twin = recipe(TWIN)

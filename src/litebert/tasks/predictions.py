@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Mapping, Set
 from typing import Any, Literal, TextIO
+
+from litebert.storage import json_text
 
 
 def members(value: Any) -> tuple[Any, ...]:
@@ -43,7 +44,7 @@ def write_records(
     count = 0
     for record in records:
         if form == "jsonl":
-            file.write(json.dumps(record, ensure_ascii=False) + "\n")
+            file.write(json_text(record, indent=None))
         else:
             cells = _cells(record, separator)
             if count == 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,18 +42,15 @@ def task_of(name: str, data: str | Path, **options: Any) -> Task[Any]:
     return task
 
 
-def saved_task(about: Mapping[str, Any], classes: int, labels: Sequence[str]) -> Task[Any]:
+def saved_task(settings: Mapping[str, Any]) -> Task[Any]:
     """The task a model was fine-tuned for, without its files: the one its folder names, or the usual one of its output.
 
     Args:
-        about: what its folder says of the task, the `kind` of its head at least.
-        classes: how many numbers its head gives.
-        labels: their names, where the folder has them.
+        settings: what a task.json holds: the `kind` of the head and the number of its `classes` at least.
 
     Raises:
         ModelError: no task has such a head.
     """
-    settings = {**about, "classes": classes, "labels": labels}
-    name = str(about.get("task"))
+    name = str(settings.get("task"))
     restored: Task[Any] = TASKS[name if name in TASKS else saved_output(settings).task].from_settings(settings)
     return restored

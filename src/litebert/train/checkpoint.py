@@ -14,7 +14,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +24,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from litebert.errors import RunError
-from litebert.storage import UNFINISHED, read_json, remove, sha256_of, sync, written_whole
+from litebert.interop.files import CHECKPOINT, checkpoints, newest_whole
+from litebert.storage import UNFINISHED, json_text, read_json, remove, sha256_of, sync, written_whole
 
 FORMAT = 1
 _HASHED = _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 _INDEX = "index.json"
-_NAME = re.compile(r"step-(\d{8,})(\.old)?")
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ def save(
             aside.mkdir()
             for file, tensors in ((_MODEL, model), (_OPTIMIZER, optimizer)):
                 save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, aside / file)
-            (aside / _STATE).write_text(json.dumps({**state, "step": step}, indent=2) + "\n", encoding="utf-8")
+            (aside / _STATE).write_text(json_text({**state, "step": step}), "utf-8")
             (aside / _INDEX).write_text(_index({name: _fingerprint(aside / name) for name in _HASHED}), "utf-8")
             if final.exists():  # kept findable under another name until the new one is in place
                 remove(old)
@@ -90,12 +89,10 @@ def newest(folder: Path) -> Checkpoint | None:
     Raises:
         RunError: there are checkpoints, and every one is damaged.
     """
-    damaged: list[tuple[Path, str]] = []
-    for step, path in _present(folder):
-        problem = _damage(path)
-        if problem is None:
-            return Checkpoint(path, step, read_json(path / _STATE, RunError), tuple(damaged))
-        damaged.append((path, problem))
+    path, damaged = newest_whole(folder, _damage)
+    if path is not None:
+        state = read_json(path / _STATE, RunError)
+        return Checkpoint(path, state["step"], state, tuple(damaged))
     if damaged:
         listed = "; ".join(f"{path.name}: {problem}" for path, problem in damaged)
         raise RunError(
@@ -111,25 +108,18 @@ def tidy(folder: Path) -> None:
         final = path.with_name(path.name.removesuffix(".old"))
         if path.name.startswith(f"{UNFINISHED}step-") or (path != final and final.exists()):
             remove(path)
-        elif path != final and _NAME.fullmatch(path.name):
+        elif path != final and CHECKPOINT.fullmatch(path.name):
             os.rename(path, final)
 
 
 def prune(folder: Path, keep: int) -> None:
     """Delete every checkpoint older than the newest `keep` whole ones."""
     whole = 0
-    for _, path in _present(folder):
+    for path in checkpoints(folder):
         if whole >= keep:
             remove(path)
         elif _damage(path) is None:
             whole += 1
-
-
-def _present(folder: Path) -> list[tuple[int, Path]]:
-    """Checkpoints by step, newest first; one set aside comes after the one that replaces it."""
-    names = [_NAME.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
-    steps = [(int(name[1]), folder / name[0]) for name in names if name]
-    return sorted(steps, key=lambda item: (-item[0], item[1].name))
 
 
 def _damage(path: Path) -> str | None:

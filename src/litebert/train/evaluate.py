@@ -18,7 +18,7 @@ from litebert.data.batches import Batch, Batches
 from litebert.data.passages import SentenceTask
 from litebert.data.shards import Shards, Split
 from litebert.errors import ConfigError, DataError, ModelError
-from litebert.interop import load
+from litebert.interop import read_folder
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.registry import OBJECTIVES
@@ -111,7 +111,7 @@ def evaluate(
     """
     if sequences < 1:
         raise ConfigError(f"sequences is {sequences}; it must be at least 1")
-    loaded, shards = load(model), Shards.open(data, verify=True)
+    loaded, shards = read_folder(model), Shards.open(data, verify=True)
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(f"{model} holds a fine-tuned model; evaluate scores pretraining objectives")
     config, objectives = loaded.model.config, loaded.model.named_objectives

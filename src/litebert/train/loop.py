@@ -29,6 +29,7 @@ from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
 from litebert.errors import NonFiniteError
 from litebert.model.objectives import Loss
+from litebert.storage import numbers
 from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog
 from litebert.train.optim import Optimizers
@@ -155,7 +156,7 @@ class Loop(Generic[B]):
         self.step, self.tokens, self.seconds = found.step, state["tokens"], state["seconds"]
         if self.ranks.main:  # whose window holds the sums of all
             self.window = Window.restored(state["window"], self.device.device)
-        self.scores = state["scores"]
+        self.scores = numbers(state["scores"])
         self.trainable.diagnostic_state.update(state["memory"])
         log.info(f"continuing from step {self.step} of {self.steps}")
 

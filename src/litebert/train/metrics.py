@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any, Literal
 
 from litebert.errors import MissingExtraError, RunError
-from litebert.storage import atomic_write
+from litebert.storage import atomic_write, json_text
 
 Kind = Literal["train", "heldout", "event"]
 
@@ -55,17 +54,17 @@ class MetricsLog:
         Raises:
             RunError: the file cannot be written, on a full disk for one.
         """
-        row = {"step": step, "kind": kind, **{key: _finite(value) for key, value in values.items()}}
-        line = json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        text = json_text({"step": step, "kind": kind, **values}, indent=None)
+        line = text.encode()
         try:
             if self._file.write(line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise RunError(
-                f"cannot write {self._path}: {error.strerror}; mend that and run the same command again"
+                f"cannot write {self._path}: {error.strerror}; fix that and run the same command again"
             ) from None
         if self._mirror is not None:
-            for key, value in row.items():
+            for key, value in json.loads(text).items():
                 if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
                     self._mirror.add_scalar(f"{kind}/{key}", value, step)
 
@@ -105,14 +104,3 @@ def _rows(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
         elif number < len(lines):
             raise RunError(f"{path}:{number} is not a row of a run's metrics; delete that line")
     return rows
-
-
-def _finite(value: Any) -> Any:
-    """The value as JSON can hold it."""
-    if hasattr(value, "item"):  # a number of torch or numpy
-        value = value.item()
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from torch import Tensor
 
+from litebert.errors import require
+
 T = TypeVar("T")
 
 
@@ -27,7 +29,13 @@ class Ranks:
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """Which of the `count` sequences of a batch this process trains on."""
+        """Which of the `count` sequences of a batch this process trains on.
+
+        Raises:
+            ConfigError: there are fewer sequences than processes.
+        """
+        fix = "raise train.batch or start fewer processes"
+        require(count >= self.size, f"train.batch is {count} sequences for {self.size} processes; {fix}")
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def sum(self, tensors: Sequence[Tensor]) -> None:

@@ -47,7 +47,10 @@ class Window:
         self._steps += 1
 
     def state(self, ranks: Ranks = _ALONE) -> dict[str, Any]:
-        """The sums over the processes as plain numbers. This is where an accelerator is waited for."""
+        """The sums over the processes as plain numbers. This is where an accelerator is waited for.
+
+        Steps and gradient norm are not summed: every process takes the same steps, on the same summed gradient.
+        """
         totals = torch.stack([value for sums in self._sums.values() for value in sums.values()] or [torch.zeros(())])
         ranks.sum([totals])
         numbers = iter(totals.tolist())

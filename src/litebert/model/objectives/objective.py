@@ -42,7 +42,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Context:
-    """What a loss may use beside its batch, in pretraining and in fine-tuning."""
+    """What the hooks of an objective may use beside their batch."""
 
     network: Any
     """The module that `Objective.build` made for this objective."""
@@ -78,7 +78,7 @@ class Score:
         """The score of objective `name` beside its error and its baseline; empty where it has none."""
         value, error = self.number(self.key, scores, name), self.number(self.error, scores, name)
         guess = self.number(self.baseline, scores, name)
-        remark = f"{self.remark}: {guess}" if guess else "" if self.baseline else self.remark
+        remark = f"{self.remark or 'guessing'}: {guess}" if guess else "" if self.baseline else self.remark
         return value and value + (f" ± {error}" if error else "") + (f" ({remark})" if remark else "")
 
 

@@ -6,7 +6,6 @@ for start and end, as in BERT's code; the heads of ALBERT's for 2.0 are another 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -22,7 +21,7 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import OneSpan
 from litebert.finetuning.task import Task
-from litebert.storage import atomic_write
+from litebert.storage import write_json
 from litebert.tasks.parts import given_files, split
 from litebert.tasks.predictions import texts
 from litebert.tasks.squad.files import Question, may_be_unanswerable, read_questions, stands
@@ -268,12 +267,12 @@ class Squad(Task[Question]):
             known = any(question.known for question in examples)
             threshold = self.score(examples, answers)["threshold"] if known else self._kept()
         ids = [example.id for example in examples]
-        _write(path, dict(zip(ids, self.texts(answers, threshold), strict=True)))
+        write_json(path, dict(zip(ids, self.texts(answers, threshold), strict=True)))
         nbest = [_listed(answer, self.version == 2) for answer in answers]
-        _write(path.with_name(f"nbest_{path.name}"), dict(zip(ids, nbest, strict=True)))
+        write_json(path.with_name(f"nbest_{path.name}"), dict(zip(ids, nbest, strict=True)))
         if self.version == 2:
             odds = [answer.odds for answer in answers]
-            _write(path.with_name(f"null_odds_{path.name}"), dict(zip(ids, odds, strict=True)))
+            write_json(path.with_name(f"null_odds_{path.name}"), dict(zip(ids, odds, strict=True)))
 
 
 def _listed(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
@@ -285,8 +284,3 @@ def _listed(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
         {"text": one.text, "probability": p, "start_logit": one.start, "end_logit": one.end}
         for one, p in zip(candidates, likely.tolist(), strict=True)
     ]
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    with atomic_write(path) as file:
-        file.write((json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode())
