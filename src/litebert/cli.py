@@ -20,7 +20,9 @@ VERBS = {
     "evaluate": ("models", "held-out scores of a model"),
     "compare": ("models", "runs side by side in one table"),
     "finetune": ("tasks", "a model on GLUE, SQuAD, RACE, tags or your own table"),
-    "predict": ("tasks", "answers of a fine-tuned model to a file"),
+    "predict": ("answers", "answers of a fine-tuned model to a file"),
+    "fill": ("answers", "what a pretrained model guesses for a masked word"),
+    "embed": ("answers", "sentence vectors of texts, to a file"),
     "convert": ("models", "to Hugging Face folders and back"),
 }
 """Each verb: the file of `commands/` with the function of its name, and what it does."""

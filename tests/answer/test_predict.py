@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from litebert.answer.predictor import CHUNK, load, predict_file
+from litebert.answer.files import predict_file
+from litebert.answer.predictor import load
+from litebert.answer.vectors import CHUNK
 from litebert.config import EncoderConfig
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.run import finetune

@@ -157,8 +157,7 @@ def test_predict_to_a_file(model: Path, folder: Path, run: Run, tmp_path: Path) 
         known = list(csv.DictReader(file))
     assert list(rows[0]) == ["prediction", "p_no", "p_yes"]
     assert [row["prediction"] for row in rows] == [row["prediction"] for row in known]
-    status, _, _ = run("predict", model, "--input", folder / "dev.csv", "--text", "said",
-                       "--output", tmp_path / "out.jsonl")  # fmt: skip
+    status, _, _ = run("predict", model, "--input", folder / "dev.csv", "--output", tmp_path / "out.jsonl")
     assert status == 0
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["prediction"] for line in lines] == [row["prediction"] for row in rows]
@@ -176,7 +175,11 @@ def test_mistakes_of_predict(model: Path, folder: Path, run: Run, tmp_path: Path
     kept = tmp_path / "kept.csv"
     kept.write_text("precious")
     one_sentence(run("predict", model, "--input", tmp_path / "gone.csv", "--output", kept), "gone.csv", "not exist")
-    one_sentence(run("predict", model, "--input", folder / "dev.csv", "--output", kept), "no column 'text'")
+    one_sentence(
+        run("predict", model, "--input", folder / "dev.csv", "--text", "sad", "--output", kept),
+        "no column 'sad'",
+        "did you mean 'said'?",
+    )
     one_sentence(run("predict", tmp_path / "gone", "--input", folder / "dev.csv"), "gone")
     one_sentence(run("predict", model, "--input", folder / "dev.csv", "--output", tmp_path / "no" / "x.csv"), "x.csv")
     one_sentence(run("predict", model, "--input", kept, "--output", kept), "kept.csv is the --input itself")

@@ -21,7 +21,7 @@ from torch.nn import functional as F
 
 import litebert
 from litebert import load
-from litebert.answer.predictor import predict_file
+from litebert.answer.files import predict_file
 from litebert.errors import ModelError
 from litebert.finetuning.outputs import Answer, OneClass
 from litebert.finetuning.run import finetune

@@ -321,7 +321,7 @@ PREDICTED = {"csv": "sequence", "tsv": "sequence", "jsonl": "tokens", "choices":
 
 
 @pytest.mark.parametrize("name", PREDICTED)
-def test_predict_says_one_line_and_leaves_no_answers(
+def test_predict_names_the_line_and_keeps_the_answers_before_it(
     name: str, tmp_path: Path, models: dict[str, Path], run: Run
 ) -> None:
     reader = READERS[f"predict.{name}"]
@@ -329,8 +329,12 @@ def test_predict_says_one_line_and_leaves_no_answers(
     path.write_bytes(reader.content[: reader.content.index(b"shut") + 2])
     status, out, err = run("predict", models[PREDICTED[name]], "--input", path, "--output", tmp_path / "answers.csv")
     assert (status, out) == (2, "")
-    names(one_line(err, path).removesuffix("\n"), "litebert predict", *places_in(reader.cut))
-    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+    *kept, last = err.splitlines(keepends=True)
+    names(one_line(last, path).removesuffix("\n"), "litebert predict", *places_in(reader.cut))
+    there = {one.name for one in tmp_path.iterdir()} - {path.name}
+    assert there == ({"answers.csv"} if kept else set())
+    for line in kept:
+        names(line, tmp_path / "answers.csv")
 
 
 @pytest.mark.parametrize(
@@ -388,7 +392,8 @@ def test_predict_says_what_it_mends(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"one\0two\n\nfour\n")))
     status, out, err = run("predict", models[kind])
     assert (status, len(out.splitlines())) == (0, 4)
-    nul, empty, answers = err.splitlines()
+    taken, nul, empty, answers = err.splitlines()
+    names(taken, "standard input")
     names(nul, "NUL", 1)
     names(empty, 1)
     names(answers, 3)

@@ -16,6 +16,7 @@ def serve() -> None:
     import torch
     import torch._dynamo  # what the first optimizer of a process would import
 
+    import litebert.commands.answers
     import litebert.commands.models
     import litebert.commands.tasks
     import litebert.finetuning.run

@@ -47,6 +47,7 @@ def serve(name: str) -> None:
     import torch._dynamo  # what the first optimizer of a process would import
 
     import litebert.analysis.compare
+    import litebert.commands.answers
     import litebert.commands.models
     import litebert.commands.tasks
     import litebert.commands.text

@@ -1,4 +1,4 @@
-"""What computes logits for answers. An engine of your own is an `Engine` with a name: ENGINES.add("mine", Mine)."""
+"""What computes the logits of answers. Register an engine of your own under a name: ENGINES.add("mine", Mine)."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from litebert.train import device as devices
 
 
 class Engine(Protocol):
-    """Computes the logits of a fine-tuned model; a `Predictor` needs no more of it than this method.
+    """Computes the logits of a fine-tuned model; this method is all that a `Predictor` uses.
 
-    `load(folder, engine="mine")` calls a registered one with the opened model and the name of a device.
+    `load(folder, engine="mine")` calls a registered engine with the opened model and the name of a device.
     """
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:

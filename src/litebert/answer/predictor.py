@@ -1,31 +1,32 @@
-"""Answers of a fine-tuned model: to Python values, or from a file to a file, in order and in constant memory."""
+"""A model folder ready to answer: `load`, and what the model can then do with Python values."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from litebert import progress
 from litebert.answer.engines import Engine
+from litebert.answer.masks import Guess, MaskReader, Score
+from litebert.answer.vectors import CHUNK, SentenceEncoder
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, DataError, LitebertError, ModelError
+from litebert.errors import DataError, LitebertError, ModelError
 from litebert.finetuning.scoring import logits_of
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, read_folder
 from litebert.registry import ENGINES
-from litebert.tasks.predictions import write_records
 from litebert.tasks.registry import saved_task
-from litebert.text.records import FileFormat, shown
+from litebert.text.records import shown
 from litebert.tokenizer import Tokenizer
-
-log = logging.getLogger("litebert")
-
-CHUNK = 1024
-"""Examples in memory at a time; they are sorted by length among themselves, so that little is padded."""
+from litebert.train import device as devices
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class Predictor:
         Raises:
             DataError: an input is of another form, or `inputs` is one text instead of a list.
         """
-        return list(self.stream(inputs))
+        total = len(inputs) if isinstance(inputs, Sized) else None
+        return list(progress.tracked(self.stream(inputs), "answering", total, "inputs"))
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """The same one by one, for inputs of any number."""
@@ -62,12 +64,13 @@ class Predictor:
 
     def answers(self, examples: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """The record of the answer to each example, in order. What stands before a malformed one is answered."""
-        source, fault = iter(examples), None
+        source = iter(examples)
+        fault: LitebertError | None = None
         while fault is None:
             chunk: list[Any] = []
             try:
                 chunk.extend(islice(source, CHUNK))
-            except DataError as error:
+            except LitebertError as error:
                 fault = error
             if not chunk:
                 break
@@ -114,6 +117,63 @@ class Model(LoadedModel):
         """The same one by one, for inputs of any number."""
         return self.predictor.stream(inputs)
 
+    @cached_property
+    def _torch_device(self) -> torch.device:
+        return devices.choose("float32", self.device).device
+
+    @cached_property
+    def mask_reader(self) -> MaskReader:
+        """Its encoder and head for masked tokens.
+
+        Raises:
+            ModelError: it cannot guess masked tokens.
+        """
+        return MaskReader.of(self, self._torch_device)
+
+    @cached_property
+    def sentence_encoder(self) -> SentenceEncoder:
+        """Its encoder, pretrained or fine-tuned, for vectors of any number of texts.
+
+        Raises:
+            ModelError: the model has no tokenizer.
+        """
+        return SentenceEncoder.of(self, self._torch_device)
+
+    def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
+        """Sentence vectors (N, H): the mean of the last state over the tokens of each text; see `SentenceEncoder`.
+
+        Raises:
+            DataError: something is no text.
+            ModelError: the model has no tokenizer.
+        """
+        return self.sentence_encoder.encode(texts)
+
+    def logits(self, texts: Iterable[str]) -> list[NDArray[np.float32]]:
+        """Of a pretrained model: (tokens, vocabulary) of each text, [CLS] and [SEP] included; see `MaskReader.logits`.
+
+        Raises:
+            DataError: a text is longer than the model reads, or something is no text.
+            ModelError: the model cannot guess masked tokens; so in `fill` and `score`.
+        """
+        return self.mask_reader.logits(texts)
+
+    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
+        """Of a pretrained model: the likeliest pieces for each mask of a text, such as [MASK]; see `MaskReader.fill`.
+
+        Raises:
+            DataError: the text has no mask, or is longer than the model reads.
+            ConfigError: `top` is less than 1.
+        """
+        return self.mask_reader.fill(text, top)
+
+    def score(self, texts: Iterable[str]) -> list[Score]:
+        """Of a pretrained model: the pseudo-log-likelihood of each text and of its tokens; see `MaskReader.score`.
+
+        Raises:
+            DataError: something is no text.
+        """
+        return list(self.mask_reader.score(texts))
+
 
 def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
     for number, value in enumerate(inputs):
@@ -136,36 +196,3 @@ def load(path: str | Path, *, head: HeadName | None = None, engine: str = "torch
     """
     ENGINES[engine]
     return Model(**vars(read_folder(path, head)), engine=engine, device=device)
-
-
-def predict_file(
-    model: Model,
-    source: str | Path,
-    out: TextIO,
-    *,
-    form: Literal["csv", "jsonl"],
-    source_form: FileFormat | None = None,
-    text: str = "text",
-    pair: str | None = None,
-) -> int:
-    """Answer every row of a file or of standard input (`-`), in order; how many there were.
-
-    Columns: `text` and `pair` of texts to classify; `text`, or CoNLL columns, of sentences to tag; question and
-    context; context, question and choices (JSONL). What was mended, passed over or cut is logged at the end. What
-    stands before a malformed row is answered. The form of the answers is that of `write_records`.
-
-    Raises:
-        DataError: the file is missing or malformed; the message names the line.
-        ConfigError: a `pair` for a model of single texts, or none for one of pairs.
-    """
-    predictor = model.predictor
-    task = predictor.task
-    if task.pair and pair is None:
-        raise ConfigError(f"{model.path} was fine-tuned on pairs of texts; name the column of the second with --pair")
-    if task.pair is False and pair is not None:
-        raise ConfigError(f"{model.path} takes no pairs of texts; leave --pair {pair} out")
-    examples = task.stream(source, text=text, pair=pair, form=source_form)
-    count = write_records(predictor.answers(examples), out, form, task.output.separator)
-    for note in task.notes:
-        log.info(note)
-    return count

@@ -1,13 +1,11 @@
-"""`litebert finetune` and `predict`."""
+"""`litebert finetune`."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, TextIO, cast
+from typing import Literal
 
 import tyro
 
@@ -134,71 +132,3 @@ def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
     if config.steps and schedule.warmup >= 1:  # the paper's share of the paper's steps
         schedule = replace(schedule, warmup=schedule.warmup / config.steps)
     return replace(config, steps=0, train=replace(config.train, schedule=schedule))
-
-
-@dataclass
-class PredictArguments:
-    """Answer every row of a file with a fine-tuned model, in order."""
-
-    model: ModelPath
-    input: str = "-"
-    """CSV, TSV, JSONL, Parquet or plain text with one text a line, CoNLL columns to tag; - is standard input."""
-    output: str = "-"
-    """A .csv or .jsonl file; - is standard output."""
-    text: str = "text"
-    """Column of the text."""
-    pair: str | None = None
-    """Column of a second text."""
-    format: Literal["csv", "jsonl"] | None = None
-    """Of the output; by its suffix, and csv on standard output."""
-    input_format: Literal["csv", "tsv", "jsonl", "text", "conll"] | None = None
-    """Of the input, where no suffix tells."""
-    device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
-
-
-def predict(words: list[str]) -> int:
-    """litebert predict MODEL --input F --output G"""
-    arguments = console.parse(PredictArguments, words, "predict")
-    from litebert.answer.predictor import load, predict_file
-
-    source, output = Path(str(arguments.input)), Path(arguments.output)
-    if source.is_file() and output.is_file() and source.samefile(output):
-        raise ConfigError(f"--output {output} is the --input itself; give another file")
-    form = arguments.format
-    if form is None:
-        suffix = output.suffix.lower()
-        if suffix in (".json", ".tsv", ".parquet"):
-            known = ".jsonl" if suffix == ".json" else ".csv"
-            raise ConfigError(f"answers are written as CSV or JSONL; give --output {output.with_suffix(known)}")
-        form = "jsonl" if suffix in (".jsonl", ".ndjson") else "csv"
-    model = load(arguments.model, device=arguments.device)
-    with _output(arguments.output) as out:
-        count = predict_file(
-            model, arguments.input, out, form=form, source_form=arguments.input_format, text=arguments.text,
-            pair=arguments.pair,
-        )  # fmt: skip
-    console.say(f"{count:,} answers")
-    return 0
-
-
-@contextmanager
-def _output(name: str) -> Iterator[TextIO]:
-    """Standard output, or a file that is there when it is whole."""
-    from litebert.storage import atomic_write
-
-    path = Path(name)
-    if name == "-":
-        yield console.data_output()
-    elif not path.parent.is_dir() or path.is_dir():
-        raise ConfigError(f"cannot write {name}; give --output a file in a folder that is there")
-    elif path.exists() and not path.is_file():  # a pipe or a device
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            yield file
-    else:
-        with atomic_write(path) as raw:
-            text = io.TextIOWrapper(cast(BinaryIO, raw), encoding="utf-8", newline="")
-            try:
-                yield text
-            finally:
-                text.detach()

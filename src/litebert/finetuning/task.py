@@ -7,7 +7,7 @@ trains and predicts never sees a file. A task of your own is a subclass with a r
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
@@ -126,6 +126,14 @@ class Task(ABC, Generic[E]):
         Raises:
             DataError: as for `from_data`.
         """
+
+    def official(self, source: Any) -> Iterable[tuple[str, E]] | None:
+        """(id, example) of each question of a file in the form of the benchmark; None of a task that has no such form.
+
+        Raises:
+            DataError: as for `from_data`.
+        """
+        return None
 
     @abstractmethod
     def encode(self, examples: Sequence[E], tokenizer: Tokenizer, length: int) -> list[Item]:

@@ -16,7 +16,7 @@ import torch
 
 from litebert import cost
 from litebert.analysis import report
-from litebert.analysis.fill import Guess, examples
+from litebert.answer.masks import Example, MaskReader, examples
 from litebert.config import Config, replace
 from litebert.data.prepare import Watch, prepare
 from litebert.data.shards import Shards
@@ -76,9 +76,7 @@ def quickstart(
 
     log.info("4/6  held-out scores, and the same shape without sharing")
     scores = evaluate(run.folder, folder / "data", sequences=4096)
-    model = read_folder(run.folder).model
-    assert isinstance(model, Pretrainer)
-    guesses = examples(model, shards.tokenizer, shards.heldout)
+    guesses = examples(MaskReader.of(read_folder(run.folder), torch.device("cpu")), shards.heldout)
     twin = recipe(TWIN)
     sized = replace(twin.encoder, vocab_size=shards.tokenizer.vocab_size)
     comparison = compare([run.config, replace(twin, encoder=sized)])
@@ -187,7 +185,7 @@ def _score_table(scores: dict[str, float], shards: Shards) -> report.Table:
     )
 
 
-def _guess_table(guesses: Sequence[Guess]) -> report.Table:
+def _guess_table(guesses: Sequence[Example]) -> report.Table:
     return report.Table(
         title="Masked words of held-out sentences",
         columns=("sentence", "word", "guesses"),

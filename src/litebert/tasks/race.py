@@ -14,7 +14,7 @@ from typing import Any
 
 from litebert.errors import DataError
 from litebert.tasks.choices import Choice, ChoiceTask, Order, choices_of, letter_of
-from litebert.text.records import records, require_text, shown
+from litebert.text.records import Notes, records, require_text, shown
 
 PARTS = ("train", "dev", "test")
 LEVELS = ("middle", "high")
@@ -44,6 +44,11 @@ class RaceTask(ChoiceTask):
         for level in levels:
             for file in self._passages(path / level):
                 yield from self._questions(file, level)
+
+    def official(self, source: Any) -> Iterator[tuple[str, Choice]]:
+        """The questions of a file of passages; an id is the passage's with the number of the question."""
+        self._found = Notes()
+        return ((question.name, question) for question in self._questions(source, Path(source).parent.name))
 
     def _passages(self, folder: Path) -> list[Path]:
         files = sorted(folder.glob("*.txt"), key=lambda path: (len(path.name), path.name))  # 9 before 10

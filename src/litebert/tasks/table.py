@@ -93,6 +93,16 @@ class Table(TextTask):
         self._splits = train is not None and dev is None
         self.dev = ("dev",) if self._splits else self.dev
 
+    def settings(self) -> dict[str, Any]:
+        """Whether texts come in pairs, and the columns."""
+        if not hasattr(self, "_texts"):  # restored without them
+            return super().settings()
+        text, *pair = self._texts
+        return {
+            **super().settings(),
+            "columns": {"text": text, "pair": pair[0] if pair else None, "label": self._label},
+        }
+
     def read(self, part: str) -> list[Example]:
         """The examples of train, dev or test, in the order of their file."""
         splits = self._splits and part != "test"

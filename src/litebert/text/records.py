@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -56,6 +56,26 @@ class Record(NamedTuple):
     """As many as columns were asked for: text in CSV, TSV and plain text; None where the file has no such column."""
 
 
+class Input(str):
+    """The path of a file, or `-`, that knows how it is read, so that it can stand for the path in every reader of rows.
+
+    `records` puts the cells of the columns `keep` (which the file must have) and `perhaps` (which a row may lack) of
+    each row into `kept`, in order, beside the row itself.
+    """
+
+    form: FileFormat
+    header: bool = True
+    encoding: str = "utf-8"
+    keep: tuple[str, ...] = ()
+    perhaps: tuple[str, ...] = ()
+    content: Iterable[bytes] | None = None
+    """Where it can be read only once: all of it, what was read to look at it included."""
+    kept: deque[dict[str, Any]]
+
+    def __init__(self, path: str | Path) -> None:
+        self.kept = deque()
+
+
 def file_format(source: str | Path) -> FileFormat:
     """What a file's name says it is, or DataError; standard input is plain text."""
     if str(source) == STANDARD_INPUT:
@@ -74,9 +94,13 @@ def lines(source: str | Path, notes: Notes, encoding: str = "utf-8") -> Iterator
 
     Raises DataError where there is no such file, or it is not in the encoding; the message names the line.
     """
-    if str(source) != STANDARD_INPUT:
+    content = None
+    if isinstance(source, Input):
+        encoding, content = source.encoding, source.content
+    if content is None and str(source) != STANDARD_INPUT:
         _check_file(Path(source))
-    for number, text in enumerate(split_lines(decoded(blocks(source, Meter()), str(source), encoding)), 1):
+    data = blocks(source, Meter()) if content is None else content
+    for number, text in enumerate(split_lines(decoded(data, str(source), encoding)), 1):
         if text[:1] == MARK:
             text = text[1:]
             if number > 1:
@@ -147,6 +171,12 @@ def records(
 
     Raises DataError for a file that is missing, empty or malformed, or lacks a column; the message names the line.
     """
+    keep: tuple[str, ...] = ()
+    if isinstance(source, Input):
+        form, header, keep = source.form, source.header, (*source.keep, *source.perhaps)
+        wanted = (*columns, *optional)
+        columns, optional = (*columns, *source.keep), (*optional, *source.perhaps)
+        order = [(*columns, *optional).index(name) for name in wanted]
     form = form or file_format(source)
     if form not in get_args(FileFormat):
         raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(FileFormat))}")
@@ -157,8 +187,13 @@ def records(
     row = None
     numbered = lines(source, notes, encoding)
     for row in read_rows(form, str(source), numbered, columns, notes, optional=optional, header=header):
-        # The lines of the other formats are clean already.
-        yield Record(row.line, clean(row.values, notes)) if form in ("jsonl", "parquet") else row
+        if form in ("jsonl", "parquet"):  # the lines of the other formats are clean already
+            row = Record(row.line, clean(row.values, notes))
+        if isinstance(source, Input):
+            cells = dict(zip((*columns, *optional), row.values, strict=True))
+            source.kept.append({name: cells[name] for name in keep})
+            row = Record(row.line, tuple(row.values[place] for place in order))
+        yield row
     if row is None:
         raise DataError(f"{source} holds no rows; give a file with some")
 
@@ -282,7 +317,8 @@ def _parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
     try:
         with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
             names = file.schema_arrow.names
-            present = [names[place] for place in wanted.places(names, str(path)) if place is not None]
+            places = wanted.places(names, str(path))
+            present = [names[place] for place in dict.fromkeys(places) if place is not None]
             for batch in file.iter_batches(batch_size=1024, columns=present):
                 for row in _dicts(batch):
                     number += 1

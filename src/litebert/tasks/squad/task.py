@@ -156,6 +156,11 @@ class Squad(Task[Question]):
             asked, context = require_text(asked, "question", where), require_text(context, "context", where)
             yield Question(str(line), asked, context, (), False)
 
+    def official(self, source: Any) -> list[tuple[str, Question]]:
+        """The questions of a file in the form of SQuAD, by their ids."""
+        self._found = Notes()
+        return [(question.id, question) for question in read_questions(source, self._found)]
+
     # ------------------------------------------------------------------------------------------------------ encoding
 
     def encode(self, examples: Sequence[Question], tokenizer: Tokenizer, length: int) -> list[Item]:

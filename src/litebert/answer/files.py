@@ -1,0 +1,239 @@
+"""Answers and sentence vectors from files to a file: in order, in constant memory; what is answered is kept."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import logging
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, Literal, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert import progress
+from litebert.answer.inputs import Columns, Opened, carried, examples_of, expand, opened
+from litebert.answer.predictor import Model
+from litebert.errors import ConfigError
+from litebert.finetuning.task import Task
+from litebert.storage import atomic_write, written_whole
+from litebert.tasks.predictions import write_records
+from litebert.tasks.table import Table
+from litebert.text.lines import BLOCK, COMPRESSIONS
+from litebert.text.records import FileFormat
+
+log = logging.getLogger("litebert")
+
+Form = Literal["csv", "jsonl", "json"]
+"""Of the answers; `json` is {id: answer}, as the scripts of SQuAD read it."""
+
+
+def predict_file(
+    model: Model,
+    sources: str | Path | Sequence[str | Path],
+    out: str | Path | TextIO,
+    *,
+    form: Form = "csv",
+    source_form: FileFormat | None = None,
+    text: str | None = None,
+    pair: str | None = None,
+    keep: Sequence[str] = (),
+    header: bool = True,
+    encoding: str = "utf-8",
+) -> int:
+    """Answer every row of files, or of standard input (`-`), in order.
+
+    Columns: `text` and `pair` of texts to classify; `text`, or CoNLL columns, of sentences to tag; question and
+    context; context, question and choices (JSONL). Official files of SQuAD and RACE are read by models of these tasks,
+    and their ids stand in the answers.
+
+    Args:
+        sources: a file, a folder or a pattern, or several; of several files, the answers name theirs in `file`.
+        out: a path or an open file. What is answered before a malformed row or an interruption is kept there.
+        source_form: what the files are; by their suffixes where None, and without one by their content.
+        text, pair: columns, or in CSV and TSV their numbers from 0; where None, those of the training table, else
+            `text`.
+        keep: columns of the input that the answers carry along, or ("all",).
+        header: whether the first line of CSV and TSV names the columns.
+
+    Returns:
+        How many answers there are.
+
+    Raises:
+        DataError: a file is missing or malformed; the message names the line.
+        ConfigError: a `pair` for a model of single texts, none for one of pairs, or an output that cannot be written.
+    """
+    predictor = model.predictor
+    task = predictor.task
+    if form == "json" and task.suffix != ".json":
+        better = Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
+        raise ConfigError(f"answers of this model are written as CSV or JSONL; give --output {better}")
+    columns = Columns(text, pair, tuple(keep), header, encoding)
+    files = _files(sources, out, task, encoding)
+    inputs = _all_opened(model, task, files, source_form, columns)
+    rows: deque[tuple[dict[str, Any], str]] = deque()
+
+    def examples() -> Iterator[Any]:
+        for example, cells, place in examples_of(inputs, task):
+            rows.append((cells, place))
+            yield example
+
+    def records() -> Iterator[dict[str, Any]]:
+        for answer in predictor.answers(examples()):
+            cells, place = rows.popleft()
+            file = {"file": place} if len(files) > 1 else {}
+            yield {**file, **carried(cells, {**file, **answer}, place, form), **answer}
+            bar.advance()
+
+    with progress.task("answering", total=_rows_of(files), unit="rows") as bar, _kept(out) as file:
+        try:
+            if form == "json":
+                _write_by_id(records(), file, files)
+            else:
+                write_records(records(), file, form, task.output.separator)
+        except BaseException:
+            if bar.done and isinstance(out, (str, Path)):
+                log.warning(f"kept {bar.done:,.0f} answer{'' if bar.done == 1 else 's'} in {out}")
+            raise
+    for note in task.notes:
+        log.info(note)
+    return int(bar.done)
+
+
+def embed_file(
+    model: Model,
+    sources: str | Path | Sequence[str | Path],
+    out: str | Path | TextIO,
+    *,
+    source_form: FileFormat | None = None,
+    text: str | None = None,
+    keep: Sequence[str] = (),
+    header: bool = True,
+    encoding: str = "utf-8",
+) -> int:
+    """Write the sentence vector of every row; arguments and errors as in `predict_file`.
+
+    `out` is a .npy file, float32 (N, H), which is there when it is whole; otherwise JSON Lines with `vector`.
+    """
+    encoder, task = model.sentence_encoder, Table(target="number")
+    columns = Columns(text, None, tuple(keep), header, encoding)
+    files = _files(sources, out, task, encoding)
+    inputs = _all_opened(model, task, files, source_form, columns)
+    rows: deque[dict[str, Any]] = deque()
+
+    def texts() -> Iterator[str]:
+        for example, cells, place in examples_of(inputs, task):
+            file = {"file": place} if len(files) > 1 else {}
+            rows.append({**file, **carried(cells, {**file, "vector": None}, place, "jsonl")})
+            yield example.text
+
+    if isinstance(out, (str, Path)) and Path(out).suffix.lower() == ".npy":
+        if keep:
+            raise ConfigError(f"{out} holds vectors alone; leave out --keep, or give --output a .jsonl file")
+        _check_place(Path(out))
+        with atomic_write(Path(out)) as raw:
+            return _write_npy(raw, encoder.blocks(texts()), encoder.width)
+    with _kept(out) as file:
+        lines = ({**rows.popleft(), "vector": one.tolist()} for block in encoder.blocks(texts()) for one in block)
+        return write_records(lines, file, "jsonl")
+
+
+def _write_npy(file: IO[bytes], blocks: Iterable[NDArray[np.float32]], width: int) -> int:
+    """Write an array block by block; the header of numpy leaves room for its length."""
+
+    def header(count: int) -> None:
+        about = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
+        np.lib.format.write_array_header_1_0(file, about)
+
+    header(0)
+    start, count = file.tell(), 0
+    for block in blocks:
+        file.write(block.astype("<f4", copy=False).tobytes())
+        count += len(block)
+    file.seek(0)
+    header(count)
+    assert file.tell() == start
+    return count
+
+
+def _files(sources: str | Path | Sequence[str | Path], out: str | Path | TextIO, task: Task[Any], encoding: str
+           ) -> list[str]:  # fmt: skip
+    """The files to read."""
+    try:
+        codecs.lookup(encoding)
+    except LookupError:
+        raise ConfigError(f"encoding is '{encoding}'; give one like utf-8, latin-1, cp1252 or utf-16") from None
+    files = expand([sources] if isinstance(sources, (str, Path)) else sources, task)
+    for file in files:
+        if isinstance(out, (str, Path)) and Path(out).is_file() and Path(file).is_file() and Path(out).samefile(file):
+            raise ConfigError(f"--output {out} is the --input itself; give another file")
+    return files
+
+
+def _all_opened(
+    model: Model, task: Task[Any], files: Sequence[str], form: FileFormat | None, columns: Columns
+) -> Iterator[Opened]:
+    """The files, one after the other; all are asked for the columns to keep that the first one has."""
+    first: tuple[str, ...] | None = None
+    for file in files:
+        one = opened(file, str(model.path), task, model.task, form, columns)
+        if first is None:
+            first = one.source.perhaps
+        one.source.perhaps = first
+        yield one
+
+
+def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, files: Sequence[str]) -> None:
+    answers: dict[str, str] = {}
+    try:
+        for record in records:
+            if "id" not in record:
+                raise ConfigError(f"{files[0]} has no ids for JSON; give --output a .jsonl or .csv file, or --keep id")
+            answers[str(record["id"])] = record["prediction"]
+    finally:
+        if answers:
+            file.write(json.dumps(answers, indent=2, ensure_ascii=False) + "\n")
+
+
+def _rows_of(files: Sequence[str]) -> int | None:
+    """About how many rows there are, by the line ends; None where that takes reading more than once."""
+    count = 0
+    for name in files:
+        path = Path(name)
+        if not path.is_file() or path.suffix.lower() in (*COMPRESSIONS, ".parquet", ".json"):
+            return None
+        with open(path, "rb") as file:
+            while block := file.read(BLOCK):
+                count += block.count(b"\n")
+    return count or None
+
+
+@contextmanager
+def _kept(out: str | Path | TextIO) -> Iterator[TextIO]:
+    """A file that gets its name when it is written, or in part when that ends early with something in it."""
+    if not isinstance(out, (str, Path)):
+        yield out
+        return
+    path, fault = Path(out), None
+    _check_place(path)
+    if path.exists() and not path.is_file():  # a pipe or a device
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            yield file
+        return
+    with written_whole(path) as aside, open(aside, "w", encoding="utf-8", newline="") as file:
+        try:
+            yield file
+        except BaseException as error:
+            if isinstance(error, OSError) or file.tell() == 0:
+                raise
+            fault = error
+    if fault is not None:
+        raise fault
+
+
+def _check_place(path: Path) -> None:
+    if not path.parent.is_dir() or path.is_dir():
+        raise ConfigError(f"cannot write {path}; give --output a file in a folder that exists")

@@ -1,0 +1,298 @@
+"""What `predict` reads: files, folders and patterns, each with its format, its columns and the cells to carry along.
+
+The suffix of a file says its format. Where none does (standard input, pipes), the beginning of its content decides,
+and what it was taken for is logged. A guess never drops a header or a label column into the texts: content that looks
+like a table is read as one, and then a missing column is an error that names those that are there.
+"""
+
+from __future__ import annotations
+
+import csv
+import glob
+import itertools
+import json
+import logging
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from litebert.errors import ConfigError, DataError
+from litebert.finetuning.task import Task
+from litebert.text.lines import STANDARD_INPUT, Meter, blocks, plain_suffix
+from litebert.text.records import SUFFIXES, FileFormat, Input, shown
+
+log = logging.getLogger("litebert")
+
+HEAD = 1 << 16
+"""Bytes that are looked at."""
+ALL = "all"
+"""In place of names of columns to keep: every one."""
+
+_TAG = re.compile(r"O|[BI]-\S+")
+_NAME = re.compile(r"[^\W\d][\w .\-/()#]{0,39}")
+
+
+class Columns(NamedTuple):
+    """Which cells of a row are wanted; None is decided by the model and the file."""
+
+    text: str | None = None
+    pair: str | None = None
+    keep: tuple[str, ...] = ()
+    header: bool = True
+    encoding: str = "utf-8"
+
+
+class Opened(NamedTuple):
+    """A file to answer, and how."""
+
+    source: Input
+    text: str
+    pair: str | None
+    official: bool
+    """Whether it has the form of the model's benchmark."""
+
+
+def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
+    """The files that paths, folders and patterns stand for; those of a folder or a pattern are sorted.
+
+    Raises:
+        DataError: a folder or a pattern holds none that can be read.
+    """
+    found: list[str] = []
+    for one in sources:
+        path = Path(one)
+        if str(one) == STANDARD_INPUT or path.is_file():
+            found.append(str(one))
+        elif path.is_dir():
+            found += _inside(path, task)
+        elif not path.exists() and glob.has_magic(str(one)):
+            matches = sorted(glob.glob(str(one), recursive=True))
+            if not matches:
+                raise DataError(f"no file matches {one}; check the pattern")
+            for match in matches:
+                found += _inside(Path(match), task) if Path(match).is_dir() else [match]
+        elif not path.exists():
+            raise DataError(f"{one} does not exist; give the path of a file, a folder or a pattern")
+        else:  # a pipe
+            found.append(str(one))
+    return list(dict.fromkeys(found))
+
+
+def _inside(folder: Path, task: Task[Any]) -> list[str]:
+    """The files of a folder, and of the folders in it, that can be read."""
+    there = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name[0] != "."]
+    suffixes = {*SUFFIXES, task.suffix}
+    known = [path for path in there if plain_suffix(path) in suffixes]
+    if not known:
+        raise DataError(f"{folder} is a folder without files ending in {', '.join(SUFFIXES)}; name the files to read")
+    if len(known) < len(there):
+        others = sorted({path.suffix or path.name for path in there if path not in known})
+        log.warning(f"{folder}: {len(there) - len(known)} of {len(there)} files are passed over ({', '.join(others)})")
+    return [str(path) for path in known]
+
+
+def opened(path: str, model: str, task: Task[Any], saved: Mapping[str, Any], form: FileFormat | None,
+           columns: Columns) -> Opened:  # fmt: skip
+    """How a file is read.
+
+    Args:
+        model: what the model is called, for messages.
+        saved: what the model's task.json says; its `columns` and `header` are those of the training table.
+        form: what the file is; by its suffix, else by its content, where None.
+
+    Raises:
+        DataError: nothing that can be read begins like it.
+        ConfigError: a second text column for a model of single texts, or none for one of pairs.
+    """
+    learned = saved.get("columns")
+    learned = learned if isinstance(learned, dict) else {}
+    source = Input(path)
+    source.encoding = columns.encoding
+    named = columns.text is not None and not columns.text.isdecimal()
+    source.header = columns.header and (named or saved.get("header") is not False)
+    head = _look(source) if form is None or columns.keep == (ALL,) or learned else b""
+    text = head.decode(columns.encoding, "replace").lstrip("\ufeff")
+    wanted = {name for name in (columns.text, columns.pair, learned.get("text"), learned.get("pair")) if name}
+    wanted |= {"text"} if columns.text is None else set()
+    if form is None and _is_official(path, text, task):
+        source.form = "jsonl"
+        if columns.keep:
+            raise ConfigError(f"{path} is a file of the {task.name} benchmark, whose answers have its ids; leave out "
+                              "--keep")  # fmt: skip
+        return Opened(source, "text", None, True)
+    source.form = form or _form(path, head, text, wanted | {"question", "context", "choices"})
+    if columns.keep and source.form in ("text", "conll"):
+        raise ConfigError(f"{path} has no named columns; leave out --keep")
+    names = _names(source, text)
+    first = columns.text or _chosen(names, learned.get("text"), "text")
+    second = columns.pair or (_chosen(names, learned.get("pair")) if task.pair else None)
+    if task.pair and second is None:
+        raise ConfigError(f"{model} was fine-tuned on pairs of texts; name the column of the second with --pair")
+    if task.pair is False and second is not None:
+        raise ConfigError(f"{model} takes no pairs of texts; leave out --pair {second}")
+    if columns.keep == (ALL,):
+        source.perhaps = tuple(names)
+    else:
+        source.keep = columns.keep
+    return Opened(source, first, second, False)
+
+
+def _look(source: Input) -> bytes:
+    """The beginning of a file; what can be read only once is kept in `content`."""
+    path = Path(source)
+    if source != STANDARD_INPUT and path.is_file():
+        return next(blocks(source, Meter()), b"")[:HEAD]
+    data = blocks(source, Meter())
+    first = next(data, b"")
+    source.content = itertools.chain([first], data)
+    return first[:HEAD]
+
+
+def _is_official(path: str, text: str, task: Task[Any]) -> bool:
+    """Whether a file is in the form of the task's benchmark: one JSON object with `data` or `article`."""
+    kind = type(task)
+    if kind.official is Task.official or not text.lstrip().startswith("{"):
+        return False
+    if plain_suffix(Path(path)) == task.suffix == ".json":
+        return True
+    row = _object(text.lstrip().split("\n")[0])
+    return "article" in row or "data" in row or (not row and re.match(r'\s*\{\s*"(?:data|version)"', text) is not None)
+
+
+def _form(path: str, head: bytes, text: str, wanted: Collection[str]) -> FileFormat:
+    """The format of a file, logged where its suffix does not say it."""
+    form = SUFFIXES.get(plain_suffix(Path(path))) if path != STANDARD_INPUT else None
+    if form is not None:
+        return form
+    label = "standard input" if path == STANDARD_INPUT else path
+    if head.startswith(b"PAR1"):
+        if path == STANDARD_INPUT:
+            raise DataError("standard input is Parquet, which is read from files alone; name the file with --input")
+        form = "parquet"
+    else:
+        form = sniff(text, wanted, whole=len(head) < HEAD, label=label)
+    taken = {"text": "plain text, one on each line", "conll": "words and tags in columns"}.get(form, form.upper())
+    log.info(f"{label} is read as {taken}; --input-format says otherwise")
+    return form
+
+
+def sniff(text: str, wanted: Collection[str], *, whole: bool, label: str) -> FileFormat:
+    """What the beginning of a file is: JSONL, words in columns, TSV, CSV, or plain text.
+
+    Args:
+        wanted: names of columns; a first line that has one is a header.
+        whole: whether `text` is all of the file; else its last line is not looked at.
+
+    Raises:
+        DataError: it is a JSON array of objects.
+    """
+    found = text.split("\n")[: None if whole else -1] or [text]
+    rows = [line.removesuffix("\r") for line in found[:200] if line.strip()]
+    if not rows:
+        return "text"
+    if re.match(r'\s*\{\s*("|\}|$)', rows[0]):
+        return "jsonl"
+    if re.match(r"\s*\[\s*(\{|$)", text):
+        raise DataError(f"{label} is a JSON array; write one object on each line (JSONL)")
+    words = [row.split() for row in rows]
+    if len(rows) > 1 and all(len(row) > 1 and _TAG.fullmatch(row[-1]) for row in words):
+        return "conll"
+    if "\t" in rows[0] and (set(rows[0].split("\t")) & set(wanted) or len({row.count("\t") for row in rows}) == 1):
+        return "tsv"
+    if rows[0].strip() in wanted:
+        return "csv"
+    cells = _cells(rows)
+    header = [cell.strip() for cell in cells[0]] if cells else []
+    if len(header) < 2:
+        return "text"
+    alike = len(cells) > 1 and len({len(row) for row in cells[:-1]} | {len(cells[0])}) == 1
+    plain = header == cells[0] and len(set(header)) == len(header) and all(_NAME.fullmatch(cell) for cell in header)
+    return "csv" if set(header) & set(wanted) or (alike and plain) else "text"
+
+
+def _cells(rows: Sequence[str]) -> list[list[str]]:
+    """Of lines as CSV, up to what is none."""
+    found: list[list[str]] = []
+    try:
+        for row in csv.reader(row + "\n" for row in rows):
+            found.append(row)
+    except csv.Error:
+        pass
+    return found
+
+
+def _names(source: Input, text: str) -> list[str]:
+    """The columns of a file, as its beginning names them; none where it does not."""
+    rows = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+    if source.form == "parquet":
+        return _parquet_names(Path(source))
+    if not rows or source.form in ("text", "conll"):
+        return []
+    if source.form == "jsonl":
+        return list(_object(rows[0]))
+    cells = rows[0].split("\t") if source.form == "tsv" else next(iter(_cells(rows)), [])
+    return [cell.strip() for cell in cells] if source.header else [str(i) for i in range(len(cells))]
+
+
+def _parquet_names(path: Path) -> list[str]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError):  # its reader says what is wrong
+        return []
+
+
+def _object(line: str) -> dict[str, Any]:
+    """The JSON object on a line; empty where there is none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return row if isinstance(row, dict) else {}
+
+
+def _chosen(names: Sequence[str], *likely: Any) -> Any:
+    """The first of the likely columns that a file has; else the first of them."""
+    known = [name for name in likely if name]
+    return next((name for name in known if name in names), known[0] if known else None)
+
+
+def carried(row: Mapping[str, Any], answer: Mapping[str, Any], place: str, form: str) -> dict[str, Any]:
+    """The cells of a row that go before its answer, as JSON can write them, or as CSV: lists and objects as JSON.
+
+    Raises:
+        DataError: an answer has a column of the same name.
+    """
+    taken = {*answer, *(f"p_{label}" for value in answer.values() if isinstance(value, dict) for label in value)}
+    cells: dict[str, Any] = {}
+    for name, value in row.items():
+        if name in taken:
+            raise DataError(f"{place} has a column {shown(name)}, and so have the answers; leave it out of --keep")
+        if isinstance(value, (str, int)) or value is None:
+            cells[name] = value
+            continue
+        written = json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace").decode()
+        plain = json.loads(written, parse_constant=lambda _: None)
+        cells[name] = written if form == "csv" and isinstance(plain, (list, dict)) else plain
+    return cells
+
+
+def examples_of(inputs: Iterable[Opened], task: Task[Any]) -> Iterator[tuple[Any, dict[str, Any], str]]:
+    """(example, cells to carry, place) of everything to answer, in order.
+
+    What was noted of a file is logged when the next one begins, for the task forgets it then; of the last file
+    `task.notes` still has it.
+    """
+    before = ""
+    for one in inputs:
+        for note in task.notes if before else ():
+            log.info(f"{before}: {note}")
+        before = str(one.source)
+        if one.official:
+            yield from ((example, {"id": id_}, before) for id_, example in task.official(one.source) or ())
+            continue
+        for example in task.stream(one.source, text=one.text, pair=one.pair, form=one.source.form):
+            yield example, one.source.kept.popleft() if one.source.kept else {}, before

@@ -1,0 +1,275 @@
+"""What a pretrained model says of masked tokens: logits, guesses for masks, and pseudo-log-likelihoods of texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from litebert import progress
+from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches, texts_of
+from litebert.data.shards import Split
+from litebert.errors import ConfigError, DataError, ModelError
+from litebert.interop import LoadedModel
+from litebert.model.objectives.mlm import MaskedLanguageModeling
+from litebert.model.pretrainer import Pretrainer
+from litebert.tokenizer import Tokenizer
+
+_LOGITS = 1 << 25
+"""Numbers of logits at a time."""
+_STAND_IN = "\u9fa5"
+"""A letter that stands for a mask while a text is cut into pieces: rare, and a word of its own in every tokenizer."""
+
+
+class Guess(NamedTuple):
+    """What may stand behind a mask."""
+
+    token: str
+    probability: float
+    """Among all pieces."""
+    id: int
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely a model finds a text, each token given all others (Salazar et al. 2020, arXiv:1910.14659)."""
+
+    log_likelihood: float
+    """The sum of `token_log_likelihoods`, in nats; higher is better, and longer texts have less."""
+    tokens: tuple[str, ...]
+    """Pieces, as the vocabulary writes them."""
+    token_log_likelihoods: tuple[float, ...]
+
+    @property
+    def perplexity(self) -> float:
+        """The pseudo-perplexity, which does not depend on the length; not a number of a text without tokens."""
+        return float(np.exp(-self.log_likelihood / len(self.tokens))) if self.tokens else float("nan")
+
+
+@dataclass(frozen=True)
+class MaskReader:
+    """A pretrained model with its tokenizer, on a device, that reads masked text.
+
+    Shapes: S tokens of a row, V vocabulary, K masked positions.
+    """
+
+    network: Pretrainer
+    tokenizer: Tokenizer
+    name: str
+    """Of the objective whose head guesses."""
+    length: int
+    """Longest row in tokens, special ones included."""
+
+    @classmethod
+    def of(cls, loaded: LoadedModel, device: torch.device) -> MaskReader:
+        """The reader of a model folder.
+
+        Raises:
+            ModelError: the model cannot guess masked tokens.
+        """
+        network, path = loaded.model, loaded.path
+        if not isinstance(network, Pretrainer):
+            raise ModelError(f"{path} is fine-tuned and no longer guesses masked tokens; give the pretrained model")
+        if loaded.tokenizer is None:
+            raise ModelError(f"{path} has no tokenizer; put the one it was trained with there")
+        heads = [name for name, one in network.named_objectives.items() if isinstance(one, MaskedLanguageModeling)]
+        if not heads or heads[0] in loaded.untrained:
+            raise ModelError(f"{path} has no trained head for masked tokens (mlm); give a model that was pretrained "
+                             "with one, with its head")  # fmt: skip
+        network.to(device).eval()
+        return cls(network, loaded.tokenizer, heads[0], loaded.config.sequences.length)
+
+    # ---- from texts --------------------------------------------------------------------------------------------------
+
+    def logits(self, texts: Iterable[str]) -> list[NDArray[np.float32]]:
+        """(S, V) for each text: of every token of `[CLS] text [SEP]`. A mask in a text is read as one, as in `fill`.
+
+        Raises:
+            DataError: a text is too long, or something is no text.
+        """
+        rows = [self.row(text) for text in texts_of(texts)]
+        found: list[NDArray[np.float32]] = [np.zeros((0, 0), np.float32)] * len(rows)
+        with progress.task("reading", len(rows), "texts") as bar:
+            for places, ids, mask in batches(rows, self.tokenizer.pad_id, _LOGITS // self.tokenizer.vocab_size):
+                logits = self._at(ids, mask, torch.from_numpy(np.flatnonzero(mask))).cpu().numpy()
+                lengths = [len(rows[place]) for place in places]
+                for place, own in zip(places, np.split(logits, np.cumsum(lengths)[:-1]), strict=True):
+                    found[place] = own
+                bar.advance(len(places))
+        return found
+
+    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
+        """The `top` likeliest pieces for each mask of a text, in order, the likeliest first.
+
+        A mask is written [MASK], <mask>, as the tokenizer writes its own, or as three or more underscores. Each is
+        guessed on its own, while the others are masked; special pieces are never guessed.
+
+        Raises:
+            DataError: the text has no mask, or is too long.
+            ConfigError: `top` is less than 1.
+        """
+        if top < 1:
+            raise ConfigError(f"top is {top}; give a number of guesses from 1")
+        (text,) = texts_of([text])
+        row = self.row(text)
+        places = [place for place, token in enumerate(row) if token == self.tokenizer.mask_id]
+        if not places:
+            raise DataError(f"{text[:40]!r} has no mask; write [MASK] where a word is to be guessed")
+        logits = self._at(np.array([row]), None, torch.tensor(places))
+        return [self._guesses(one, top) for one in logits]
+
+    def score(self, texts: Iterable[str]) -> Iterator[Score]:
+        """The pseudo-log-likelihood of each text, in order and in constant memory: each token is masked in turn.
+
+        A text that is longer than the model reads is scored in parts, each on its own. A mask in a text is text here.
+
+        Raises:
+            DataError: something is no text.
+        """
+        source = texts_of(texts)
+        with progress.task("scoring", unit="texts") as bar:
+            while chunk := list(islice(source, CHUNK)):
+                encoded = self.tokenizer.encode(chunk)
+                found = [np.zeros(len(ids), np.float32) for ids in encoded]
+                room = self.length - 2
+                parts = [(text, begin) for text, ids in enumerate(encoded) for begin in range(0, len(ids), room)]
+                self._score(encoded, parts, room, found)
+                for ids, own in zip(encoded, found, strict=True):
+                    pieces = tuple(map(self.tokenizer.piece, ids))
+                    yield Score(float(own.sum(dtype=np.float64)), pieces, tuple(own.tolist()))
+                    bar.advance()
+
+    def _score(
+        self, encoded: Sequence[Sequence[int]], parts: Sequence[tuple[int, int]], room: int,
+        found: Sequence[NDArray[np.float32]],
+    ) -> None:  # fmt: skip
+        """The log likelihood of each token, written into `found`; a part is a text and where in it the row begins."""
+        masked = [(text, begin, place) for text, begin in parts
+                  for place in range(begin, min(begin + room, len(encoded[text])))]  # fmt: skip
+        size = [min(room, len(encoded[text]) - begin) for text, begin, _ in masked]
+        order, start = sorted(range(len(masked)), key=lambda i: -size[i]), 0
+        while start < len(order):
+            count = max(1, min(_LOGITS // self.tokenizer.vocab_size, BATCH_TOKENS // (size[order[start]] + 2)))
+            now, start = [masked[i] for i in order[start : start + count]], start + count
+            rows = []
+            for text, begin, place in now:
+                row = self._with_specials(encoded[text][begin : begin + room])
+                row[place - begin + 1] = self.tokenizer.mask_id
+                rows.append(row)
+            for places, ids, mask in batches(rows, self.tokenizer.pad_id):
+                at = [row * ids.shape[1] + now[i][2] - now[i][1] + 1 for row, i in enumerate(places)]
+                logits = self._at(ids, mask, torch.tensor(at)).log_softmax(-1)
+                right = torch.tensor([encoded[now[i][0]][now[i][2]] for i in places], device=logits.device)
+                likely = logits.gather(1, right[:, None])[:, 0].cpu().numpy()
+                for i, value in zip(places, likely, strict=True):
+                    found[now[i][0]][now[i][2]] = value
+
+    # ---- of rows -----------------------------------------------------------------------------------------------------
+
+    def row(self, text: str) -> list[int]:
+        """The ids of `[CLS] text [SEP]`, with a mask where the text has one.
+
+        Raises:
+            DataError: it is longer than the model reads.
+        """
+        own = self.tokenizer.piece(self.tokenizer.mask_id)
+        before, *after = re.split(rf"\[MASK\]|<mask>|{re.escape(own)}|_{{3,}}", text)
+        ids = self._with_specials(self._around(before, after) if after else self.tokenizer.encode([text])[0])
+        if len(ids) > self.length:
+            raise DataError(f"{text[:40]!r} has {len(ids):,} tokens, and the model reads {self.length}; shorten it")
+        return ids
+
+    def _around(self, before: str, after: Sequence[str]) -> list[int]:
+        """The ids of texts with a mask between each two. The texts are cut together, so that spaces count as ever."""
+        text, places = before, []
+        for piece in after:
+            text += " " * (text[-1:] == _STAND_IN)  # two masks are two words
+            places.append(len(text))
+            text += _STAND_IN + piece
+        ids, spans = self.tokenizer.encode_offsets([text])[0]
+        out: list[int] = []
+        waiting = list(places)
+        for token, (begin, end) in zip(ids.tolist(), spans.tolist(), strict=True):
+            place = next((place for place in places if begin <= place < end), None)
+            if place is None:
+                out.append(token)
+            elif end - begin > 1:  # the tokenizer knows the letter: cut the texts apart
+                apart = iter(self.tokenizer.encode([before, *after]))
+                return [*next(apart), *(token for one in apart for token in (self.tokenizer.mask_id, *one))]
+            elif place in waiting:
+                waiting.remove(place)
+                # The mark of a word belongs to what is masked, as in training.
+                while out and out[-1] != self.tokenizer.mask_id and not self.tokenizer.decode([out[-1]]).strip():
+                    out.pop()
+                out.append(self.tokenizer.mask_id)
+        return out
+
+    def _with_specials(self, ids: Sequence[int]) -> list[int]:
+        return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
+
+    @torch.no_grad()
+    def _at(self, ids: NDArray[np.int64], mask: NDArray[np.bool_] | None, places: Tensor) -> Tensor:
+        """float32 (K, V) logits at flat positions of rows; `mask` says where tokens stand and no padding."""
+        objective = self.network.named_objectives[self.name]
+        assert isinstance(objective, MaskedLanguageModeling)
+        context = self.network.context(self.name)
+        device = self.network.encoder.embedding.word.weight.device
+        attention = None if mask is None or mask.all() else torch.from_numpy(mask).to(device)
+        output = objective.read(context, torch.from_numpy(ids).to(device), None, attention)
+        return objective.guesses(output.last, places.to(device), context).float()
+
+    def _guesses(self, logits: Tensor, top: int) -> list[Guess]:
+        likely = logits.softmax(-1)
+        likely[list(self.tokenizer.special_ids)] = -1
+        best = likely.topk(min(top, len(likely) - len(self.tokenizer.special_ids)))
+        return [Guess(_word(self.tokenizer, int(i)), float(p), int(i))
+                for p, i in zip(best.values, best.indices, strict=True)]  # fmt: skip
+
+    def guess_at(self, ids: Sequence[int], position: int, top: int) -> list[Guess]:
+        """Guesses for the piece at `position` of a sentence's ids, special ones not among them."""
+        row = self._with_specials(ids)
+        row[position + 1] = self.tokenizer.mask_id
+        return self._guesses(self._at(np.array([row]), None, torch.tensor([position + 1]))[0], top)
+
+
+def _word(tokenizer: Tokenizer, piece: int) -> str:
+    return tokenizer.decode([piece]).strip() or tokenizer.piece(piece)
+
+
+Example = tuple[str, str, str]
+"""A sentence with one piece masked, the piece that stood there, and the best guesses with their probabilities."""
+
+
+def examples(reader: MaskReader, split: Split) -> list[Example]:
+    """Guesses in ten held-out sentences of ordinary length, each masking one word that is one piece."""
+    random, tokenizer = np.random.default_rng(0), reader.tokenizer
+    starts = tokenizer.word_starts
+    found: list[Example] = []
+    for document in random.permutation(split.documents):
+        tokens, offsets = split.sentences_of(int(document))
+        lengths = np.diff(offsets)
+        usable = np.flatnonzero((lengths >= 8) & (lengths <= 32))
+        if len(usable) == 0:
+            continue
+        sentence = int(random.choice(usable))
+        ids = tokens[offsets[sentence] : offsets[sentence + 1]].astype(np.int64)
+        alone = np.ones(len(ids), dtype=bool)
+        if starts is not None:
+            alone = starts[ids] & np.append(starts[ids[1:]], True)
+        words = [i for i in np.flatnonzero(alone) if any(c.isalpha() for c in tokenizer.piece(int(ids[i])))]
+        if not words:
+            continue
+        place = int(random.choice(words))
+        before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1 :])
+        guesses = ", ".join(f"{one.token} {one.probability:.0%}" for one in reader.guess_at(ids.tolist(), place, 3))
+        found.append((f"{before} [MASK] {after}".strip(), _word(tokenizer, int(ids[place])), guesses))
+        if len(found) == 10:
+            break
+    return found

@@ -1,0 +1,160 @@
+"""Vectors, logits, guesses and pseudo-log-likelihoods of pretrained models, against `transformers`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from litebert.answer.predictor import Model, load
+from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.errors import ConfigError, DataError, ModelError
+from litebert.interop import convert
+from litebert.model.pretrainer import Pretrainer
+from litebert.tokenizer import Tokenizer, train_tokenizer
+from toys.folders import save_litebert
+from toys.refusals import refused
+
+TEXTS = ["bado toto kumi.", "", "Kumi mimi lala so ti bado, kumi!", "fa"]
+LENGTH = 24
+
+
+def folder_of(folder: Path, words: Tokenizer, objectives: tuple[str, ...] = ("mlm",)) -> Path:
+    """An ALBERT with random weights of some size."""
+    encoder = EncoderConfig(vocab_size=words.vocab_size, embedding_size=8, hidden_size=16, layers=2, heads=2,
+                            intermediate_size=32, max_positions=LENGTH, sharing="all", always_project=True,
+                            activation="gelu_tanh", pooler="sop" in objectives)  # fmt: skip
+    config = Config(name="tiny", encoder=encoder, sequences=SequenceConfig(length=LENGTH), objectives=objectives)
+    model, generator = Pretrainer(config), torch.Generator().manual_seed(3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator))
+    save_litebert(model, words, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder_of(tmp_path_factory.mktemp("made") / "pretrained", Tokenizer.load(tiny_tokenizer))
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Model:
+    return load(folder)
+
+
+@pytest.fixture(scope="module")
+def theirs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    from transformers import AutoModelForMaskedLM
+
+    there = tmp_path_factory.mktemp("hf") / "hf"
+    convert(folder, there, to="hf")
+    return AutoModelForMaskedLM.from_pretrained(there).eval()
+
+
+def row(model: Model, text: str) -> list[int]:
+    assert model.tokenizer is not None
+    return [model.tokenizer.cls_id, *model.tokenizer.encode([text])[0], model.tokenizer.sep_id]
+
+
+@torch.no_grad()
+def test_logits(model: Model, theirs: Any) -> None:
+    for text, found in zip(TEXTS, model.logits(TEXTS), strict=True):
+        expected = theirs(torch.tensor([row(model, text)])).logits[0].numpy()
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+@torch.no_grad()
+def test_vectors_are_the_mean_of_the_states_of_a_text(model: Model, theirs: Any) -> None:
+    vectors = model.encode(TEXTS)
+    assert (vectors.shape, vectors.dtype) == ((4, 16), np.float32)
+    assert not vectors[1].any()
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        if text:
+            states = theirs.base_model(torch.tensor([row(model, text)])).last_hidden_state[0, 1:-1]
+            np.testing.assert_allclose(vector, states.mean(0).numpy(), atol=2e-5)
+    assert model.encode([]).shape == (0, 16)
+    long = " ".join(["bado"] * 100)
+    again = load(model.path).encode(text for text in [long, *TEXTS * 600])
+    np.testing.assert_allclose(again[1:5], vectors, atol=1e-5)
+    np.testing.assert_allclose(again[-4:], vectors, atol=1e-5)
+
+
+@torch.no_grad()
+def test_a_score_masks_each_token_in_turn(model: Model, theirs: Any) -> None:
+    assert model.tokenizer is not None
+    for text, found in zip(TEXTS, model.score(TEXTS), strict=True):
+        ids = row(model, text)
+        expected = []
+        for place in range(1, len(ids) - 1):
+            masked = [*ids[:place], model.tokenizer.mask_id, *ids[place + 1 :]]
+            logits = theirs(torch.tensor([masked])).logits[0, place]
+            expected.append(float(logits.log_softmax(-1)[ids[place]]))
+        assert found.token_log_likelihoods == pytest.approx(expected, abs=1e-4)
+        assert found.log_likelihood == pytest.approx(sum(expected), abs=1e-3)
+        assert found.tokens == tuple(model.tokenizer.piece(token) for token in ids[1:-1])
+        if expected:
+            assert found.perplexity == pytest.approx(np.exp(-np.mean(expected)), rel=1e-4)
+
+
+def test_a_long_text_is_scored_in_parts(model: Model) -> None:
+    (whole,) = model.score([" ".join(["bado"] * 40)])
+    assert len(whole.tokens) > 2 * LENGTH
+    assert all(value < 0 for value in whole.token_log_likelihoods)
+
+
+def test_guesses_are_of_the_logits_of_the_mask(model: Model) -> None:
+    assert model.tokenizer is not None
+    first, second = model.fill("bado [MASK] kumi ___.", top=4)
+    (logits,) = model.logits(["bado <mask> kumi [MASK]."])
+    places = [place for place, token in enumerate(model.mask_reader.row("bado ___ kumi ___.")) if
+              token == model.tokenizer.mask_id]  # fmt: skip
+    for guesses, place in zip((first, second), places, strict=True):
+        likely = torch.from_numpy(logits[place]).softmax(-1).numpy()
+        assert len(guesses) == 4
+        assert [guess.probability for guess in guesses] == sorted((g.probability for g in guesses), reverse=True)
+        for guess in guesses:
+            assert guess.probability == pytest.approx(float(likely[guess.id]), abs=1e-6)
+            assert guess.id not in model.tokenizer.special_ids
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+def test_a_mask_takes_the_place_of_a_word(kind: Any, tiny_corpus: Path, tmp_path: Path) -> None:
+    """Text around a mask is cut as if the word stood there."""
+    words = train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind=kind, vocab_size=400)
+    reader = load(folder_of(tmp_path / "m", words)).mask_reader
+    starts, pieces = words.word_starts, [words.decode([i]).strip() for i in range(words.vocab_size)]
+    assert starts is not None
+    word = next(
+        piece for i, piece in enumerate(pieces)
+        if starts[i] and piece.isalpha() and words.encode([f"so {piece}."])[0][-2] == i
+    )  # fmt: skip
+    ids = words.encode([f"so {word}."])[0]
+    masked = [words.cls_id, *ids[:-2], words.mask_id, ids[-1], words.sep_id]
+    for mask in ("[MASK]", "<mask>", "___", words.piece(words.mask_id)):
+        assert reader.row(f"so {mask}.") == masked
+    assert reader.row("[MASK] [MASK]").count(words.mask_id) == 2
+    assert reader.row("[MASK][MASK]").count(words.mask_id) == 2
+
+
+def test_what_cannot_be_asked(model: Model, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    with refused(DataError, "[MASK]"):
+        model.fill("bado")
+    with refused(ConfigError, "top", 0):
+        model.fill("[MASK]", top=0)
+    with refused(DataError, LENGTH):
+        model.fill("bado kumi " * 20 + "[MASK]")
+    with refused(DataError, "text 2", 7):
+        model.encode(["ba", 7])  # type: ignore[list-item]
+    with refused(DataError, "'ba'"):
+        model.score("ba")
+    with refused(ModelError, model.path):
+        model.predict(["ba"])
+    bare = folder_of(tmp_path / "bare", Tokenizer.load(tiny_tokenizer), ("sop",))
+    for ask in (load(bare).score, load(bare).logits):
+        with refused(ModelError, bare, "mlm"):
+            ask(["ba"])
+    assert load(bare).encode(["ba"]).shape == (1, 16)
