@@ -74,11 +74,7 @@ class Output(ABC):
 
     @classmethod
     def restored(cls, classes: int, labels: Sequence[str]) -> Output:
-        """The output of a saved model whose head gives `classes` numbers, numbered where they have no labels.
-
-        Raises:
-            ModelError: this output is read from another number of them.
-        """
+        """The output of a saved model whose head gives so many numbers, or a ModelError where it gives others."""
         made = cls() if cls.classes else cls(tuple(labels) or tuple(f"LABEL_{i}" for i in range(classes)))
         if made.width != classes:
             raise ModelError(f"the model's head gives {classes} numbers, and '{cls.name}' is read from {made.width}")

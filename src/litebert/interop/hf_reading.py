@@ -82,9 +82,8 @@ def _longest(folder: Path, positions: int) -> int:
     """To how many tokens `truncation=True` cuts; where the folder does not say, all there is room for."""
     file = folder / "tokenizer_config.json"
     longest = read_json(file, ModelError).get("model_max_length") if file.is_file() else None
-    if not isinstance(longest, (int, float)) or longest < 1:
-        return positions
-    return int(min(longest, positions))  # theirs say 1e30 where they do not know
+    # Theirs say 1e30 where they do not know.
+    return int(min(longest, positions)) if isinstance(longest, (int, float)) and longest >= 1 else positions
 
 
 def _head(

@@ -45,7 +45,7 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
     dense = classifier.dense if classifier else None
     generating = (one for one in objectives.values() if _without_prefix(state, f"objectives.{one.name}.generator."))
     if (proposing := next(generating, None)) and head == proposing.foreign_part:
-        config, state = loaded.config.generator, _own_and_borrowed(state, f"objectives.{proposing.name}.")
+        config, state = loaded.config.generator or config, _own_and_borrowed(state, f"objectives.{proposing.name}.")
     layout, notes = layout_for(config, has, dense)
     proposes, asked = proposing.foreign_part if proposing else "", head
     head = _head_to_write(layout, loaded, has, proposes, asked)

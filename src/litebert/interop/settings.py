@@ -157,9 +157,7 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
     for key, value in fixed.items():
         if settings.get(key, value) != value:
             raise ModelError(f"{source} has {key}={settings[key]!r}; only {value!r} can be computed")
-    values: dict[str, Any] = {}
-    for field, key in _sizes(layout).items():
-        values[field] = _whole(settings, key, source)
+    values: dict[str, Any] = {field: _whole(settings, key, source) for field, key in _sizes(layout).items()}
     values.setdefault("embedding_size", values["hidden_size"])
     if layout.offset_positions:
         (_, pad_id) = layout.token_ids["pad_token_id"]
@@ -228,11 +226,7 @@ def _known(table: Mapping[str, T], key: str, name: object, source: str) -> T:
 
 
 def problem_of(settings: Mapping[str, Any], head: HeadName, source: str) -> dict[str, str]:
-    """The `problem` of a task.json, which names an output of ours; empty where config.json does not say it.
-
-    Raises:
-        ModelError: its problem_type is not known.
-    """
+    """`problem` as a task.json has it, from a config.json with a known problem_type; empty where it has none."""
     named, known = settings.get("problem_type"), _problem_types(head)
     return {"problem": _known(known, "problem_type", named, source)} if known and named is not None else {}
 
