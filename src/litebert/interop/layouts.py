@@ -59,8 +59,8 @@ class Layout:
     """The sentence objective its pretraining class has."""
     dense: Literal["tanh", "gelu"] | None = None
     """The activation after the dense map of its classifiers of sequences; None where they read the pooler."""
-    gelu_parts: tuple[str, ...] = ()
-    """Parts that compute gelu whatever hidden_act says."""
+    gelu_parts: tuple[HeadName, ...] = ()
+    """Parts, called like their class, that compute gelu whatever hidden_act says."""
     grouped: bool = False
     """Slots are groups of layers (num_hidden_groups), else layers."""
     always_projects: bool = False

@@ -175,10 +175,10 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
     else:
         values["sharing"] = "none"
     activation = _known(_ACTIVATIONS, "hidden_act", settings.get("hidden_act", layout.activation), source)
-    if {*layout.gelu_parts} & {*parts} and activation != "gelu":
+    if activation != "gelu" and (bound := {*layout.gelu_parts} & {*parts}):
         raise ModelError(
-            f"{source} has hidden_act={settings['hidden_act']!r}, but the head in this folder computes gelu whatever "
-            "hidden_act says; only hidden_act='gelu' can be computed"
+            f"{source} has hidden_act={settings['hidden_act']!r}, but the head of {layout.class_of(bound.pop())} "
+            "computes gelu whatever hidden_act says; only hidden_act='gelu' can be computed"
         )
     try:
         return EncoderConfig(
