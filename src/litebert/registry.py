@@ -101,9 +101,15 @@ TASKS = Registry(
     tagging="tasks.tagging.task:TaggingTask",
     **dict.fromkeys(("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"), "tasks.glue:Glue"),
 )  # fmt: skip
-OUTPUTS = Registry("output", "restored", classes="finetuning.outputs:OneClass", labels="finetuning.outputs:SeveralLabels",
-                   number="finetuning.outputs:Number", tokens="finetuning.outputs:Tags",
-                   span="finetuning.outputs:OneSpan", choice="finetuning.outputs:OneChoice")  # fmt: skip
+OUTPUTS = Registry(
+    "output", "restored",
+    classes="finetuning.outputs:OneClass",
+    labels="finetuning.outputs:SeveralLabels",
+    number="finetuning.outputs:Number",
+    tokens="finetuning.outputs:Tags",
+    span="finetuning.outputs:OneSpan",
+    choice="finetuning.outputs:OneChoice",
+)  # fmt: skip
 ENGINES = Registry("engine", "logits", torch="answer.engines:TorchEngine")
 SOURCES = Registry(
     "source of text", **{"python-docs": "text.python_docs:python_docs", "hf:": "text.sources:read_dataset"}
