@@ -284,16 +284,16 @@ def test_a_run_that_cannot_learn_is_told_so(tiny_data: Path, tmp_path: Path, log
 def test_a_run_that_learns_is_not_told_of_a_plateau(tmp_path: Path) -> None:
     """Text in which every word follows from the one before."""
     words = [a + b for a in "bdfgkl" for b in "aeiou"]
-    lines = [" ".join(words[(i + j) % 30] for j in range(90)) for i in range(60)]
+    lines = [" ".join(words[(i + j) % 30] for j in range(90)) for i in range(120)]
     (tmp_path / "text.txt").write_text("\n\n".join(lines))
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     data = tmp_path / "data"
-    prepare([str(tmp_path / "text.txt")], data, tokenizer=tmp_path / "vocab.txt", heldout=0.1)
+    prepare([str(tmp_path / "text.txt")], data, tokenizer=tmp_path / "vocab.txt", heldout=0.5)
     point = config(
         encoder={"hidden_size": 32, "embedding_size": 16, "layers": 1, "norm": "pre", "positions": "rotary"},
         objectives=("mlm",),
         masking=MaskingConfig(unit="token", span="single"),
-        train={"budget": "320 steps", "optimizer": OptimizerConfig(name="muon", learning_rate=1e-2)},
+        train={"budget": "480 steps", "optimizer": OptimizerConfig(name="muon", learning_rate=1e-2)},
     )
     run = pretrain(point, data, tmp_path / "run")
     assert events(run.folder) == []

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from litebert.errors import DataError
 from litebert.finetuning.items import Item, build_row
-from litebert.finetuning.outputs import OUTPUTS, Answer, Output, saved_output
+from litebert.finetuning.outputs import Answer, Output, saved_output
 from litebert.finetuning.task import Task
 from litebert.tasks.predictions import texts, write_records
 from litebert.tasks.scores import scores
@@ -37,8 +37,6 @@ class TextTask(Task[Example]):
 
     name, suffix = "texts", ".csv"
     pair: bool | None = None
-    outputs: ClassVar[tuple[type[Output], ...]] = OUTPUTS
-    """Those that a saved model may have; a task with an output of its own names it here."""
     separator: str | None = None
     """What stands between several labels in one cell, where it is not the one of the output."""
 
@@ -52,7 +50,7 @@ class TextTask(Task[Example]):
     def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
         """Answers depend on the output alone."""
         task = cls.__new__(cls)
-        TextTask.__init__(task, saved_output(settings, cls.outputs))
+        TextTask.__init__(task, saved_output(settings))
         task.pair = settings.get("pair")
         return task
 

@@ -107,7 +107,9 @@ class TrainablePretrainer:
         )
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        warning = plateau_warning(self.diagnostic_state, step, row.get("mlm_loss"), self.shards.unigram_entropy)
+        own = self.module.named_objectives.items()
+        watched = next((name for name, one in own if any(curves.unigram_entropy for curves in one.curves)), None)
+        warning = plateau_warning(self.diagnostic_state, step, row.get(f"{watched}_loss"), self.shards.unigram_entropy)
         return [warning] if warning else []
 
 
