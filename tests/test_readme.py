@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +63,9 @@ def folder(tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -
     rows = [f"{sentence},{i % 3}" for i, sentence in enumerate(sentences)]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,stars", *rows, ""]), encoding="utf-8")
 
-    modules = python_docs._modules
-
-    def few() -> Iterator[tuple[str, Iterator[str]]]:
-        for i, module in enumerate(modules()):
-            if i % 40 == 0:
-                yield module
-
+    few = [(where, list(texts)) for i, (where, texts) in enumerate(python_docs._modules()) if i % 40 == 0]
+    monkeypatch.setattr(python_docs, "_modules", lambda: ((where, iter(texts)) for where, texts in few))
     settings = replace(packages.settings(), steps=2)
-    monkeypatch.setattr(python_docs, "_modules", few)
     monkeypatch.setattr(packages, "settings", lambda: settings)
     for name, size in (("CLASSES", 2), ("TRAIN", 8), ("DEV", 4)):
         monkeypatch.setattr(packages, name, size)
