@@ -48,9 +48,9 @@ def commands_of(text: str) -> list[tuple[str, list[str] | str]]:
             words = shlex.split(run, comments=True)
             if not words or words[0] in ("pip", "make"):
                 continue
-            program = ["python", "-m", "litebert"] if words[0] == "python" else [words[0]]
-            assert words[: len(program)] == program and Path(program[-1]).name == "litebert", f"cannot run: {line}"
-            commands.append((line, words[len(program) :]))
+            words = words[2:] if words[:2] == ["python", "-m"] else words
+            assert Path(words[0]).name == "litebert", f"cannot run: {line}"
+            commands.append((line, words[1:]))
     return commands
 
 
