@@ -120,10 +120,11 @@ def test_verbs_and_recipes_that_are_shown_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
+def test_links_and_named_tests_are_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if not link.startswith("http") and not (page.parent / link).exists()]
-    assert not missing
+    tests = re.findall(r"\btests/[\w/]+\.py\b", page.read_text(encoding="utf-8"))
+    assert not missing + [name for name in tests if not (ROOT / name).is_file()]
 
 
 def test_the_tree_names_every_package() -> None:
