@@ -44,21 +44,16 @@ class PretrainArguments:
 def pretrain(words: list[str]) -> int:
     """litebert pretrain RECIPE --data D --out R"""
     arguments, config = console.parse_with_recipe(PretrainArguments, words, "pretrain")
-    from litebert.train.device import keep_freed_memory
-    from litebert.train.pretrain import pretrain as run
+    with console.loading():
+        from litebert.train.device import keep_freed_memory
+        from litebert.train.pretrain import pretrain as run
 
     keep_freed_memory()
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
-    with console.training_progress() as on_step:
-        done = run(
-            config,
-            arguments.data,
-            arguments.out,
-            device=arguments.device,
-            tensorboard=arguments.tensorboard,
-            on_step=on_step,
-        )
+    done = run(
+        config, arguments.data, arguments.out, device=arguments.device, tensorboard=arguments.tensorboard
+    )  # fmt: skip
     outcome = done.outcome
     if not outcome.finished:
         console.say(f"saved at step {outcome.step} of {done.steps}; run the same command to continue")
@@ -93,7 +88,8 @@ class EvaluateArguments:
 def evaluate(words: list[str]) -> int:
     """litebert evaluate MODEL --data D"""
     arguments = console.parse(EvaluateArguments, words, "evaluate")
-    from litebert.train.evaluate import evaluate as run
+    with console.loading():
+        from litebert.train.evaluate import evaluate as run
 
     scores = run(
         arguments.model,
@@ -126,8 +122,9 @@ class CompareArguments:
 def compare(words: list[str]) -> int:
     """litebert compare RUN..."""
     arguments = console.parse(CompareArguments, words, "compare")
-    from litebert.analysis import compare as runs
-    from litebert.analysis import compare_tasks as tasks
+    with console.loading():
+        from litebert.analysis import compare as runs
+        from litebert.analysis import compare_tasks as tasks
 
     if not arguments.runs:
         raise RunError("name the folders of one run or more")
@@ -171,7 +168,8 @@ class ConvertArguments:
 def convert(words: list[str]) -> int:
     """litebert convert SRC DST --to hf|litebert [--head mlm]"""
     arguments = console.parse(ConvertArguments, words, "convert")
-    from litebert.interop import convert as run
+    with console.loading():
+        from litebert.interop import convert as run
 
     for note in run(arguments.source, arguments.destination, to=arguments.to, head=arguments.head).notes:
         console.say(note)
@@ -198,9 +196,9 @@ class QuickstartArguments:
 def quickstart(words: list[str]) -> int:
     """litebert quickstart"""
     arguments = console.parse(QuickstartArguments, words, "quickstart")
-    from litebert.studies.quickstart import quickstart as run
-    from litebert.train.device import keep_freed_memory
+    with console.loading():
+        from litebert.studies.quickstart import quickstart as run
+        from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
-    with console.training_progress() as on_step:
-        return run(**vars(arguments), show=console.table, on_step=on_step, watch=console.reading_progress)
+    return run(**vars(arguments), show=console.table, watch=console.reading_progress)

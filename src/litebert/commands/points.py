@@ -8,7 +8,7 @@ from typing import Any
 
 from litebert import cost
 from litebert import recipes as points
-from litebert.commands.console import Json, RecipeName, parse, parse_with_recipe, print_json, show, table
+from litebert.commands.console import Json, RecipeName, loading, parse, parse_with_recipe, print_json, show, table
 from litebert.config import Config, replace
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError
@@ -130,8 +130,9 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "memory_bytes": {**vars(memory), "total": sum(vars(memory).values())},
     }
     if measured:
-        from litebert.train import device as devices
-        from litebert.train.measure import largest_micro_batch, measure, steps_for
+        with loading():
+            from litebert.train import device as devices
+            from litebert.train.measure import largest_micro_batch, measure, steps_for
 
         devices.keep_freed_memory()
         machine = devices.choose(config.train.precision, device)

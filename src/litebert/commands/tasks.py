@@ -77,13 +77,14 @@ def finetune(words: list[str]) -> int:
         FinetuneArguments, prog="litebert finetune", args=console.first(words, FinetuneArguments, FinetuneConfig),
         return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
-    from litebert.finetuning.run import finetune_seeds
-    from litebert.finetuning.scoring import metric_name
-    from litebert.finetuning.spread import noise_of, summarise
-    from litebert.finetuning.start import load_initial
-    from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
-    from litebert.tasks.registry import task_of
-    from litebert.train.device import keep_freed_memory
+    with console.loading():
+        from litebert.finetuning.run import finetune_seeds
+        from litebert.finetuning.scoring import metric_name
+        from litebert.finetuning.spread import noise_of, summarise
+        from litebert.finetuning.start import load_initial
+        from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
+        from litebert.tasks.registry import task_of
+        from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
     if arguments.seeds < 1:
@@ -95,11 +96,9 @@ def finetune(words: list[str]) -> int:
     if rest:
         config = _with_length(config, rest)
         config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
-    with console.training_progress() as on_step:
-        runs = finetune_seeds(
-            arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start, device=arguments.device,
-            on_step=on_step,
-        )  # fmt: skip
+    runs = finetune_seeds(
+        arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start, device=arguments.device
+    )
     last = runs[-1].outcome
     if not last.finished or len(runs) < arguments.seeds:
         console.say("saved; run the same command to continue")
@@ -160,7 +159,8 @@ class PredictArguments:
 def predict(words: list[str]) -> int:
     """litebert predict MODEL --input F --output G"""
     arguments = console.parse(PredictArguments, words, "predict")
-    from litebert.answer.predictor import load, predict_file
+    with console.loading():
+        from litebert.answer.predictor import load, predict_file
 
     source, output = Path(str(arguments.input)), Path(arguments.output)
     if source.is_file() and output.is_file() and source.samefile(output):

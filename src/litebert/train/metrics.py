@@ -11,6 +11,7 @@ import errno
 import json
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -88,6 +89,13 @@ def read(path: str | Path) -> list[dict[str, Any]]:
     if not Path(path).exists():
         raise RunError(f"{path} does not exist; name the metrics.jsonl of a run")
     return [row for _, row in _rows(Path(path))]
+
+
+def in_words(scores: Mapping[str, float]) -> str:
+    """The losses and accuracies among some scores, or else the first two of them: mlm loss 6.1, mlm accuracy 12%."""
+    main = [name for name in scores if name.endswith(("loss", "accuracy"))] or list(scores)[:2]
+    shown = ((name, f"{scores[name]:.1%}" if name.endswith("accuracy") else f"{scores[name]:.3g}") for name in main)
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown)
 
 
 def _rows(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
