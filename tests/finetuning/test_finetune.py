@@ -27,6 +27,7 @@ from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
 from litebert.tasks.texts import Example
 from litebert.train import device as devices
+from litebert.train import metrics
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
@@ -122,9 +123,10 @@ def test_a_run_that_collapses_starts_once_more(
     done = run(table, tmp_path / "run", tiny_tokenizer, settings)
     assert done.collapsed
     assert sum("3.3e-13" in line for line in logged) == 1
-    *_, restart, warning = logged
-    names(restart, "3.3e-13", "collapsed/")
-    assert warning, "of the second collapse, once"
+    names(next(line for line in logged if "3.3e-13" in line), "3.3e-13", "collapsed/")
+    events = [row["message"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "event"]
+    assert [line for line in logged if line in events] == events
+    assert len(events) == 2, "of the restart and of the second collapse, each once"
     assert (tmp_path / "run" / "collapsed" / "scores.json").exists()
     again = run(table, tmp_path / "run", tiny_tokenizer, settings)
     assert again.scores == done.scores

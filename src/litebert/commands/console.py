@@ -10,11 +10,13 @@ import json
 import logging
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_type_hints
 
 import tyro
@@ -141,16 +143,25 @@ def loading() -> AbstractContextManager[progress.Task]:
     return progress.task("loading libraries")
 
 
-def ending(wrote: object = None, *next_commands: Sequence[object]) -> None:
-    """The last lines of a verb: what it wrote and the commands that likely come next, ready to be pasted.
+def ending(wrote: object = None, *following: Sequence[object] | str) -> None:
+    """The last lines of a verb: what it wrote, and what likely comes next.
 
-    A word that starts with `<` stands for something only the person knows, and is not quoted.
+    A sequence of words is a command of ours, printed so that it can be pasted; what only the person knows stands in it
+    in capitals. A text is printed as it is.
     """
     if wrote is not None:
         say(f"wrote {wrote}")
-    for i, words in enumerate(next_commands):
-        quoted = " ".join(word if word.startswith("<") else shlex.quote(word) for word in map(str, words))
-        say(f"{'next:' if i == 0 else '     '} litebert {quoted}")
+    for i, one in enumerate(following):
+        text = one if isinstance(one, str) else f"{program()} {shlex.join(map(str, one))}"
+        say(f"{'next:' if i == 0 else '     '} {text}")
+
+
+def program() -> str:
+    """How `litebert` is called from this shell."""
+    if shutil.which("litebert"):
+        return "litebert"
+    own = Path(sys.argv[0])
+    return shlex.quote(str(own)) if own.stem == "litebert" else f"{shlex.quote(sys.executable)} -m litebert"
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

@@ -5,6 +5,7 @@ Arguments are read before torch is imported, so that help and mistakes come at o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,10 +20,12 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import RunError
 from litebert.model.objectives import score_rows
 
+log = logging.getLogger("litebert")
+
 
 @dataclass
 class PretrainArguments:
-    """Train a recipe on token shards. The same command again continues; Ctrl-C and SIGTERM save and leave.
+    """Train a recipe on token shards. The same command again continues; Ctrl-C and SIGTERM save and stop.
 
     Every field of the recipe is an option too, as in --encoder.layers 6; RECIPE --help lists them.
     """
@@ -45,6 +48,7 @@ def pretrain(words: list[str]) -> int:
     """litebert pretrain RECIPE --data D --out R"""
     arguments, config = console.parse_with_recipe(PretrainArguments, words, "pretrain")
     with console.loading():
+        from litebert.analysis.run_report import write_run
         from litebert.train.device import keep_freed_memory
         from litebert.train.pretrain import pretrain as run
 
@@ -55,14 +59,20 @@ def pretrain(words: list[str]) -> int:
         config, arguments.data, arguments.out, device=arguments.device, tensorboard=arguments.tensorboard
     )  # fmt: skip
     outcome = done.outcome
+    write_run(done.folder)
     if not outcome.finished:
-        console.say(f"saved at step {outcome.step} of {done.steps}; run the same command to continue")
+        console.say(f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue")
         return 128 + (outcome.signal or 0)
     if arguments.json:
         console.print_json({"run": str(done.folder), "steps": done.steps, "tokens": outcome.tokens,
                             "seconds": outcome.seconds, "heldout": outcome.scores})  # fmt: skip
     else:
         console.table(("held out", done.folder.name), score_rows(outcome.scores))
+    console.ending(
+        f"{done.folder}; its curves are in {done.folder / 'report.html'}",
+        ("evaluate", done.folder, "--data", arguments.data),
+        ("finetune", done.folder, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER"),
+    )
     return 0
 
 
@@ -102,6 +112,7 @@ def evaluate(words: list[str]) -> int:
         console.print_json(scores)
     else:
         console.table(("held out", arguments.model), score_rows(scores))
+    console.ending(None, ("finetune", arguments.model, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER"))
     return 0
 
 
@@ -147,7 +158,13 @@ def compare(words: list[str]) -> int:
             console.table(("run", *shown.columns[first:]), [(row[0], *row[first:]) for row in shown.rows])
         console.show(shown.note)
     for difference in differences:
-        console.say(f"note: {difference}")
+        log.warning(difference)
+    if tasks.finetunings(Path(arguments.runs[0])):
+        console.ending(None, ("predict", arguments.runs[0], "--input", "FILE", "--output", "ANSWERS.csv"))
+    else:
+        console.ending(
+            None, ("finetune", arguments.runs[0], "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER")
+        )
     return 0
 
 
@@ -172,8 +189,12 @@ def convert(words: list[str]) -> int:
         from litebert.interop import convert as run
 
     for note in run(arguments.source, arguments.destination, to=arguments.to, head=arguments.head).notes:
-        console.say(note)
-    console.say(f"wrote {arguments.destination}")
+        log.warning(note)
+    place = str(Path(arguments.destination).resolve())
+    opened = (
+        f"transformers.AutoModel.from_pretrained({place!r})" if arguments.to == "hf" else f"litebert.load({place!r})"
+    )
+    console.ending(arguments.destination, f"in Python, {opened}")
     return 0
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from litebert import progress
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.config.serialization import to_dict
@@ -118,6 +119,7 @@ class PreparedTask:
     tests: tuple[EncodedPart, ...]
 
 
+@progress.task("reading the task")
 def prepare_task(
     model: str | Path, task: Task[Any], config: FinetuneConfig | None, start: InitialModel
 ) -> PreparedTask:
@@ -129,8 +131,10 @@ def prepare_task(
     if not task.dev:
         raise DataError(f"{task.name} has no part to choose the best weights by; give a dev file")
     train, *others = (_part(task, name, start.tokenizer, config.length) for name in ("train", *task.dev, *task.tests))
-    for note in (*start.notes, *filter(None, [task.output.balance([item.target for item in train.items])])):
-        log.info(note)
+    for note in start.notes:
+        log.warning(note)
+    if balance := task.output.balance([item.target for item in train.items]):
+        log.info(balance)
     dev, tests = others[: len(task.dev)], others[len(task.dev) :]
     return PreparedTask(str(model), task, start, config, train, tuple(dev), tuple(tests))
 
@@ -139,7 +143,7 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int) -> Enco
     examples = task.read(name)
     items = task.encode(examples, tokenizer, length)
     for note in task.notes:
-        log.info(note)
+        log.warning(note)
     if name == "train":
         items = [item for item in items if item.target is not None]
     if not items:

@@ -179,7 +179,8 @@ def _score_table(scores: dict[str, float], shards: Shards) -> report.Table:
         title="Held-out scores",
         columns=("score", "model (without learning)"),
         rows=tuple(score_rows(scores)),
-        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one standard error. A loss at the "
+        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one standard error. The curves "
+        "below were scored on fewer sequences, so their last points differ a little. A loss at the "
         f"unigram entropy, {shards.unigram_entropy:.3f} nats, has learned nothing but how frequent each piece is.",
     )
 

@@ -118,6 +118,8 @@ class Loop(Generic[B]):
     on_step: Callable[[Loop[B]], None] | None = None
     """Called after every step."""
     ranks: Ranks = field(default_factory=Ranks)
+    remarks: list[str] = field(default_factory=list)
+    """What the caller hears through `metrics.remarks`; written into the metrics as events."""
 
     def __post_init__(self) -> None:
         module = self.trainable.module
@@ -193,6 +195,8 @@ class Loop(Generic[B]):
         speaks = task("training", self.steps, "steps", self.step) if self.ranks.main else nullcontext(Task("training"))
         with kept as metrics, self._signals(), speaks as bar, ThreadPoolExecutor(1) as worker:
             mark = (last_save, self.tokens)
+            if metrics is not None:
+                metrics.note(self.step, self.remarks)
             if self.step < self.steps:
                 ahead = worker.submit(self.batches, self.step)
                 while self.step < self.steps and self.ranks.agree(self.signal) is None:
@@ -330,8 +334,8 @@ class Loop(Generic[B]):
             if metrics is not None:
                 metrics.write("train", self.step, **row)
                 for warning in warnings:
-                    metrics.write("event", self.step, message=warning)
                     log.warning(warning)
+                metrics.note(self.step, self.remarks)
         if last or (self.step % self.evaluate_every == 0 and not soon):
             self._require_finite()
             self.scores = self.ranks.agree(self.trainable.evaluate())
