@@ -313,7 +313,7 @@ def test_from_text_to_a_converted_model(run: Callable[..., Output], tiny_corpus:
     status, printed, err = run(*prepare, "--processes", 1)
     assert status == 0
     assert "183" in next(line for line in printed.splitlines() if "train" in line).split()
-    assert "exact duplicate documents" in err
+    assert "duplicate" not in err, "there are none"
     assert "unigram entropy" in err
     index = (data / "index.json").read_bytes()
     assert run(*prepare)[0] == 0
@@ -369,7 +369,7 @@ def test_runs_side_by_side(run: Callable[..., Output], tiny_data: Path, tiny_run
     status, printed, err = run("compare", tiny_run, other)
     assert status == 0
     assert "RTD area" in printed
-    names(err.splitlines()[-1], "budgets")
+    names(next(line for line in err.splitlines() if line.startswith("warning")), "budgets")
     status, printed, _ = run("compare", tiny_run, other, "--json")
     assert status == 0
     rows = json.loads(printed)

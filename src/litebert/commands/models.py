@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from litebert import progress
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath, RecipeName
 from litebert.config import replace
@@ -138,16 +139,18 @@ def compare(words: list[str]) -> int:
         from litebert.analysis import compare_tasks as tasks
 
     if not arguments.runs:
-        raise RunError("name the folders of one run or more")
+        raise RunError("name the folder of at least one run")
     rows: Sequence[Any]
-    if tasks.finetunings(Path(arguments.runs[0])):
-        rows = tasks.compare_tasks(arguments.runs)
-        shown, differences = tasks.task_table(rows), []
-        first = len(shown.columns)
-    else:
-        rows = runs.compare(arguments.runs)
-        shown, differences = runs.table(rows), runs.differences(rows)
-        first = runs.FACTS  # in two parts, since a terminal is narrow
+    finetuned = tasks.finetunings(Path(arguments.runs[0]))
+    with progress.task("reading the runs"):
+        if finetuned:
+            rows = tasks.compare_tasks(arguments.runs)
+            shown, differences = tasks.task_table(rows), []
+            first = len(shown.columns)
+        else:
+            rows = runs.compare(arguments.runs)
+            shown, differences = runs.table(rows), runs.differences(rows)
+            first = runs.FACTS  # in two parts, since a terminal is narrow
     if arguments.json:
         console.print_json([asdict(row) for row in rows])
     elif arguments.markdown:
@@ -159,8 +162,8 @@ def compare(words: list[str]) -> int:
         console.show(shown.note)
     for difference in differences:
         log.warning(difference)
-    if tasks.finetunings(Path(arguments.runs[0])):
-        console.ending(None, ("predict", arguments.runs[0], "--input", "FILE", "--output", "ANSWERS.csv"))
+    if finetuned:
+        console.ending(None, ("predict", arguments.runs[0], "--input", "ROWS.csv", "--output", "ANSWERS.csv"))
     else:
         console.ending(
             None, ("finetune", arguments.runs[0], "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER")

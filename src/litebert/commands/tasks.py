@@ -125,7 +125,7 @@ def finetune(words: list[str]) -> int:
     best = runs[0].folder
     console.ending(
         f"{arguments.out}; its curves are in {best / 'report.html'}",
-        ("predict", best, "--input", "FILE", "--output", "ANSWERS.csv"),
+        ("predict", best, "--input", "ROWS.csv", "--output", "ANSWERS.csv"),
     )
     return 0
 

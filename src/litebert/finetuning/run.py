@@ -125,6 +125,7 @@ def finetune_seeds(
     heard = list(remarks)
     with metrics.remarks(heard):
         prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
+    heard += prepared.notes
     runs: list[Finetuned] = []
     for seed, folder in enumerate(folders, prepared.config.train.seed):
         if seeds > 1:
