@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -164,10 +164,11 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _prepare_streams() -> None:
-    """No letter may stop a verb, and neither may a closed stream."""
+    """See to it that neither a character that the terminal lacks nor a closed stream stops a verb."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the process ends
         elif isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            with suppress(OSError):  # where the stream was redirected under Python
+                stream.reconfigure(errors="backslashreplace")
