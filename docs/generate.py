@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from litebert import cost, registry
-from litebert.cli import VERBS
+from litebert.cli import SPEECH, VERBS
 from litebert.config import Config
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
@@ -109,6 +109,9 @@ def _verbs() -> Iterator[str]:
     yield "## The command line"
     yield ""
     yield from _table("verb | what it does", [(f"`litebert {verb}`", line) for verb, (_, line) in VERBS.items()])
+    yield "Every verb takes these flags, wherever they stand:"
+    yield ""
+    yield from _table("flag | what it does", [(f"`{flag}`", line) for flag, line in SPEECH.items()])
     for module in dict.fromkeys(f"litebert.commands.{file}" for file, _ in VERBS.values()):
         for name, cls in vars(import_module(module)).items():
             if name.endswith("Arguments") and cls.__module__ == module:

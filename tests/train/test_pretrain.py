@@ -26,7 +26,7 @@ from litebert.train import metrics
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
-from litebert.train.pretrain import PLATEAU_ROWS, PLATEAU_STEPS, build, plateau_warning, pretrain
+from litebert.train.pretrain import DIVERGED_ROWS, PLATEAU_ROWS, PLATEAU_STEPS, build, plateau_warning, pretrain
 from toys.pretraining import config, result
 from toys.refusals import names, refused
 
@@ -42,8 +42,7 @@ def test_a_run_folder_holds_what_a_person_reads(tiny_data: Path, tmp_path: Path,
     }  # fmt: skip
     recipe = from_dict(Config, json.loads((run.folder / "recipe.json").read_text()))
     assert recipe == run.config == replace(point, encoder=replace(point.encoder, vocab_size=400))
-    [message] = logged
-    names(message, "encoder.vocab_size", 400, 30000)
+    names(logged[0], "encoder.vocab_size", 400, 30000)
     shards = Shards.open(tiny_data)
     assert Tokenizer.load(run.folder / "tokenizer").fingerprint == shards.tokenizer.fingerprint
     facts = json.loads((run.folder / "run.json").read_text())
@@ -174,8 +173,7 @@ def test_a_time_budget_becomes_steps_once(
 
     cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave)
     assert (cut.steps, cut.outcome.step) == (20, 7)
-    [message] = logged
-    names(message, "2s", "20 steps", "2,560 tokens/s")
+    names(logged[0], "2s", "20 steps", "2,560 tokens/s")
     monkeypatch.setattr("litebert.train.pretrain.measure", lambda *_: pytest.fail("measured again"))
     done = pretrain(point, tiny_data, tmp_path / "cut")
     assert (done.steps, done.outcome.step) == (20, 20)
@@ -237,6 +235,16 @@ def test_a_loss_above_the_unigram_entropy_is_said_to_be_above() -> None:
     names(remark, "9.00", "above", "6.00")
 
 
+def test_a_loss_that_rises_has_diverged_and_is_no_plateau() -> None:
+    """Reported well before a plateau would be, once, and again only when it has recovered."""
+    (row, remark), (back, words) = say_all([*[5.0] * 50, *[108.0] * 100, *[4.0] * 60])
+    assert 50 + DIVERGED_ROWS - 1 <= row < 50 + PLATEAU_ROWS
+    names(remark, "diverged", "5.00", "6.00", "train.optimizer.learning_rate", "train.schedule.warmup")
+    assert "plateau" not in remark
+    assert back > 150
+    names(words, "recovered")
+
+
 def test_few_steps_are_no_plateau_however_many_rows() -> None:
     remarks = say_all([6.0] * 400, every=1)
     assert [row for row, _ in remarks] == [PLATEAU_STEPS - 1]
@@ -275,8 +283,8 @@ def test_a_run_that_cannot_learn_is_told_so(tiny_data: Path, tmp_path: Path, log
             bias.data.copy_(torch.log((counts + 0.2) / counts.sum()))
 
     pretrain(stuck, tiny_data, tmp_path / "stuck", on_step=know_frequencies)
-    assert len(logged) == 1
-    assert events(tmp_path / "stuck") == logged
+    [event] = events(tmp_path / "stuck")
+    assert logged.count(event) == 1
     last = metrics.read(tmp_path / "stuck" / "metrics.jsonl")[-2]
     assert math.isclose(last["mlm_loss"], entropy, abs_tol=0.5)
 

@@ -5,6 +5,7 @@ Arguments are read before torch is imported, so that help and mistakes come at o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from litebert import progress
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath, RecipeName
 from litebert.config import replace
@@ -19,10 +21,12 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import RunError
 from litebert.model.objectives import score_rows
 
+log = logging.getLogger("litebert")
+
 
 @dataclass
 class PretrainArguments:
-    """Train a recipe on token shards. The same command again continues; Ctrl-C and SIGTERM save and leave.
+    """Train a recipe on token shards. The same command again continues; Ctrl-C and SIGTERM save and stop.
 
     Every field of the recipe is an option too, as in --encoder.layers 6; RECIPE --help lists them.
     """
@@ -44,30 +48,32 @@ class PretrainArguments:
 def pretrain(words: list[str]) -> int:
     """litebert pretrain RECIPE --data D --out R"""
     arguments, config = console.parse_with_recipe(PretrainArguments, words, "pretrain")
-    from litebert.train.device import keep_freed_memory
-    from litebert.train.pretrain import pretrain as run
+    with console.loading():
+        from litebert.analysis.run_report import write_run
+        from litebert.train.device import keep_freed_memory
+        from litebert.train.pretrain import pretrain as run
 
     keep_freed_memory()
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
-    with console.training_progress() as on_step:
-        done = run(
-            config,
-            arguments.data,
-            arguments.out,
-            device=arguments.device,
-            tensorboard=arguments.tensorboard,
-            on_step=on_step,
-        )
+    done = run(
+        config, arguments.data, arguments.out, device=arguments.device, tensorboard=arguments.tensorboard
+    )  # fmt: skip
     outcome = done.outcome
+    write_run(done.folder)
     if not outcome.finished:
-        console.say(f"saved at step {outcome.step} of {done.steps}; run the same command to continue")
+        console.say(f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue")
         return 128 + (outcome.signal or 0)
     if arguments.json:
         console.print_json({"run": str(done.folder), "steps": done.steps, "tokens": outcome.tokens,
                             "seconds": outcome.seconds, "heldout": outcome.scores})  # fmt: skip
     else:
         console.table(("held out", done.folder.name), score_rows(outcome.scores))
+    console.ending(
+        f"{done.folder}; its curves are in {done.folder / 'report.html'}",
+        ("evaluate", done.folder, "--data", arguments.data),
+        ("finetune", done.folder, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER"),
+    )
     return 0
 
 
@@ -93,7 +99,8 @@ class EvaluateArguments:
 def evaluate(words: list[str]) -> int:
     """litebert evaluate MODEL --data D"""
     arguments = console.parse(EvaluateArguments, words, "evaluate")
-    from litebert.train.evaluate import evaluate as run
+    with console.loading():
+        from litebert.train.evaluate import evaluate as run
 
     scores = run(
         arguments.model,
@@ -106,6 +113,7 @@ def evaluate(words: list[str]) -> int:
         console.print_json(scores)
     else:
         console.table(("held out", arguments.model), score_rows(scores))
+    console.ending(None, ("finetune", arguments.model, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER"))
     return 0
 
 
@@ -126,20 +134,23 @@ class CompareArguments:
 def compare(words: list[str]) -> int:
     """litebert compare RUN..."""
     arguments = console.parse(CompareArguments, words, "compare")
-    from litebert.analysis import compare as runs
-    from litebert.analysis import compare_tasks as tasks
+    with console.loading():
+        from litebert.analysis import compare as runs
+        from litebert.analysis import compare_tasks as tasks
 
     if not arguments.runs:
-        raise RunError("name the folders of one run or more")
+        raise RunError("name the folder of at least one run")
     rows: Sequence[Any]
-    if tasks.finetunings(Path(arguments.runs[0])):
-        rows = tasks.compare_tasks(arguments.runs)
-        shown, differences = tasks.task_table(rows), []
-        first = len(shown.columns)
-    else:
-        rows = runs.compare(arguments.runs)
-        shown, differences = runs.table(rows), runs.differences(rows)
-        first = runs.FACTS  # in two parts, since a terminal is narrow
+    finetuned = tasks.finetunings(Path(arguments.runs[0]))
+    with progress.task("reading the runs"):
+        if finetuned:
+            rows = tasks.compare_tasks(arguments.runs)
+            shown, differences = tasks.task_table(rows), []
+            first = len(shown.columns)
+        else:
+            rows = runs.compare(arguments.runs)
+            shown, differences = runs.table(rows), runs.differences(rows)
+            first = runs.FACTS  # in two parts, since a terminal is narrow
     if arguments.json:
         console.print_json([asdict(row) for row in rows])
     elif arguments.markdown:
@@ -150,7 +161,13 @@ def compare(words: list[str]) -> int:
             console.table(("run", *shown.columns[first:]), [(row[0], *row[first:]) for row in shown.rows])
         console.show(shown.note)
     for difference in differences:
-        console.say(f"note: {difference}")
+        log.warning(difference)
+    if finetuned:
+        console.ending(None, ("predict", arguments.runs[0], "--input", "ROWS.csv", "--output", "ANSWERS.csv"))
+    else:
+        console.ending(
+            None, ("finetune", arguments.runs[0], "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER")
+        )
     return 0
 
 
@@ -171,11 +188,16 @@ class ConvertArguments:
 def convert(words: list[str]) -> int:
     """litebert convert SRC DST --to hf|litebert [--head mlm]"""
     arguments = console.parse(ConvertArguments, words, "convert")
-    from litebert.interop import convert as run
+    with console.loading():
+        from litebert.interop import convert as run
 
     for note in run(arguments.source, arguments.destination, to=arguments.to, head=arguments.head).notes:
-        console.say(note)
-    console.say(f"wrote {arguments.destination}")
+        log.warning(note)
+    place = str(Path(arguments.destination).resolve())
+    opened = (
+        f"transformers.AutoModel.from_pretrained({place!r})" if arguments.to == "hf" else f"litebert.load({place!r})"
+    )
+    console.ending(arguments.destination, f"in Python, {opened}")
     return 0
 
 
@@ -198,9 +220,9 @@ class QuickstartArguments:
 def quickstart(words: list[str]) -> int:
     """litebert quickstart"""
     arguments = console.parse(QuickstartArguments, words, "quickstart")
-    from litebert.studies.quickstart import quickstart as run
-    from litebert.train.device import keep_freed_memory
+    with console.loading():
+        from litebert.studies.quickstart import quickstart as run
+        from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
-    with console.training_progress() as on_step:
-        return run(**vars(arguments), show=console.table, on_step=on_step, watch=console.reading_progress)
+    return run(**vars(arguments), show=console.table, watch=console.reading_progress)

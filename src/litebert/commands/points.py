@@ -8,7 +8,17 @@ from typing import Any
 
 from litebert import cost
 from litebert import recipes as points
-from litebert.commands.console import Json, RecipeName, parse, parse_with_recipe, print_json, show, table
+from litebert.commands.console import (
+    Json,
+    RecipeName,
+    ending,
+    loading,
+    parse,
+    parse_with_recipe,
+    print_json,
+    show,
+    table,
+)
 from litebert.config import Config, replace
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError
@@ -39,6 +49,7 @@ def recipes(words: list[str]) -> int:
             config.sequences.format.split("-")[0], masks, "+".join(config.objectives),
         ))  # fmt: skip
     table(("recipe", "params", "L", "H", "E", "shared", "format", "masks", "learns"), rows)
+    ending(None, ("plan", next(iter(configs))))
     return 0
 
 
@@ -67,8 +78,13 @@ def plan(words: list[str]) -> int:
     """litebert plan RECIPE"""
     arguments, config = parse_with_recipe(PlanArguments, words, "plan")
     data = _plan(config, arguments.measure, arguments.device)
+    kept = [word for word in words if word not in ("--measure", "--json")]
+    following = [("pretrain", *kept, "--data", "DATA", "--out", "RUN")]
+    if not arguments.measure:
+        following.append(("plan", *kept, "--measure"))
     if arguments.json:
         print_json(data)
+        ending(None, *following)
         return 0
     total = data["parameters"]["total"]
     rows = [(part, f"{count:,}", f"{count / total:.1%}") for part, count in data["parameters"].items()]
@@ -104,6 +120,7 @@ def plan(words: list[str]) -> int:
                 ("largest micro-batch", f"{measured['largest_micro_batch']:,} sequences"),
             ],
         )
+    ending(None, *following)
     return 0
 
 
@@ -130,8 +147,9 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "memory_bytes": {**vars(memory), "total": sum(vars(memory).values())},
     }
     if measured:
-        from litebert.train import device as devices
-        from litebert.train.measure import largest_micro_batch, measure, steps_for
+        with loading():
+            from litebert.train import device as devices
+            from litebert.train.measure import largest_micro_batch, measure, steps_for
 
         devices.keep_freed_memory()
         machine = devices.choose(config.train.precision, device)

@@ -77,29 +77,35 @@ def finetune(words: list[str]) -> int:
         FinetuneArguments, prog="litebert finetune", args=console.first(words, FinetuneArguments, FinetuneConfig),
         return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
-    from litebert.finetuning.run import finetune_seeds
-    from litebert.finetuning.scoring import metric_name
-    from litebert.finetuning.spread import noise_of, summarise
-    from litebert.finetuning.start import load_initial
-    from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
-    from litebert.tasks.registry import task_of
-    from litebert.train.device import keep_freed_memory
+    with console.loading():
+        from litebert.analysis.run_report import write_run
+        from litebert.finetuning.run import finetune_seeds
+        from litebert.finetuning.scoring import metric_name
+        from litebert.finetuning.spread import noise_of, summarise
+        from litebert.finetuning.start import load_initial
+        from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
+        from litebert.tasks.registry import task_of
+        from litebert.train import metrics
+        from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
     options = ("dev", "test", "text", "pair", "label", "target", "separator", "metric", "order", "threshold", "stride")
-    task = task_of(arguments.task, arguments.data, **{name: getattr(arguments, name) for name in options})
-    start = load_initial(arguments.model, arguments.tokenizer, task)
+    remarks: list[str] = []
+    with metrics.remarks(remarks):
+        task = task_of(arguments.task, arguments.data, **{name: getattr(arguments, name) for name in options})
+        start = load_initial(arguments.model, arguments.tokenizer, task)
     config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), task.full_name)
     if rest:
         config = _with_length(config, rest)
         config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
-    with console.training_progress() as on_step:
-        runs = finetune_seeds(
-            arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start, device=arguments.device,
-            on_step=on_step,
-        )  # fmt: skip
+    runs = finetune_seeds(
+        arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start, device=arguments.device,
+        remarks=remarks,
+    )  # fmt: skip
+    for one in runs:
+        write_run(one.folder)
     last = runs[-1].outcome
     if not last.finished or len(runs) < arguments.seeds:
         console.say("saved; run the same command to continue")
@@ -116,6 +122,11 @@ def finetune(words: list[str]) -> int:
         rows = [(name, *(f"{value:.4g}" for value in found.values())) for name, found in summary.items()]
         console.table(("dev", "median", "mean", "deviation", "lowest", "highest"), rows)
         console.say(noise_of(metric, [one[metric] for one in scores]))
+    best = runs[0].folder
+    console.ending(
+        f"{arguments.out}; its curves are in {best / 'report.html'}",
+        ("predict", best, "--input", "ROWS.csv", "--output", "ANSWERS.csv"),
+    )
     return 0
 
 
@@ -160,7 +171,8 @@ class PredictArguments:
 def predict(words: list[str]) -> int:
     """litebert predict MODEL --input F --output G"""
     arguments = console.parse(PredictArguments, words, "predict")
-    from litebert.answer.predictor import load, predict_file
+    with console.loading():
+        from litebert.answer.predictor import load, predict_file
 
     source, output = Path(str(arguments.input)), Path(arguments.output)
     if source.is_file() and output.is_file() and source.samefile(output):
@@ -178,7 +190,7 @@ def predict(words: list[str]) -> int:
             model, arguments.input, out, form=form, source_form=arguments.input_format, text=arguments.text,
             pair=arguments.pair,
         )  # fmt: skip
-    console.say(f"{count:,} answers")
+    console.ending(None if arguments.output == "-" else f"{console.count(count, 'answer')} to {arguments.output}")
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from litebert.commands.console import Json, parse, print_json, reading_progress, say, show, table
+from litebert.commands.console import Json, count, ending, parse, print_json, reading_progress, say, show, table
 from litebert.errors import ConfigError
 
 
@@ -85,7 +85,10 @@ def tokenizer(words: list[str]) -> int:
             seed=arguments.seed,
         )
         trained.save(arguments.out)
-        say(f"wrote {arguments.out}: {trained.kind}, {trained.vocab_size} pieces")
+        ending(
+            f"{arguments.out}: {trained.kind}, {trained.vocab_size:,} pieces",
+            ("prepare", *arguments.sources, "--tokenizer", arguments.out, "--out", "DATA"),
+        )
         return 0
     from litebert.tokenizer import Tokenizer, inspect
 
@@ -94,6 +97,7 @@ def tokenizer(words: list[str]) -> int:
         print_json(report.to_dict())
     else:
         table(("", arguments.tokenizer), report.rows())
+    ending(None, ("prepare", *arguments.sources, "--tokenizer", arguments.tokenizer, "--out", "DATA"))
     return 0
 
 
@@ -125,11 +129,15 @@ def prepare(words: list[str]) -> int:
         name: {"documents": split.documents, "sentences": split.sentences, "tokens": split.tokens}
         for name, split in (("train", shards.train), ("heldout", shards.heldout))
     }
+    following = ("pretrain", "albert-tiny", "--data", arguments.out, "--out", "RUN")
     if arguments.json:
         print_json({**counts, "read": shards.index["documents"], "unigram_entropy": shards.unigram_entropy})
+        ending(arguments.out, following)
         return 0
-    rows = [(name, *(f"{count:,}" for count in split.values())) for name, split in counts.items()]
+    rows = [(name, *(f"{number:,}" for number in split.values())) for name, split in counts.items()]
     table(("split", "documents", "sentences", "tokens"), rows)
-    say(f"{shards.index['documents']['duplicates']:,} exact duplicate documents dropped")
+    if duplicates := shards.index["documents"]["duplicates"]:
+        say(f"{count(duplicates, 'exact duplicate document')} dropped")
     say(f"unigram entropy {shards.unigram_entropy:.2f} nats: the loss of a model that knows only piece frequencies")
+    ending(arguments.out, following)
     return 0

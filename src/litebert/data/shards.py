@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from litebert.data.encoding import Encoded, id_type
 from litebert.errors import DataError
+from litebert.progress import tracked
 from litebert.storage import atomic_write, read_json, sha256_of, write_json
 from litebert.tokenizer import Tokenizer
 
@@ -169,7 +170,8 @@ class Shards:
         self.path = path
         self.index, infos = read_index(path)
         self.fingerprint = sha256_of(path / INDEX)
-        for info in infos:
+        total = sum(info.bytes for info in infos)
+        for info in tracked(infos, "checking the shards", total, "bytes", lambda info: info.bytes):
             file = path / info.file
             if not file.is_file():
                 raise DataError(f"{file} is missing; prepare the data again")
@@ -180,7 +182,7 @@ class Shards:
         self.tokenizer = Tokenizer.load(path / TOKENIZER)
         if self.tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
             raise DataError(f"{path / TOKENIZER} is not the tokenizer of these shards; prepare the data again")
-        self.unigram_entropy = float(self.index["unigram_entropy"])
+        self.unigram_entropy = float(self.index["unigram_entropy"]) + 0.0  # no -0.0
         """Nats, of the pieces of the train split: the loss of a model that knows frequencies only."""
         self.top_piece_share = float(self.index["top_piece_share"])
         """Share of the most frequent piece in the train split: the accuracy of always guessing it."""

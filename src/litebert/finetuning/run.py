@@ -17,7 +17,8 @@ import logging
 import math
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
 from litebert.storage import numbers, read_json, write_json, written_whole
 from litebert.train import device as devices
+from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import ASIDE, RunFolder
@@ -105,6 +107,7 @@ def finetune_seeds(
     start: InitialModel | None = None,
     device: str = "auto",
     on_step: OnStep | None = None,
+    remarks: Sequence[str] = (),
 ) -> list[Finetuned]:
     """`finetune` in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the config's.
 
@@ -112,6 +115,7 @@ def finetune_seeds(
 
     Args:
         start: what `load_initial` gave, where it was asked before.
+        remarks: warnings so far, which become events in the metrics of each run.
     """
     paths = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
     folders = [RunFolder(path, IDENTITY) for path in paths]
@@ -119,13 +123,16 @@ def finetune_seeds(
         raise RunError(f"{out} holds a run of one seed; give another --out for {seeds}")
     for folder in folders:
         folder.check()
-    prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
+    heard = list(remarks)
+    with metrics.remarks(heard):
+        prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
+    heard += prepared.notes
     runs: list[Finetuned] = []
     for seed, folder in enumerate(folders, prepared.config.train.seed):
         if seeds > 1:
             log.info(f"seed {len(runs) + 1} of {seeds}")
         own = replace(prepared.config, train=replace(prepared.config.train, seed=seed))
-        runs.append(_one_seed(replace(prepared, config=own), folder, device, on_step))
+        runs.append(_one_seed(replace(prepared, config=own), folder, device, on_step, list(heard)))
         outcome = runs[-1].outcome
         if not outcome.finished or (outcome.signal is not None and len(runs) < seeds):
             return runs
@@ -135,11 +142,13 @@ def finetune_seeds(
     return runs
 
 
-def _one_seed(prepared: PreparedTask, folder: RunFolder, device: str, on_step: OnStep | None) -> Finetuned:
+def _one_seed(
+    prepared: PreparedTask, folder: RunFolder, device: str, on_step: OnStep | None, remarks: list[str]
+) -> Finetuned:
     """A run to its end, and once more where it collapsed."""
-    machine = devices.choose(prepared.config.train.precision, device)
-    with folder.owned():
-        done = _run(prepared, folder, machine, on_step)
+    with metrics.remarks(remarks), folder.owned():
+        machine = devices.choose(prepared.config.train.precision, device)
+        done = _run(prepared, folder, machine, on_step, remarks)
         if done.collapsed and prepared.config.restart and not done.restarted:
             if done.outcome.signal is not None:  # the same command goes on from here
                 return replace(done, outcome=replace(done.outcome, finished=False), scores={})
@@ -147,13 +156,18 @@ def _one_seed(prepared: PreparedTask, folder: RunFolder, device: str, on_step: O
             log.warning("the model gives one answer to everything; starting once more with a learning rate of "
                         f"{rate:.1e} (what there was lies in {ASIDE}/)")  # fmt: skip
             folder.set_aside()
-            done = _run(prepared, folder, machine, on_step)
+            done = _run(prepared, folder, machine, on_step, remarks)
         if done.collapsed:
             log.warning("the model gives one answer to everything: its scores are those of guessing")
+            if folder.ranks.main:
+                with closing(metrics.MetricsLog(folder.path, done.outcome.step)) as rows:
+                    rows.note(done.outcome.step, remarks)
     return done
 
 
-def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_step: OnStep | None) -> Finetuned:
+def _run(
+    prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_step: OnStep | None, remarks: list[str]
+) -> Finetuned:
     """One run to its end; after one that collapsed, at a third of the rate."""
     again = place.was_set_aside
     task, config, folder, pad = prepared.task, prepared.config, place.path, prepared.start.tokenizer.pad_id
@@ -179,7 +193,7 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, folder / "best.safetensors", place.ranks)
     loop = Loop(
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
-        on_step=on_step, ranks=place.ranks,
+        on_step=on_step, ranks=place.ranks, remarks=remarks,
     )  # fmt: skip
     outcome = loop.run()
     if not outcome.finished:

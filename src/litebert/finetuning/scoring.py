@@ -14,6 +14,7 @@ from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.task import Task
 from litebert.model.task_model import TaskModel
+from litebert.progress import tracked
 from litebert.train import device as devices
 
 EVALUATION_TOKENS = 8192
@@ -72,7 +73,7 @@ def logits_of(
             rows = len(items[i].rows)
         chunks[-1].append(i)
     out: Logits = [np.zeros(0, np.float32)] * len(items)
-    for chunk in chunks:
+    for chunk in tracked(chunks, "scoring", len(items), "items", len):
         found = compute(pad_rows([row for i in chunk for row in items[i].rows], pad_id))
         ends = np.cumsum([len(items[i].rows) for i in chunk])
         for i, own in zip(chunk, np.split(found, ends[:-1]), strict=True):

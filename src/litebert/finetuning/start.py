@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from litebert import progress
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.config.serialization import to_dict
@@ -116,8 +117,11 @@ class PreparedTask:
     train: EncodedPart
     dev: tuple[EncodedPart, ...]
     tests: tuple[EncodedPart, ...]
+    notes: tuple[str, ...] = ()
+    """What a person should know about the parts and the model."""
 
 
+@progress.task("reading the task")
 def prepare_task(
     model: str | Path, task: Task[Any], config: FinetuneConfig | None, start: InitialModel
 ) -> PreparedTask:
@@ -128,18 +132,23 @@ def prepare_task(
         config = replace(config, length=start.encoder.max_positions)
     if not task.dev:
         raise DataError(f"{task.name} has no part to choose the best weights by; give a dev file")
-    train, *others = (_part(task, name, start.tokenizer, config.length) for name in ("train", *task.dev, *task.tests))
-    for note in (*start.notes, *filter(None, [task.output.balance([item.target for item in train.items])])):
+    notes: list[str] = []
+    train, *others = (
+        _part(task, name, start.tokenizer, config.length, notes) for name in ("train", *task.dev, *task.tests)
+    )
+    notes += start.notes
+    if balance := task.output.balance([item.target for item in train.items]):
+        notes.append(balance)
+    for note in notes:
         log.info(note)
     dev, tests = others[: len(task.dev)], others[len(task.dev) :]
-    return PreparedTask(str(model), task, start, config, train, tuple(dev), tuple(tests))
+    return PreparedTask(str(model), task, start, config, train, tuple(dev), tuple(tests), tuple(notes))
 
 
-def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int) -> EncodedPart:
+def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: list[str]) -> EncodedPart:
     examples = task.read(name)
     items = task.encode(examples, tokenizer, length)
-    for note in task.notes:
-        log.info(note)
+    notes += task.notes
     if name == "train":
         items = [item for item in items if item.target is not None]
     if not items:

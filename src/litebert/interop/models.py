@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from litebert import progress
 from litebert.config import Config
 from litebert.config.finetuning import HeadName
 from litebert.config.serialization import from_dict, to_json
@@ -41,6 +42,7 @@ class Conversion:
     notes: tuple[str, ...]
 
 
+@progress.task("loading the model")
 def read_folder(path: str | Path, head: HeadName | None = None) -> LoadedModel:
     """Open a run folder, a litebert model folder or a Hugging Face folder.
 
@@ -71,6 +73,7 @@ def read_folder(path: str | Path, head: HeadName | None = None) -> LoadedModel:
     )
 
 
+@progress.task("converting")
 def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadName | None = None) -> Conversion:
     """Read any model folder and write it in another format.
 

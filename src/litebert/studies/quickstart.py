@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -32,7 +31,6 @@ from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate
-from litebert.train.loop import Loop
 from litebert.train.measure import measure, synthetic_batch
 from litebert.train.pretrain import Run, pretrain
 
@@ -50,7 +48,6 @@ def quickstart(
     vocab_size: int = 8192,
     budget: str = "8m",
     show: Callable[..., None],
-    on_step: Callable[[Loop[Any]], None] | None = None,
     watch: Watch = lambda documents, meter: documents,
 ) -> int:
     """Run it all in the folder `out`; the exit status."""
@@ -69,7 +66,7 @@ def quickstart(
     log.info(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
     config = replace(config, train=replace(config.train, budget=budget))
     with _indented():
-        run = pretrain(config, folder / "data", folder / RECIPE, on_step=on_step)
+        run = pretrain(config, folder / "data", folder / RECIPE)
     if not run.outcome.finished:
         log.info(f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue")
         return 128 + (run.outcome.signal or 0)
@@ -87,7 +84,7 @@ def quickstart(
     if tuple(text) == ("python-docs",):
         log.info("5/6  a classifier: which package does a docstring come from, with this pretraining and without")
         with _indented():
-            bought = packages.compare(run.folder, RECIPE, folder / "tokenizer", folder, on_step=on_step)
+            bought = packages.compare(run.folder, RECIPE, folder / "tokenizer", folder)
         if bought.signal is not None:
             log.info("saved; run the same command to continue")
             return 128 + bought.signal
@@ -182,7 +179,8 @@ def _score_table(scores: dict[str, float], shards: Shards) -> report.Table:
         title="Held-out scores",
         columns=("score", "model (without learning)"),
         rows=tuple(score_rows(scores)),
-        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one standard error. A loss at the "
+        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one standard error. The curves "
+        "below were scored on fewer sequences, so their last points differ a little. A loss at the "
         f"unigram entropy, {shards.unigram_entropy:.3f} nats, has learned nothing but how frequent each piece is.",
     )
 

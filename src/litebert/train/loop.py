@@ -29,9 +29,10 @@ from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
 from litebert.errors import NonFiniteError
 from litebert.model.objectives import Loss
+from litebert.progress import Task, task
 from litebert.storage import numbers
 from litebert.train import checkpoint, device, schedule
-from litebert.train.metrics import MetricsLog
+from litebert.train.metrics import MetricsLog, in_words
 from litebert.train.optim import Optimizers
 from litebert.train.ranks import Ranks
 from litebert.train.window import Window
@@ -118,6 +119,8 @@ class Loop(Generic[B]):
     on_step: Callable[[Loop[B]], None] | None = None
     """Called after every step."""
     ranks: Ranks = field(default_factory=Ranks)
+    remarks: list[str] = field(default_factory=list)
+    """What the caller hears through `metrics.remarks`; written into the metrics as events."""
 
     def __post_init__(self) -> None:
         module = self.trainable.module
@@ -158,7 +161,7 @@ class Loop(Generic[B]):
             self.window = Window.restored(state["window"], self.device.device)
         self.scores = numbers(state["scores"])
         self.trainable.diagnostic_state.update(state["memory"])
-        log.info(f"continuing from step {self.step} of {self.steps}")
+        log.info(f"continuing from step {self.step:,} of {self.steps:,}")
 
     def _save(self, metrics: MetricsLog | None) -> None:
         """Write a checkpoint of this instant, which a run may continue from: all in it must be finite."""
@@ -177,6 +180,7 @@ class Loop(Generic[B]):
             tensors = self.trainable.module.state_dict(), self.optimizers.state()
             checkpoint.save(self.checkpoints, self.step, *tensors, state)
             checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
+            log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
 
     # ---- the loop --------------------------------------------------------------------------------------------------
 
@@ -189,7 +193,11 @@ class Loop(Generic[B]):
         kept: AbstractContextManager[MetricsLog | None] = nullcontext()
         if self.ranks.main:
             kept = closing(MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard))
-        with kept as metrics, self._signals(), ThreadPoolExecutor(1) as worker:
+        speaks = task("training", self.steps, "steps", self.step) if self.ranks.main else nullcontext(Task("training"))
+        with kept as metrics, self._signals(), speaks as bar, ThreadPoolExecutor(1) as worker:
+            mark = (last_save, self.tokens)
+            if metrics is not None:
+                metrics.note(self.step, self.remarks)
             if self.step < self.steps:
                 ahead = worker.submit(self.batches, self.step)
                 while self.step < self.steps and self.ranks.agree(self.signal) is None:
@@ -202,6 +210,10 @@ class Loop(Generic[B]):
                         self.on_step(self)
                     self._report(metrics)
                     now = time.monotonic()
+                    bar.done = self.step
+                    if now - mark[0] > 1:
+                        bar.text = self._state((self.tokens - mark[1]) / (now - mark[0]))
+                        mark = (now, self.tokens)
                     due = now - last_save >= every.value if every.unit == "time" else self.step % int(every.value) == 0
                     if self.ranks.agree(due) and self.step < self.steps:
                         self._save(metrics)
@@ -211,6 +223,11 @@ class Loop(Generic[B]):
                 self._save(metrics)
             leave = self.ranks.agree(self.signal)
         return Outcome(self.step, self.step == self.steps, leave, self.scores, self.tokens, self.seconds)
+
+    def _state(self, rate: float) -> str:
+        """Rate, loss and accuracy of the newest row; the window itself would have to wait for the device."""
+        scores = {name: value for name, value in self.row.items() if name == "loss" or name.endswith("_accuracy")}
+        return ", ".join(filter(None, (in_words(scores), f"{rate:,.0f} tokens/s")))
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -318,13 +335,14 @@ class Loop(Generic[B]):
             if metrics is not None:
                 metrics.write("train", self.step, **row)
                 for warning in warnings:
-                    metrics.write("event", self.step, message=warning)
                     log.warning(warning)
+                metrics.note(self.step, self.remarks)
         if last or (self.step % self.evaluate_every == 0 and not soon):
             self._require_finite()
             self.scores = self.ranks.agree(self.trainable.evaluate())
             if metrics is not None:
                 metrics.write("heldout", self.step, **self.scores)
+                log.info(f"step {self.step:,} of {self.steps:,}: held-out {in_words(self.scores)}")
 
 
 def _nonfinite(what: str) -> NonFiniteError:

@@ -20,6 +20,7 @@ from litebert.config.amounts import parse_amount
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 from litebert.model.pretrainer import Pretrainer
+from litebert.progress import task
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
 from litebert.train.optim import Optimizers
@@ -72,6 +73,7 @@ def synthetic_batch(config: Config, sequences: int) -> Batch:
     )
 
 
+@task("measuring the speed of training")
 def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
     """Time real training steps on a throw-away model, about `seconds` at each depth.
 
@@ -123,6 +125,7 @@ def _enough(passes: int, spent: float, seconds: float) -> bool:
     return spent >= seconds or passes >= 40
 
 
+@task("measuring memory")
 def kept_bytes(config: Config) -> int:
     """Bytes autograd keeps per sequence for the backward pass on a CPU, counted on forward passes of two sizes.
 

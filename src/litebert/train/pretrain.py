@@ -28,8 +28,10 @@ from litebert.errors import ConfigError, DataError, RunError
 from litebert.model.blocks import Block
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
+from litebert.progress import task
 from litebert.storage import atomic_write, read_json
 from litebert.train import device as devices
+from litebert.train import metrics
 from litebert.train.evaluate import evaluate_split
 from litebert.train.loop import Loop, Outcome
 from litebert.train.measure import measure, steps_for
@@ -42,6 +44,11 @@ PLATEAU_NATS = 0.15
 PLATEAU_ROWS = 40
 """Rows of metrics, a fifth of a run, before that is called a plateau; and never before `PLATEAU_STEPS`."""
 PLATEAU_STEPS = 300
+
+DIVERGED_NATS = 1.0
+"""A loss that has risen this much above its lowest, and above the unigram entropy, has diverged."""
+DIVERGED_ROWS = 10
+"""Rows of metrics, a twentieth of a run, before that is reported."""
 
 _LEFTOVERS = ("tokenizer", "recipe.json")
 """What a run that was killed before its run.json leaves, beside hidden files."""
@@ -114,23 +121,42 @@ class TrainablePretrainer:
 
 
 def plateau_warning(state: dict[str, Any], step: int, loss: float | None, entropy: float) -> str | None:
-    """Say when a run sits on the unigram entropy of its data, the loss of knowing only piece frequencies, and when
-    it has left; `state` smooths the loss and counts the rows between calls.
+    """Warn when a run sits on the unigram entropy of its data, the loss of knowing only piece frequencies, or has
+    diverged, and report when it has left; `state` smooths the loss and counts the rows between calls.
     """
     if loss is None:
         return None
     loss = state["plateau_loss"] = 0.8 * state.get("plateau_loss", loss) + 0.2 * loss  # small batches are noisy
-    on_it = loss > entropy - PLATEAU_NATS
+    lowest = state["plateau_lowest"] = min(loss, state.get("plateau_lowest", loss))
+    on_it, above = loss > entropy - PLATEAU_NATS, loss > entropy + PLATEAU_NATS
+    diverged = above and loss > lowest + DIVERGED_NATS
     state["plateau_rows"] = state.get("plateau_rows", 0) + 1 if on_it else 0
-    if state.get("plateau_said") and not on_it:
+    state["diverged_rows"] = state.get("diverged_rows", 0) + 1 if diverged else 0
+    said = state.get("plateau_said")
+    if said and not on_it:
         state["plateau_said"] = False
-        return f"step {step}: the loss has left the plateau ({loss:.2f}; unigram entropy {entropy:.2f})"
-    if state["plateau_rows"] < PLATEAU_ROWS or step < PLATEAU_STEPS or state.get("plateau_said"):
+        what = "recovered" if said == "diverged" else "left the plateau"
+        return f"step {step}: the loss has {what} ({loss:.2f}; unigram entropy {entropy:.2f})"
+    if step < PLATEAU_STEPS:
+        return None
+    if state["diverged_rows"] >= DIVERGED_ROWS and said != "diverged":
+        state["plateau_said"] = "diverged"
+        return (
+            f"step {step}: the loss has risen from {lowest:.2f} to {loss:.2f}, above the unigram entropy of this data "
+            f"({entropy:.2f} nats): the run has diverged and is unlikely to recover. Stop it and start another --out "
+            "with a lower train.optimizer.learning_rate, a longer train.schedule.warmup or encoder.norm=pre"
+        )
+    if state["plateau_rows"] < PLATEAU_ROWS or said or diverged:
         return None
     state["plateau_said"] = True
-    where = "above" if loss > entropy + PLATEAU_NATS else "on"
+    if above:
+        return (
+            f"step {step}: the loss {loss:.2f} is still above the unigram entropy of this data ({entropy:.2f} nats): "
+            "so far the model has not even learned how frequent each piece is. The train.optimizer.learning_rate may "
+            "be too low, or so high that nothing is learned"
+        )
     return (
-        f"step {step}: the loss {loss:.2f} sits {where} the unigram entropy of this data ({entropy:.2f} nats): so far "
+        f"step {step}: the loss {loss:.2f} sits on the unigram entropy of this data ({entropy:.2f} nats): so far "
         "the model has learned how frequent each piece is and nothing else. Some runs leave this plateau late; to "
         "leave it sooner try train.optimizer.name=muon, encoder.norm=pre, shallower layers first "
         "(train.depth_schedule), shorter sequences, or another train.optimizer.learning_rate"
@@ -160,7 +186,16 @@ def pretrain(
         RunError: the folder is in use, or holds a run of another config or of other data.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    folder = RunFolder(Path(out), "run.json", _LEFTOVERS)
+    remarks: list[str] = []
+    with metrics.remarks(remarks):
+        return _pretrain(recipe, data, Path(out), device, tensorboard, on_step, remarks)
+
+
+def _pretrain(
+    recipe: Config, data: str | Path, out: Path, device: str, tensorboard: bool,
+    on_step: Callable[[Loop[Batch]], None] | None, remarks: list[str],
+) -> Run:  # fmt: skip
+    folder = RunFolder(out, "run.json", _LEFTOVERS)
     folder.check()
     shards = Shards.open(data, verify=True)
     if not shards.heldout.tokens:
@@ -181,10 +216,12 @@ def pretrain(
             tensorboard=tensorboard,
             on_step=on_step,
             ranks=folder.ranks,
+            remarks=remarks,
         )
         return Run(folder.path, config, steps, loop.run())
 
 
+@task("building the network")
 def build(config: Config, machine: devices.Device) -> Pretrainer:
     """The untrained model, a function of the config and its seed."""
     torch.manual_seed(config.train.seed)
@@ -213,7 +250,7 @@ def _start(folder: RunFolder, config: Config, shards: Shards, machine: devices.D
     steps = folder.ranks.agree(steps_for(config, rate))
     if rate is not None:
         speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
-        log.info(f"{config.train.budget} on this machine is {steps} steps ({speed:,.0f} tokens/s); now fixed")
+        log.info(f"{config.train.budget} on this machine is {steps:,} steps ({speed:,.0f} tokens/s), fixed from now on")
     if folder.ranks.main:
         shards.tokenizer.save(folder.path / "tokenizer")
         with atomic_write(folder.path / "recipe.json") as file:
