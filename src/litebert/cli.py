@@ -22,6 +22,8 @@ VERBS = {
     "finetune": ("tasks", "a model on GLUE, SQuAD, RACE, tags or your own table"),
     "predict": ("tasks", "answers of a fine-tuned model to a file"),
     "convert": ("models", "to Hugging Face folders and back"),
+    "doctor": ("doctor", "what litebert runs on, for reports of trouble"),
+    "completion": ("completion", "a script that completes verbs and options in a shell"),
 }
 """Each verb: the file of `commands/` with the function of its name, and what it does."""
 
@@ -66,7 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from litebert.commands.console import show_log
 
         show_log()
-        for name in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
+        extensions = "" if words[0] == "doctor" else os.environ.get("LITEBERT_EXTENSIONS", "")  # it reports on them
+        for name in filter(None, extensions.split(os.pathsep)):
             _extend(Path(name))
         return verb(words[1:])
     except LitebertError as error:
