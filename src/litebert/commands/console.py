@@ -8,12 +8,15 @@ from __future__ import annotations
 import io
 import json
 import logging
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_type_hints
 
 import tyro
@@ -116,6 +119,14 @@ def show_log() -> None:
     log = logging.getLogger("litebert")
     log.setLevel(logging.INFO)
     log.addHandler(_REMARKS)  # a second time does nothing
+
+
+def program() -> str:
+    """How `litebert` is called from this shell."""
+    if shutil.which("litebert"):
+        return "litebert"
+    own = Path(sys.argv[0])
+    return shlex.quote(str(own)) if own.stem == "litebert" else f"{shlex.quote(sys.executable)} -m litebert"
 
 
 def show(text: str) -> None:
