@@ -227,6 +227,9 @@ def check_folder(folder: str | Path) -> None:
     """
     folder = Path(folder)
     if not folder.exists():
+        above = next(parent for parent in folder.resolve().parents if parent.exists())
+        if not above.is_dir():
+            raise DataError(f"{folder} cannot be made, because {above} is a file; choose another folder")
         return
     if not folder.is_dir():
         raise DataError(f"{folder} is a file; choose a folder that is new, empty or holds a tokenizer")
