@@ -26,6 +26,8 @@ VERBS = {
     "finetune": ("tasks", "a model on GLUE, SQuAD, RACE, tags or your own table"),
     "predict": ("tasks", "answers of a fine-tuned model to a file"),
     "convert": ("models", "to Hugging Face folders and back"),
+    "doctor": ("doctor", "what litebert runs on, for reports of trouble"),
+    "completion": ("completion", "a script that completes verbs and options in a shell"),
 }
 """Each verb: the file of `commands/` with the function of its name, and what it does."""
 
@@ -147,7 +149,8 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
     show_log(quiet, verbose)
     module = importlib.import_module(f"litebert.commands.{VERBS[words[0]][0]}")
     verb: Callable[[list[str]], int] = getattr(module, words[0])
-    for name in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
+    extensions = "" if words[0] == "doctor" else os.environ.get("LITEBERT_EXTENSIONS", "")  # it reports on them
+    for name in filter(None, extensions.split(os.pathsep)):
         _extend(Path(name))
     return verb(list(words[1:]))
 

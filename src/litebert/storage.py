@@ -24,13 +24,16 @@ LOCK = ".lock"
 def written_whole(path: Path) -> Iterator[Path]:
     """Where to write a file or a folder that then takes the name `path`, complete and on the disk, or never does.
 
-    A file of that name is replaced; so is an empty folder, but no other.
+    A file of that name is replaced; so is an empty folder, but no other. Whoever may read the folder may read what was
+    written into it.
     """
     aside = path.with_name(f"{UNFINISHED}{path.name}")
     remove(aside)
     try:
         yield aside
         for written in (*sorted(aside.rglob("*"), reverse=True), aside):
+            if aside.is_dir() and written.is_file():  # safetensors writes for the owner alone, whatever the umask
+                written.chmod(aside.stat().st_mode & 0o666)
             sync(written)
         os.replace(aside, path)
     except BaseException:

@@ -45,7 +45,7 @@ def test_nothing_is_dropped_or_changed(bpe: Tokenizer) -> None:
 def test_the_command(run: Callable[..., tuple[int, str, str]], tiny_corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "tokenizer"
     words = ("tokenizer", "train", tiny_corpus, "--kind", "bpe", "--vocab-size", 300, "--out", out)
-    assert run(*words) == (0, "", f"wrote {out}: bpe, 300 pieces\n")
+    assert run(*words) == (0, "", f"wrote {out}: a bpe tokenizer of 300 pieces\n")
     assert Tokenizer.load(out).encode(["A"]) != Tokenizer.load(out).encode(["a"])
     status, _, err = run(*words, "--strip-accents")
     assert (status, "byte for byte" in err) == (2, True)

@@ -211,10 +211,10 @@ class QuickstartArguments:
     """Sources of text, as in litebert prepare."""
     language: str = "en"
     """For sentence boundaries, as in litebert prepare."""
-    vocab_size: int = 8192
-    """Pieces of the tokenizer; a small text allows fewer."""
+    vocab_size: int | None = None
+    """Pieces of the tokenizer; by default 8192, or as many as a smaller text allows."""
     budget: str = "8m"
-    """For pretraining."""
+    """For pretraining: a time, steps or tokens, such as 30m, 5000 steps or 300M tokens."""
 
 
 def quickstart(words: list[str]) -> int:
@@ -225,4 +225,4 @@ def quickstart(words: list[str]) -> int:
         from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
-    return run(**vars(arguments), show=console.table, watch=console.reading_progress)
+    return run(**vars(arguments), show=console.table, program=console.program())

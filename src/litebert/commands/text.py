@@ -28,25 +28,27 @@ class Text:
 
 @dataclass
 class TrainTokenizerArguments(Text):
-    """Train a tokenizer on a sample of text."""
+    """Train a tokenizer on a sample of text. Ctrl-C stops it at once and leaves nothing behind."""
 
     out: Path = Path("tokenizer")
-    """Folder to write; it opens with transformers.AutoTokenizer too."""
+    """Folder to write; it opens with transformers.AutoTokenizer too. A tokenizer that is there is replaced."""
     kind: Literal["unigram", "wordpiece", "bpe"] = "unigram"
     """SentencePiece unigram in ALBERT's layout, BERT's WordPiece, or byte-level BPE in RoBERTa's layout."""
     vocab_size: int = 8192
+    """Pieces of the vocabulary."""
     lower_case: bool = True
-    """Of unigram and wordpiece; bpe keeps text byte for byte."""
+    """Convert text to lower case (unigram and wordpiece only; bpe keeps text byte for byte)."""
     strip_accents: bool = False
-    """Of unigram and wordpiece."""
+    """Remove accents (unigram and wordpiece only)."""
     memory: int = 64
     """MiB of text to sample."""
     seed: int = 0
+    """Of the sample."""
 
 
 @dataclass
 class InspectTokenizerArguments(Text):
-    """What a tokenizer does to a text: pieces per word, unknown pieces, what its normaliser drops."""
+    """Show what a tokenizer does to text: pieces per word, unknown pieces, and what its normalizer drops."""
 
     tokenizer: str = "tokenizer"
     """A folder, *.model, vocab.txt or tokenizer.json."""
@@ -62,7 +64,7 @@ def tokenizer(words: list[str]) -> int:
         show("\nlitebert tokenizer train --help says more.")
         return 0
     if action not in ("train", "inspect"):
-        raise ConfigError(f"no action '{action}': litebert tokenizer train, or litebert tokenizer inspect")
+        raise ConfigError(f"there is no action '{action}'; use litebert tokenizer train or litebert tokenizer inspect")
     arguments: TrainTokenizerArguments | InspectTokenizerArguments
     if action == "train":
         arguments = parse(TrainTokenizerArguments, words[1:], "tokenizer train")
@@ -74,7 +76,14 @@ def tokenizer(words: list[str]) -> int:
     texts = (document.text for document in documents(arguments.sources, reading))
     if isinstance(arguments, TrainTokenizerArguments):
         from litebert.tokenizer import train_tokenizer
+        from litebert.tokenizer.tokenizer import check_folder
+        from litebert.tokenizer.training import MOST_PIECES
 
+        check_folder(arguments.out)
+        if not 1 <= arguments.vocab_size <= MOST_PIECES:
+            raise ConfigError(f"--vocab-size is {arguments.vocab_size}; give a number from 1 to {MOST_PIECES}")
+        if arguments.memory < 1:
+            raise ConfigError(f"--memory is {arguments.memory} MiB; give at least 1")
         trained = train_tokenizer(
             texts,
             kind=arguments.kind,
@@ -84,9 +93,10 @@ def tokenizer(words: list[str]) -> int:
             memory=arguments.memory * 2**20,
             seed=arguments.seed,
         )
-        trained.save(arguments.out)
+        replaced = trained.write(arguments.out)
         ending(
-            f"{arguments.out}: {trained.kind}, {trained.vocab_size:,} pieces",
+            f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} pieces"
+            + (" in place of the one that was there" if replaced else ""),
             ("prepare", *arguments.sources, "--tokenizer", arguments.out, "--out", "DATA"),
         )
         return 0

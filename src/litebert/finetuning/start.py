@@ -158,7 +158,8 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: 
 
 # ---- which run it is -----------------------------------------------------------------------------------------------
 
-_FREE = ("format", "model", "steps", "test_fingerprint", "config.train.save_every", "config.train.keep_checkpoints")
+_FREE = ("format", "model", "steps", "tokenizer_fingerprint", "test_fingerprint", "config.train.save_every",
+         "config.train.keep_checkpoints")  # fmt: skip
 """Fields of finetune.json that may change between calls: they change no weight, follow from the rest, or are compared
 apart."""
 
@@ -194,6 +195,7 @@ def _identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict
         "threshold": None,  # every finetune.json of this format has one
         **task.identity(),
         "model_fingerprint": _digest(_weights(start)),
+        "tokenizer_fingerprint": start.tokenizer.fingerprint,
         "data_fingerprint": _digest(_tokens([*train, *dev], task.output.labels)),
         "test_fingerprint": _digest(_tokens(tests, ())),
         # Of examples as their files have them: the same for every tokenizer.

@@ -32,6 +32,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import FORMATS
 from litebert.storage import read_json
+from litebert.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _load_own(folder: Path) -> LoadedModel:
     except ConfigError as error:
         raise ModelError(f"{recipe}: {error}") from None
     tensors, fresh = files.read_tensors(file), fresh_dense(config)
-    tokenizer = files.read_tokenizer(folder / "tokenizer")
+    tokenizer = _own_tokenizer(folder)
     if (folder / "task.json").is_file():
         task = _task(folder / "task.json")
         labels, usual = tuple(map(str, task.get("labels", []))), next(iter(outputs_of(task["kind"]).values()))
@@ -136,6 +137,21 @@ def _load_own(folder: Path) -> LoadedModel:
     fill(model, tensors, untrained, file)
     notes += untrained_notes(untrained, config, folder)
     return LoadedModel(model, config, tokenizer, folder, (), untrained, tuple(notes), dense=fresh)
+
+
+def _own_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer of a model folder, which must be the one that its run was trained with."""
+    tokenizer = files.read_tokenizer(folder / "tokenizer")
+    run = next((file for file in (folder / "run.json", folder.parent / "finetune.json") if file.is_file()), None)
+    if tokenizer is None or run is None:
+        return tokenizer
+    trained = read_json(run, ModelError).get("tokenizer_fingerprint")  # none in runs of older versions
+    if trained not in (None, tokenizer.fingerprint):
+        raise ModelError(
+            f"{folder / 'tokenizer'} is another tokenizer ({tokenizer.fingerprint[:12]}) than the one of the training, "
+            f"which {run} records ({str(trained)[:12]}); copy that one back"
+        )
+    return tokenizer
 
 
 def _task(path: Path) -> dict[str, Any]:

@@ -260,6 +260,7 @@ def _start(folder: RunFolder, config: Config, shards: Shards, machine: devices.D
             "steps": steps,
             "data": str(shards.path),
             "data_fingerprint": shards.fingerprint,
+            "tokenizer_fingerprint": shards.tokenizer.fingerprint,
             "unigram_entropy": shards.unigram_entropy,
             "machine": machine.describe(),
             "arithmetic": _arithmetic(machine),
