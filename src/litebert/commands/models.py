@@ -203,4 +203,4 @@ def quickstart(words: list[str]) -> int:
 
     keep_freed_memory()
     with console.training_progress() as on_step:
-        return run(**vars(arguments), show=console.table, on_step=on_step, watch=console.reading_progress)
+        return run(**vars(arguments), show=console.table, on_step=on_step)

@@ -18,7 +18,7 @@ from litebert import cost
 from litebert.analysis import report
 from litebert.analysis.fill import Guess, examples
 from litebert.config import Config, replace
-from litebert.data.prepare import Watch, prepare
+from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
 from litebert.interop import load
@@ -51,7 +51,6 @@ def quickstart(
     budget: str = "8m",
     show: Callable[..., None],
     on_step: Callable[[Loop[Any]], None] | None = None,
-    watch: Watch = lambda documents, meter: documents,
 ) -> int:
     """Run it all in the folder `out`; the exit status."""
     folder, began = Path(out), time.monotonic()
@@ -61,9 +60,7 @@ def quickstart(
     _tokenizer(folder, text, vocab_size)
 
     log.info(f"2/6  {', '.join(text)} to token shards")
-    shards = prepare(
-        text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05, watch=watch
-    )
+    shards = prepare(text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05)
     log.info(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
 
     log.info(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
