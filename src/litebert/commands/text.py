@@ -101,7 +101,7 @@ def tokenizer(words: list[str]) -> int:
     reading = arguments.reading()
     texts = (document.text for document in documents(arguments.sources, reading))
     if isinstance(arguments, TrainTokenizerArguments):
-        from litebert.text.tally import listed
+        from litebert.text.tally import counted, listed
         from litebert.tokenizer import train_tokenizer
 
         trained = train_tokenizer(
@@ -114,7 +114,7 @@ def tokenizer(words: list[str]) -> int:
             seed=arguments.seed,
         )
         trained.save(arguments.out)
-        log.info(f"read {listed(reading.tally.files)}: {reading.tally.documents:,} documents")
+        log.info(f"read {counted(reading.tally.documents, 'document')} from {listed(reading.tally.files)}")
         log.info(f"wrote {arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} pieces")
         log.info(f"next: litebert prepare {arguments.given()} --tokenizer {shlex.quote(str(arguments.out))} --out data")
         return 0
@@ -150,6 +150,7 @@ def prepare(words: list[str]) -> int:
     arguments = parse(PrepareArguments, words, "prepare")
     from litebert.data.prepare import prepare as run
     from litebert.data.summary import rows
+    from litebert.text.tally import counted
 
     reading = arguments.reading()
     options = {name: value for name, value in vars(arguments).items() if name not in ("json", "encoding")}
@@ -163,9 +164,9 @@ def prepare(words: list[str]) -> int:
         known = {"read": read, "unigram_entropy": shards.unigram_entropy, "summary": shards.index.get("summary")}
         print_json({**counts, **known})
     else:
-        kinds = (("documents to train on", "train"), ("documents held out", "heldout"))
+        kinds = (("to train on", "train"), ("held out", "heldout"))
         splits = [
-            (what, "{documents:,} ({sentences:,} sentences, {tokens:,} tokens)".format(**counts[name]))
+            (what, ", ".join(counted(count, part.removesuffix("s")) for part, count in counts[name].items()))
             for what, name in kinds
         ]
         entropy = f"{shards.unigram_entropy:.2f} nats, the loss of a model that knows only how frequent each piece is"

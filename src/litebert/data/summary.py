@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litebert.data.shards import ShardInfo
-from litebert.text.tally import Tally, listed
+from litebert.text.tally import Tally, counted, listed
 
 log = logging.getLogger("litebert")
 
@@ -53,6 +53,9 @@ def _error(count: int) -> float | None:
 def warn(index: Mapping[str, Any]) -> None:
     """Log what a person should know before training on the set."""
     known = index.get("summary", {})
+    if known and index["settings"]["heldout"] and not known["heldout"]["tokens"]:
+        remedy = "give more documents, or shorter ones (--split says where one ends)"
+        log.warning(f"nothing is held out, because there is one document with text, and training needs some; {remedy}")
     if known.get("unknown_share", 0) > MANY_UNKNOWN:
         share = f"{known['unknown_share']:.1%} of the pieces are unknown"
         log.warning(f"{share}: the tokenizer does not cover this text; train one on it with litebert tokenizer train")
@@ -72,7 +75,7 @@ def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("rows of tables", f"{known['rows']:,}"),
         ("rows without text", f"{known['empty_rows']:,}"),
         ("documents read", f"{known['documents']:,}"),
-        ("long documents cut", f"{known['cuts']:,} times"),
+        ("long documents cut", counted(known["cuts"], "time")),
         ("characters replaced", f"{known['replaced_characters']:,}"),
         *_dropped(counts),
         ("documents kept", f"{counts['kept'] - counts['empty']:,}"),
@@ -87,9 +90,9 @@ def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         (
             "error of masked-token accuracy",
             "masked_accuracy_error",
-            f"{round(MASKED * held['tokens']):,} masked tokens",
+            counted(round(MASKED * held["tokens"]), "masked token"),
         ),
-        ("error of sentence-pair accuracy", "pair_accuracy_error", f"{held['documents_of_pairs']:,} documents"),
+        ("error of sentence-pair accuracy", "pair_accuracy_error", counted(held["documents_of_pairs"], "document")),
     ):
         error = held[key]
         shown.append((what, "unknown: no such text is held out" if error is None else f"± {error:.1f} points ({over})"))

@@ -73,6 +73,11 @@ def listed(counts: Counter[str] | dict[str, int]) -> str:
     return ", ".join(f"{what} ({count:,})" for what, count in every if count)
 
 
+def counted(number: int, what: str) -> str:
+    """1 document, 2 documents."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def printable(name: str) -> str:
     """The name of a file as text; bytes that are not UTF-8 as escapes."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")

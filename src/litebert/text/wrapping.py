@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 _SAMPLE = 2000
 """Lines of a file that are looked at."""
@@ -27,33 +28,34 @@ _JOINED = re.compile(rf"(?<=[{_UNSPACED}])\n(?=[{_UNSPACED}])|(?<=\w-)\n(?=\w)")
 class WrapDetector:
     """Watches the lines of a file go by; `found` says afterwards whether they are hard-wrapped.
 
-    They are where most lines inside a paragraph nearly reach the width, and a good part of them end in the middle of
-    a sentence: with a letter, a digit or a comma, before a line that begins with no capital.
+    They are where a good part of the lines inside paragraphs end in the middle of a sentence (with a letter, a digit or
+    a comma, before a line that begins with no capital), and most of those nearly reach the width.
     """
 
     def __init__(self) -> None:
         self._lengths: list[int] = []
-        self._broken = 0
+        self._broken: list[int] = []
 
     def watch(self, lines: Iterable[str]) -> Iterator[str]:
         """Pass lines on."""
-        before = ""
-        for number, line in enumerate(lines):
-            if number < _SAMPLE:
-                line_before, before = before, line.strip()
-                if line_before and before and not _OWN.match(before):
-                    self._lengths.append(len(line_before))
-                    self._broken += _goes_on(line_before[-1], before[0])
+        before, rest = "", iter(lines)
+        for line in islice(rest, _SAMPLE):
+            line_before, before = before, line.strip()
+            if line_before and before and not _OWN.match(before):
+                self._lengths.append(len(line_before))
+                if _goes_on(line_before[-1], before[0]):
+                    self._broken.append(len(line_before))
             yield line
+        yield from rest
 
     @property
     def found(self) -> bool:
         lengths = sorted(self._lengths)
-        if len(lengths) < _LEAST or self._broken < 0.3 * len(lengths):
+        if len(lengths) < _LEAST or len(self._broken) < 0.25 * len(lengths):
             return False
         width = lengths[int(0.95 * len(lengths))]
-        long = sum(length >= 0.75 * width for length in lengths)
-        return _WIDTHS[0] <= width <= _WIDTHS[1] and long >= 0.6 * len(lengths)
+        long = sum(length >= 0.75 * width for length in self._broken)
+        return _WIDTHS[0] <= width <= _WIDTHS[1] and long >= 0.6 * len(self._broken)
 
 
 def _goes_on(last: str, first: str) -> bool:
