@@ -61,7 +61,7 @@ class ShardInfo:
             value = getattr(info, field.name)
             if type(value).__name__ != field.type or (field.type == "int" and value < 0):
                 raise ValueError(f"{field.name} is {value!r}")
-        if Path(info.file).name != info.file:
+        if Path(info.file).name != info.file or info.file == "..":
             raise ValueError(f"file is {info.file!r}, which is not the name of a file in this folder")
         return info
 

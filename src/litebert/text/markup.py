@@ -6,10 +6,10 @@ that a section becomes a document. Scripts, styles and code blocks are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-from litebert.errors import MissingExtraError
+from litebert.errors import DataError, MissingExtraError
 
 _DROPPED = ["script", "style", "noscript", "template", "head", "svg", "iframe", "pre", "textarea"]
 _HEADINGS = "h1, h2, h3, h4, h5, h6"
@@ -22,9 +22,15 @@ _LINE, _SECTION = "\x1e", "\x1d"
 """Marks that no page holds: separators of records and groups."""
 
 
-def stripped(suffix: str) -> Callable[[str], Iterator[str]]:
-    """What gives the lines of a page or of a Markdown file; MissingExtraError without its library."""
-    return _markdown if suffix == ".md" else _html
+def stripped(text: str, suffix: str, name: str) -> Iterator[str]:
+    """The lines of text in a web page or, as the suffix says, in Markdown.
+
+    Raises DataError, with the name of the file, where it is nested too deeply, MissingExtraError without the library.
+    """
+    try:
+        yield from (_markdown if suffix == ".md" else _html)(text)
+    except RecursionError:
+        raise DataError(f"{name} is nested too deeply; leave it out, or read it with --markup keep") from None
 
 
 def _html(text: str) -> Iterator[str]:
@@ -49,7 +55,8 @@ def _markdown(text: str) -> Iterator[str]:
         from markdown_it import MarkdownIt
     except ImportError as error:
         raise MissingExtraError("markdown-it-py", "markup") from error
-    for token in MarkdownIt("commonmark").enable("table").parse(text):
+    # Its own limit of nesting would leave deeper text out in silence.
+    for token in MarkdownIt("commonmark", {"maxNesting": 1_000_000}).enable("table").parse(text):
         if token.type == "heading_open":
             yield ""
         elif token.type == "inline":

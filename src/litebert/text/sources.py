@@ -103,6 +103,7 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
     total = None if meter.total is None else meter.total / _MEGABYTE
     with progress.task("reading text", total, "MB") as bar:
         for name in names:
+            shown = printable(name)
             for text, place in _texts(name, reading):
                 text, halves = whole_characters(text)
                 tally.replaced_characters += halves
@@ -110,10 +111,10 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
                 tally.cuts += len(pieces) - 1
                 for piece in filter(None, map(str.strip, pieces)):
                     tally.documents += 1
-                    yield Document(piece, f"{name}:{place}")
+                    yield Document(piece, f"{shown}:{place}")
                 bar.done, bar.text = meter.read / _MEGABYTE, f"{tally.documents:,} documents"
     if not tally.documents:
-        raise DataError(f"there is no text in {', '.join(sources)}; give files that hold some")
+        raise DataError(f"there is no text in {', '.join(map(printable, sources))}; give files that hold some")
     if len(tally.encodings) > 1:
         log.info(f"encodings of the files: {listed(tally.encodings)}")
 
@@ -138,18 +139,18 @@ def _file(name: str, suffix: str, reading: Reading) -> Texts:
     head = next(data, b"")
     encoding = encodings.encoding_of(name, head, reading.encoding, reading.encodings, html)
     tally.encodings[encoding] += 1
-    shown = "standard input" if name == STANDARD_INPUT else name
+    shown = "standard input" if name == STANDARD_INPUT else printable(name)
     texts = decoded(itertools.chain([head], data), shown, encoding, prose=True)
     if form is not None:
-        yield from _rows(form, name, enumerate(lines(texts), 1), reading)
+        yield from _rows(form, shown, enumerate(lines(texts), 1), reading)
         return
     if html or suffix == ".md":
         if reading.markup == "strip":
-            sections = _plain(markup.stripped(suffix)("".join(texts)), reading.split, tally)
+            sections = _plain(markup.stripped("".join(texts), suffix, shown), reading.split, tally)
             yield from ((text, f"section {number}") for number, (text, _) in enumerate(sections, 1))
             return
         if html:
-            log.warning(f"{printable(name)} is read with its tags; --markup strip leaves them out")
+            log.warning(f"{shown} is read with its tags; --markup strip leaves them out")
     wrapping = WrapDetector()
     whole = lines(texts, MAX_DOCUMENT, tally if reading.split == "line" else None)
     for text, number in _plain(wrapping.watch(whole), reading.split, tally):
@@ -157,8 +158,8 @@ def _file(name: str, suffix: str, reading: Reading) -> Texts:
     if wrapping.found and reading.split != "line":
         if not tally.hard_wrapped and not reading.unwrap:
             broken = "has lines that end in the middle of sentences, and every line end ends a sentence"
-            log.warning(f"{printable(shown)} {broken}; --unwrap joins the lines of each paragraph")
-        tally.hard_wrapped.append(printable(shown))
+            log.warning(f"{shown} {broken}; --unwrap joins the lines of each paragraph")
+        tally.hard_wrapped.append(shown)
 
 
 def _rows(form: Any, name: str, numbered: Iterable[tuple[int, str]], reading: Reading) -> Texts:

@@ -6,7 +6,6 @@ The same files give the same counts, so `litebert prepare` keeps them in the ind
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -80,4 +79,4 @@ def counted(number: int, what: str) -> str:
 
 def printable(name: str) -> str:
     """The name of a file as text; bytes that are not UTF-8 as escapes."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
+    return name.encode("utf-8", "backslashreplace").decode()
