@@ -24,7 +24,8 @@ from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import POINTS
 
 PAGE = Path(__file__).with_name("reference.md")
-TYPES = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Path": "path"}
+TYPES = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Path": "path",
+         "tuple[str, ...]": "one or more texts"}  # fmt: skip
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -161,7 +162,8 @@ def _written(cls: type[Any]) -> dict[str, tuple[str, str]]:
 
 
 def _kind(annotation: str, module: str) -> str:
-    kind = re.sub(r"tyro\.conf\.Positional\[(.*)\]", r"\1", annotation).removesuffix(" | None")
+    kind = re.sub(r"tyro\.conf\.(?:Positional|UseAppendAction)\[(.*)\]", r"\1", annotation).removesuffix(" | None")
+    kind = re.sub(r"Annotated\[(.*), tyro\.conf\.arg\(.*\)\]", r"\1", kind)
     alias = vars(import_module(module)).get(kind)
     if str(alias).startswith("typing.Literal"):
         kind = str(alias)
