@@ -24,8 +24,7 @@ from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import POINTS
 
 PAGE = Path(__file__).with_name("reference.md")
-TYPES = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Path": "path",
-         "tuple[str, ...]": "one or more texts"}  # fmt: skip
+TYPES = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Path": "path"}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -162,8 +161,8 @@ def _written(cls: type[Any]) -> dict[str, tuple[str, str]]:
 
 
 def _kind(annotation: str, module: str) -> str:
-    kind = re.sub(r"tyro\.conf\.(?:Positional|UseAppendAction)\[(.*)\]", r"\1", annotation).removesuffix(" | None")
-    kind = re.sub(r"Annotated\[(.*), tyro\.conf\.arg\(.*\)\]", r"\1", kind)
+    kind = re.sub(r"Annotated\[(.*), tyro\.conf\.arg\(.*\)\]", r"\1", annotation)
+    kind = re.sub(r"tyro\.conf\.(?:Positional|UseAppendAction)\[(.*)\]", r"\1", kind).removesuffix(" | None")
     alias = vars(import_module(module)).get(kind)
     if str(alias).startswith("typing.Literal"):
         kind = str(alias)
