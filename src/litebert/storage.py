@@ -52,7 +52,8 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 def write_json(path: Path, data: Any) -> None:
     """Write a JSON file as a person reads it; see `json_text`."""
     with atomic_write(path) as file:
-        file.write(json_text(data).encode())
+        # Bytes of a file's name that are not UTF-8 are halves of surrogate pairs, which JSON spells \udcff.
+        file.write(json_text(data).encode("utf-8", "backslashreplace"))
 
 
 def json_text(data: Any, indent: int | None = 2) -> str:

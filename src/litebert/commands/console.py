@@ -11,7 +11,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import is_dataclass
 from functools import cache
@@ -28,8 +28,6 @@ from litebert.storage import json_text
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from litebert.text.lines import Meter
-    from litebert.text.sources import Document
 
 log = logging.getLogger("litebert")
 
@@ -211,12 +209,3 @@ def print_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], note: 
     for cells in (columns, ["---"] * len(columns), *rows):
         sys.stdout.write("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
     sys.stdout.write(f"\n{note}\n")
-
-
-def reading_progress(documents: Iterable[Document], meter: Meter) -> Iterator[Document]:
-    """Pass documents on and report the bytes read."""
-    with progress.task("preparing", total=meter.total, unit="bytes") as bar:
-        for number, document in enumerate(documents, 1):
-            bar.total, bar.done = meter.total, meter.read
-            bar.text = count(number, "document")
-            yield document

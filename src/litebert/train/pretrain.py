@@ -199,7 +199,10 @@ def _pretrain(
     folder.check()
     shards = Shards.open(data, verify=True)
     if not shards.heldout.tokens:
-        raise DataError(f"{shards.path} holds out no text to evaluate on; prepare it with a --heldout above 0")
+        remedy = "prepare it with a --heldout above 0"
+        if shards.index["settings"].get("heldout"):
+            remedy = "prepare more documents, or shorter ones (--split says where one ends)"
+        raise DataError(f"{shards.path} holds out no text to evaluate on; {remedy}")
     config = resolve(recipe, shards)
     machine = devices.choose(config.train.precision, device)
     with folder.owned():
