@@ -24,7 +24,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from litebert.config import Config, SequenceConfig, replace
+from litebert.config import Config, MaskingConfig, SequenceConfig, TrainConfig, replace
 from litebert.config.amounts import parse_amount
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
@@ -42,6 +42,7 @@ from litebert.model.task_model import TaskModel
 from litebert.storage import read_json, write_json, written_whole
 from litebert.train import device as devices
 from litebert.train.loop import Loop, Outcome
+from litebert.train.memory import memory_explained, require_memory
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import ASIDE, RunFolder
 
@@ -164,6 +165,7 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
         raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of {steps}; give a share of the run, such as 0.1")
     output, targets = task.output.fit([item.target for item in train])
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
+    require_memory(_planned(prepared), machine, rows=max(len(item.rows) for item in items))
     model = task_model(prepared.start, task, config).to(machine.device)
     claim(place, prepared, steps, items)
     settings, optimizer = config.train, config.train.optimizer
@@ -179,7 +181,8 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
         on_step=on_step, ranks=place.ranks,
     )  # fmt: skip
-    outcome = loop.run()
+    with memory_explained(machine, config.train.micro_batch or batch):
+        outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
     if place.ranks.main and not file.exists():
@@ -198,6 +201,20 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
         write_json(file, scores)
     one = trainable.diagnostic_state["one_answer"]
     return Finetuned(folder, steps, outcome, read_json(file, RunError), one, again)
+
+
+def _planned(prepared: PreparedTask) -> Config:
+    """A config that takes as much memory: its vocabulary head has next to nothing to guess."""
+    loop, encoder = prepared.config.train, prepared.start.encoder
+    longest = max(item.length for item in prepared.train.items)
+    return Config(
+        name=prepared.source,
+        encoder=encoder,
+        sequences=SequenceConfig(length=max(8, min(longest, encoder.max_positions))),
+        masking=MaskingConfig(rate=1e-6),
+        objectives=("mlm",),
+        train=TrainConfig(batch=loop.batch, micro_batch=loop.micro_batch, optimizer=loop.optimizer),
+    )
 
 
 def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask) -> None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from litebert.config import Activation, EncoderConfig
 from litebert.config.finetuning import HeadName
+from litebert.config.pretraining import LARGEST_SIZES
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA, Layout
 from litebert.interop.weights import groups_agree, slots
@@ -166,6 +167,8 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
     values: dict[str, Any] = {}
     for field, key in _sizes(layout).items():
         values[field] = _whole(settings, key, source)
+        if values[field] > LARGEST_SIZES[field]:  # before anything is counted up to it
+            raise ModelError(f"{source} has {key}={values[field]}; it must be at most {LARGEST_SIZES[field]}")
     values.setdefault("embedding_size", values["hidden_size"])
     if layout.offset_positions:
         (_, pad_id) = layout.token_ids["pad_token_id"]
