@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,8 @@ from torch import Tensor
 from litebert.errors import ModelError
 from litebert.storage import read_json, sha256_of, written_whole
 from litebert.tokenizer import Tokenizer
+
+log = logging.getLogger("litebert")
 
 WEIGHTS = "model.safetensors"
 _PICKLED = "pytorch_model.bin"
@@ -38,7 +41,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors or PyTorch file; of the latter, nothing but tensors is unpickled.
 
     Raises:
-        ModelError: the file is damaged or holds something else.
+        ModelError: the file is damaged, or holds something else, which is not unpickled since that can run code.
     """
     try:
         if path.suffix == ".safetensors":
@@ -47,6 +50,12 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+        if isinstance(error, pickle.UnpicklingError) and "Unsupported" in str(error):
+            raise ModelError(
+                f"{path} is a pickle that holds more than tensors, and reading such a file can run any code, so it is "
+                f"refused; ask its author for {WEIGHTS}, or where you trust it open it with transformers and write it "
+                "again with save_pretrained"
+            ) from None
         reason = str(error).partition("\n")[0]
         raise ModelError(f"{path} is damaged or not a file of weights ({reason}); copy it again") from None
     if not isinstance(tensors, dict) or not all(isinstance(item, Tensor) for item in tensors.values()):
@@ -83,27 +92,39 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise ModelError(f"cannot write {folder}: {error}; free the disk or choose another destination") from None
 
 
-def newest_weights(run: Path) -> tuple[Path, list[str]]:
-    """The newest whole model of a run folder, and notes on newer ones that are damaged.
+def newest_weights(run: Path) -> Path:
+    """The newest whole model of a run folder; a warning names newer ones that are damaged or cannot be read.
 
     Only the weights are checked against the hash in their checkpoint's index.json: reading needs nothing else.
 
     Raises:
         ModelError: the run has no whole checkpoint.
     """
-    notes: list[str] = []
+    faults: list[str] = []
     present = [path for path in (run / "checkpoints").glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name)]
     for path in sorted(present, key=lambda path: -int(path.name[5:])):
-        if _whole(path):
-            return path / WEIGHTS, notes
-        notes.append(f"{path} is damaged and was passed over for an older checkpoint")
-    state = "only damaged checkpoints" if notes else "no checkpoint yet"
-    raise ModelError(f"{run} has {state}; run the command that made it again to continue it")
+        fault = _fault(path)
+        if fault is None:
+            for one in faults:
+                log.warning(f"{one}; using the older checkpoint {path.name}")
+            return path / WEIGHTS
+        faults.append(f"{path} {fault}")
+    if faults:
+        raise ModelError(f"no checkpoint of {run} can be used ({'; '.join(faults)}); restore one from a backup")
+    raise ModelError(
+        f"the run in {run} has no checkpoint yet; wait until it writes one (train.save_every), or run its command again"
+    )
 
 
-def _whole(checkpoint: Path) -> bool:
+def _fault(checkpoint: Path) -> str | None:
+    """What is wrong with the weights of a checkpoint, or None."""
     try:
         index = read_json(checkpoint / "index.json", ModelError)
-        return bool(index["files"][WEIGHTS]["sha256"] == sha256_of(checkpoint / WEIGHTS))
-    except (ModelError, OSError, KeyError, TypeError):
-        return False
+        whole = index["files"][WEIGHTS]["sha256"] == sha256_of(checkpoint / WEIGHTS)
+    except OSError as error:
+        return f"cannot be read ({Path(str(error.filename)).name}: {error.strerror})"
+    except ModelError as error:
+        return f"cannot be used ({error})"
+    except (KeyError, TypeError):
+        whole = False
+    return None if whole else f"is damaged ({WEIGHTS} does not match its index.json)"

@@ -144,7 +144,7 @@ def _damage(path: Path) -> str | None:
                 return f"{name} does not match {_INDEX}"
     except OSError as error:
         return f"{name} cannot be read: {error.strerror}"
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return f"{_INDEX} was changed"
     # Comparing the text leaves no byte of the index that could change unseen.
     return None if text == _index(files) else f"{_INDEX} was changed or is not of format {FORMAT}"
