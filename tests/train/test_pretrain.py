@@ -140,7 +140,7 @@ def test_a_start_cut_short_starts_again(tiny_data: Path, tmp_path: Path, monkeyp
         raise SystemExit(9)
 
     with monkeypatch.context() as patch:
-        patch.setattr("litebert.train.pretrain.steps_for", killed)
+        patch.setattr("litebert.train.start.buy_steps", killed)
         with pytest.raises(SystemExit):
             pretrain(config(), tiny_data, tmp_path / "cut")
     pretrain(config(), tiny_data, tmp_path / "cut")
@@ -166,7 +166,7 @@ def test_a_time_budget_becomes_steps_once(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     point = config(train={"budget": "2s"})
-    monkeypatch.setattr("litebert.train.pretrain.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
 
     def leave(loop: Loop[Batch]) -> None:
         if loop.step == 7:
@@ -176,7 +176,7 @@ def test_a_time_budget_becomes_steps_once(
     assert (cut.steps, cut.outcome.step) == (20, 7)
     [message] = logged
     names(message, "2s", "20 steps", "2,560 tokens/s")
-    monkeypatch.setattr("litebert.train.pretrain.measure", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: pytest.fail("measured again"))
     done = pretrain(point, tiny_data, tmp_path / "cut")
     assert (done.steps, done.outcome.step) == (20, 20)
     pretrain(config(train={"budget": "20 steps"}), tiny_data, tmp_path / "whole")

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from litebert.text.lines import Meter
     from litebert.text.sources import Document
     from litebert.train.loop import Loop
+    from litebert.train.run_folder import RunFolder
 
 T = TypeVar("T")
 Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON instead of tables.")]
@@ -116,6 +117,23 @@ def show_log() -> None:
     log = logging.getLogger("litebert")
     log.setLevel(logging.INFO)
     log.addHandler(_REMARKS)  # a second time does nothing
+
+
+def confirm_overwrite(*folders: RunFolder) -> None:
+    """On a terminal, ask before runs are deleted; elsewhere the option suffices.
+
+    Raises:
+        RunError: the answer is no, or a folder holds what no run wrote.
+    """
+    from litebert.errors import RunError
+
+    there = {folder.path: names for folder in folders if (names := folder.removable())}
+    if not there or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    files = ", ".join(sorted({name for names in there.values() for name in names}))
+    errors().print(f"This deletes the run in {' and '.join(map(str, there))}: {files}", markup=False)
+    if errors().input("Delete it and start anew? [y/N] ", markup=False).strip().lower() not in ("y", "yes"):
+        raise RunError("nothing was deleted; leave --overwrite out to continue the run, or choose another --out")
 
 
 def show(text: str) -> None:

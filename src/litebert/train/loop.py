@@ -113,6 +113,8 @@ class Loop(Generic[B]):
     folder: Path
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """As `TrainConfig` has it."""
+    earlier_ends: tuple[int, ...] = ()
+    """The steps at which the run ended before each time it was extended."""
     tensorboard: bool = False
     on_step: Callable[[Loop[B]], None] | None = None
     """Called after every step."""
@@ -132,9 +134,11 @@ class Loop(Generic[B]):
         share = self.ranks.share(self.batch_sequences)
         micro = self.config.micro_batch or len(share)
         self.rows = [slice(i, min(i + micro, share.stop)) for i in share[::micro]]
-        self.log_every = max(1, self.steps // 200)
+        self.first = self.earlier_ends[-1] if self.earlier_ends else 0  # of the steps that rows and evaluations divide
+        length = self.steps - self.first
+        self.log_every = max(1, length // 200)
         every = parse_amount(self.config.evaluate_every, "train.evaluate_every", ("share", "steps"))
-        self.evaluate_every = max(1, round(every.value * self.steps) if every.unit == "share" else int(every.value))
+        self.evaluate_every = max(1, round(every.value * length) if every.unit == "share" else int(every.value))
         self._failures = torch.zeros(2, dtype=torch.int64, device=self.device.device)
         """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while there is none."""
         self._resume()
@@ -270,8 +274,9 @@ class Loop(Generic[B]):
 
     def _scheduled(self, step: int) -> tuple[int, float]:
         """The depth of a step, and its learning rate as a share of the peak."""
-        layers = schedule.depth_at(self.depth_schedule, self.trainable.layers, step, self.steps)
-        return layers, schedule.factor(self.config.schedule, step, self.steps)
+        ends = (*self.earlier_ends, self.steps)
+        layers = schedule.depth_at(self.depth_schedule, self.trainable.layers, step, ends[0])
+        return layers, schedule.extended_factor(self.config.schedule, step, ends)
 
     def _counts(self, batches: list[B]) -> tuple[dict[str, int], int]:
         """Predictions by loss, and tokens, of the whole batch."""
@@ -306,7 +311,7 @@ class Loop(Generic[B]):
         last = self.step == self.steps
         # One that falls just before the end would only say twice what the last one says.
         soon = 2 * (self.steps - self.step) < self.evaluate_every
-        if last or self.step % self.log_every == 0:
+        if last or (self.step - self.first) % self.log_every == 0:
             self._require_finite()
             self.row = row = self.window.row(self.trainable.weights(), self.ranks)
             row["layers"], factor = self._scheduled(self.step - 1)
@@ -319,7 +324,7 @@ class Loop(Generic[B]):
                 for warning in warnings:
                     metrics.write("event", self.step, message=warning)
                     log.warning(warning)
-        if last or (self.step % self.evaluate_every == 0 and not soon):
+        if last or ((self.step - self.first) % self.evaluate_every == 0 and not soon):
             self._require_finite()
             self.scores = self.ranks.agree(self.trainable.evaluate())
             if metrics is not None:
