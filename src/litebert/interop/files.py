@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import pickle
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,21 +47,31 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, about old pickles
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        if isinstance(error, pickle.UnpicklingError) and "Unsupported" in str(error):
-            raise ModelError(
-                f"{path} is a pickle that holds more than tensors, and reading such a file can run any code, so it is "
-                f"refused; ask its author for {WEIGHTS}, or where you trust it open it with transformers and write it "
-                "again with save_pretrained"
-            ) from None
-        reason = str(error).partition("\n")[0]
+    except Exception as error:  # what a damaged pickle raises is anything
+        if isinstance(error, pickle.UnpicklingError):
+            if "unsupported global" in str(error).lower() or _is_pickle(path):
+                raise ModelError(
+                    f"{path} is a pickle of more than tensors, and reading such a file can run any code, so it is "
+                    f"refused; ask its author for {WEIGHTS}, or where you trust it open it with transformers and "
+                    "write it again with save_pretrained"
+                ) from None
+            error = ValueError("no pickle of tensors")  # torch's own words advise to allow it
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise ModelError(f"{path} is damaged or not a file of weights ({reason}); copy it again") from None
     if not isinstance(tensors, dict) or not all(isinstance(item, Tensor) for item in tensors.values()):
         raise ModelError(f"{path} must hold tensors by name and nothing else")
     return tensors
+
+
+def _is_pickle(path: Path) -> bool:
+    """Whether a file begins as pickles do, outside torch's own container."""
+    with open(path, "rb") as file:
+        return file.read(1) == pickle.PROTO
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:

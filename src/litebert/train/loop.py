@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
-from litebert.errors import NonFiniteError
+from litebert.errors import NonFiniteError, RunError
 from litebert.model.objectives import Loss
 from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog
@@ -153,14 +153,17 @@ class Loop(Generic[B]):
             return
         for path, reason in found.damaged:
             log.warning(f"checkpoint {path.name} is damaged ({reason}); taking the older {found.path.name}")
-        state = found.state
         self.trainable.module.load_state_dict(found.model(), strict=True)
         self.optimizers.load(found.optimizer())
-        self.step, self.tokens, self.seconds = found.step, state["tokens"], state["seconds"]
-        if self.ranks.main:  # whose window holds the sums of all
-            self.window = Window.restored(state["window"], self.device.device)
-        self.scores = state["scores"]
-        self.trainable.diagnostic_state.update(state["memory"])
+        state, self.step = found.state, found.step
+        try:
+            self.tokens, self.seconds, self.scores = int(state["tokens"]), float(state["seconds"]), {**state["scores"]}
+            if self.ranks.main:  # whose window holds the sums of all
+                self.window = Window.restored(state["window"], self.device.device)
+            self.trainable.diagnostic_state.update(state["memory"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            file = found.path / "state.json"
+            raise RunError(f"{file} is not of this run ({error!r}); delete {found.path} to use an older one") from None
         log.info(f"continuing from step {self.step} of {self.steps}")
 
     def _save(self, metrics: MetricsLog | None) -> None:

@@ -58,7 +58,7 @@ def require_memory(config: Config, device: Device, rows: int = 1) -> None:
     fits = int(room // (each * rows))
     about = (
         f"{sequences:,} sequences of {config.sequences.length} tokens at a time need about "
-        f"{_gib(resident + sequences * each)} of memory, and {_gib(free)} are free"
+        f"{_size(resident + sequences * each)} of memory, and {_size(free)} are free"
     )
     if fits < 1:
         raise ConfigError(
@@ -145,8 +145,8 @@ def _on(device: Device, config: Config) -> Config:
     return replace(config, train=train)
 
 
-def _gib(count: float) -> str:
-    return f"{count / 2**30:,.1f} GiB"
+def _size(count: float) -> str:
+    return f"{count / 2**30:,.1f} GiB" if count >= 1 << 30 else f"{count / 2**20:,.0f} MiB"
 
 
 def _train_once(model: Pretrainer, config: Config, device: Device, sequences: int) -> None:

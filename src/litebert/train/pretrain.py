@@ -12,6 +12,7 @@ A run folder is readable by a person:
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ PLATEAU_NATS = 0.15
 PLATEAU_ROWS = 40
 """Rows of metrics, a fifth of a run, before that is called a plateau; and never before `PLATEAU_STEPS`."""
 PLATEAU_STEPS = 300
+DIVERGED_ROWS = 10
+"""Rows of metrics with a loss worse than guessing at random before a run is said to have diverged."""
 
 
 @dataclass(frozen=True)
@@ -103,17 +106,28 @@ class TrainablePretrainer:
         )
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        warning = plateau_warning(self.diagnostic_state, step, row.get("mlm_loss"), self.shards.unigram_entropy)
+        loss, random = row.get("mlm_loss"), math.log(self.config.encoder.vocab_size)
+        warning = plateau_warning(self.diagnostic_state, step, loss, self.shards.unigram_entropy, random)
         return [warning] if warning else []
 
 
-def plateau_warning(state: dict[str, Any], step: int, loss: float | None, entropy: float) -> str | None:
-    """Say when a run sits on the unigram entropy of its data, the loss of knowing only piece frequencies, and when
-    it has left; `state` smooths the loss and counts the rows between calls.
+def plateau_warning(
+    state: dict[str, Any], step: int, loss: float | None, entropy: float, random: float = math.inf
+) -> str | None:
+    """What to say of a loss that does not fall: it sits on the unigram entropy of the data, which is the loss of a
+    model that knows how frequent pieces are and nothing else; it has left that plateau; or it is worse than guessing.
+
+    Args:
+        state: smooths the loss and counts the rows between calls.
+        random: the loss of guessing every piece with the same probability.
     """
     if loss is None:
         return None
     loss = state["plateau_loss"] = 0.8 * state.get("plateau_loss", loss) + 0.2 * loss  # small batches are noisy
+    if loss > random + PLATEAU_NATS or "diverged_rows" in state:
+        state["diverged_rows"] = state.get("diverged_rows", 0) + 1 if loss > random + PLATEAU_NATS else 0
+        if state["diverged_rows"]:
+            return _diverged(step, loss, random) if state["diverged_rows"] == DIVERGED_ROWS else None
     on_it = loss > entropy - PLATEAU_NATS
     state["plateau_rows"] = state.get("plateau_rows", 0) + 1 if on_it else 0
     if state.get("plateau_said") and not on_it:
@@ -124,10 +138,18 @@ def plateau_warning(state: dict[str, Any], step: int, loss: float | None, entrop
     state["plateau_said"] = True
     where = "above" if loss > entropy + PLATEAU_NATS else "on"
     return (
-        f"step {step}: the loss {loss:.2f} sits {where} the unigram entropy of this data ({entropy:.2f} nats): so far "
-        "the model has learned how frequent each piece is and nothing else. Some runs leave this plateau late; to "
-        "leave it sooner try train.optimizer.name=muon, encoder.norm=pre, shallower layers first "
-        "(train.depth_schedule), shorter sequences, or another train.optimizer.learning_rate"
+        f"step {step}: the loss ({loss:.2f}) has long been {where} the unigram entropy of this data ({entropy:.2f} "
+        "nats): the model knows how frequent each piece is, and nothing else yet. Some runs get past this late and by "
+        "themselves. To get past it sooner, start a run with train.optimizer.name=muon, encoder.norm=pre, fewer layers "
+        "at first (train.depth_schedule), shorter sequences, or another train.optimizer.learning_rate"
+    )
+
+
+def _diverged(step: int, loss: float, random: float) -> str:
+    return (
+        f"step {step}: the loss ({loss:.2f}) is worse than that of guessing at random ({random:.2f} nats): the run has "
+        "diverged, and more steps will hardly help. Start another --out with a lower train.optimizer.learning_rate or "
+        "a longer train.schedule.warmup"
     )
 
 
