@@ -279,3 +279,26 @@ def test_a_person_is_asked_before_a_run_is_deleted(
     assert result(tmp_path / "run") == kept
     monkeypatch.setattr("rich.console.Console.input", lambda *_, **__: "y")
     assert run(*words, "--overwrite")[0] == 0
+
+
+def test_a_fine_tuning_is_started_anew_and_another_is_refused_by_its_fields(
+    run: Run, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n" + "a,x\nb,y\n" * 20)
+    words = ("finetune", "albert-tiny", "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
+             tmp_path / "rows.csv", "--out", tmp_path / "run", "--steps", "2")  # fmt: skip
+    assert run(*words)[0] == 0
+    other = ("--train.optimizer.learning-rate", "1e-4", "--train.batch", "4 sequences")
+    status, _, err = run(*words, *other)
+    assert status == 2
+    fields = ("config.train.batch", "32 sequences", "4 sequences", "config.train.optimizer.learning_rate", "0.0001")
+    names(err.splitlines()[-1], tmp_path / "run", *fields, "--overwrite")
+    status, _, err = run(*words, *other, "--overwrite")
+    assert status == 0
+    names(next(line for line in err.splitlines() if "deleted" in line), tmp_path / "run", "scores.json")
+    assert json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["train"]["batch"] == "4 sequences"
+    (tmp_path / "run" / "notes.txt").write_text("kept")
+    status, _, err = run(*words, "--overwrite")
+    assert status == 2
+    names(err.splitlines()[-1], tmp_path / "run", "notes.txt")
+    assert (tmp_path / "run" / "scores.json").exists()

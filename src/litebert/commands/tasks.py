@@ -61,6 +61,8 @@ class FinetuneArguments:
     """Where MODEL is a recipe, an untrained network."""
     seeds: int = 1
     """Run with so many seeds, and report median, mean and spread."""
+    overwrite: bool = False
+    """Delete the run in --out and start anew. On a terminal you are asked first."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False
@@ -77,7 +79,7 @@ def finetune(words: list[str]) -> int:
         FinetuneArguments, prog="litebert finetune", args=console.first(words, FinetuneArguments, FinetuneConfig),
         return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
-    from litebert.finetuning.run import finetune_seeds
+    from litebert.finetuning.run import finetune_seeds, run_folder
     from litebert.finetuning.scoring import metric_name
     from litebert.finetuning.spread import noise_of, summarise
     from litebert.finetuning.start import load_initial
@@ -95,10 +97,13 @@ def finetune(words: list[str]) -> int:
     if rest:
         config = _with_length(config, rest)
         config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
+    if arguments.overwrite:
+        seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
+        console.confirm_overwrite(*map(run_folder, seeds if arguments.seeds > 1 else [arguments.out]))
     with console.training_progress() as on_step:
         runs = finetune_seeds(
-            arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start, device=arguments.device,
-            on_step=on_step,
+            arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start,
+            overwrite=arguments.overwrite, device=arguments.device, on_step=on_step,
         )  # fmt: skip
     last = runs[-1].outcome
     if not last.finished or len(runs) < arguments.seeds:

@@ -49,6 +49,8 @@ from litebert.train.run_folder import ASIDE, RunFolder
 log = logging.getLogger("litebert")
 
 IDENTITY = "finetune.json"
+CONTENTS = (IDENTITY, "metrics.jsonl", "checkpoints", "best.safetensors", "model", "predictions", "scores.json")
+"""All that a run writes."""
 _HEAD = "task"
 """Name of the one loss."""
 OnStep = Callable[[Loop[TaskBatch]], None]
@@ -77,6 +79,7 @@ def finetune(
     config: FinetuneConfig | None = None,
     *,
     tokenizer: str | Path | None = None,
+    overwrite: bool = False,
     device: str = "auto",
     on_step: OnStep | None = None,
 ) -> Finetuned:
@@ -85,13 +88,17 @@ def finetune(
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
         config: by default the recipe that `recipes.finetuning.default_recipe_for` finds for the encoder and the task.
+        overwrite: delete the run in `out`, if there is one, and start anew.
 
     Raises:
         DataError: a file of the task cannot be used.
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    return finetune_seeds(model, task, out, config, tokenizer=tokenizer, device=device, on_step=on_step)[0]
+    runs = finetune_seeds(
+        model, task, out, config, tokenizer=tokenizer, overwrite=overwrite, device=device, on_step=on_step
+    )
+    return runs[0]
 
 
 def finetune_seeds(
@@ -103,6 +110,7 @@ def finetune_seeds(
     seeds: int = 1,
     tokenizer: str | Path | None = None,
     start: InitialModel | None = None,
+    overwrite: bool = False,
     device: str = "auto",
     on_step: OnStep | None = None,
 ) -> list[Finetuned]:
@@ -114,18 +122,20 @@ def finetune_seeds(
         start: what `load_initial` gave, where it was asked before.
     """
     paths = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
-    folders = [RunFolder(path, IDENTITY) for path in paths]
+    folders = [run_folder(path) for path in paths]
     if seeds > 1 and (Path(out) / IDENTITY).exists():
         raise RunError(f"{out} holds a run of one seed; give another --out for {seeds}")
     for folder in folders:
         folder.check()
+        if overwrite:
+            folder.removable()
     prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
     runs: list[Finetuned] = []
     for seed, folder in enumerate(folders, prepared.config.train.seed):
         if seeds > 1:
             log.info(f"seed {len(runs) + 1} of {seeds}")
         own = replace(prepared.config, train=replace(prepared.config.train, seed=seed))
-        runs.append(_one_seed(replace(prepared, config=own), folder, device, on_step))
+        runs.append(_one_seed(replace(prepared, config=own), folder, overwrite, device, on_step))
         outcome = runs[-1].outcome
         if not outcome.finished or (outcome.signal is not None and len(runs) < seeds):
             return runs
@@ -135,11 +145,18 @@ def finetune_seeds(
     return runs
 
 
-def _one_seed(prepared: PreparedTask, folder: RunFolder, device: str, on_step: OnStep | None) -> Finetuned:
+def run_folder(out: str | Path) -> RunFolder:
+    """The folder of a fine-tuning run."""
+    return RunFolder(Path(out), IDENTITY, contents=CONTENTS)
+
+
+def _one_seed(
+    prepared: PreparedTask, folder: RunFolder, overwrite: bool, device: str, on_step: OnStep | None
+) -> Finetuned:
     """A run to its end, and once more where it collapsed."""
     machine = devices.choose(prepared.config.train.precision, device)
     with folder.owned():
-        done = _run(prepared, folder, machine, on_step)
+        done = _run(prepared, folder, machine, on_step, overwrite)
         if done.collapsed and prepared.config.restart and not done.restarted:
             if done.outcome.signal is not None:  # the same command goes on from here
                 return replace(done, outcome=replace(done.outcome, finished=False), scores={})
@@ -153,9 +170,11 @@ def _one_seed(prepared: PreparedTask, folder: RunFolder, device: str, on_step: O
     return done
 
 
-def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_step: OnStep | None) -> Finetuned:
+def _run(
+    prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_step: OnStep | None, overwrite: bool = False
+) -> Finetuned:
     """One run to its end; after one that collapsed, at a third of the rate."""
-    again = place.was_set_aside
+    again = place.was_set_aside and not overwrite
     task, config, folder, pad = prepared.task, prepared.config, place.path, prepared.start.tokenizer.pad_id
     train = prepared.train.items
     batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
@@ -167,6 +186,8 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
     require_memory(_planned(prepared), machine, rows=max(len(item.rows) for item in items))
     model = task_model(prepared.start, task, config).to(machine.device)
+    if overwrite:
+        place.clear()
     claim(place, prepared, steps, items)
     settings, optimizer = config.train, config.train.optimizer
     if again:

@@ -86,6 +86,8 @@ class RunFolder:
         Raises:
             RunError: as `removable`.
         """
+        if not self.ranks.main:
+            return
         names = self.removable()
         for name in sorted(names, key=lambda name: name == self.identity_name):
             remove(self.path / name)
