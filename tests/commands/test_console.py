@@ -98,3 +98,8 @@ def test_reading_is_shown_on_a_terminal_alone(
     shown = capsys.readouterr()
     assert shown.out == ""
     assert ("200 documents" in shown.err) == terminal
+
+
+def test_a_perplexity_beyond_all_measure_is_short() -> None:
+    rows = dict(score_rows({"mlm_loss": 108.0, "mlm_perplexity": 8.0e46, "mlm_accuracy": 0.0, "mlm_majority": 0.1}))
+    assert rows["MLM perplexity"] == "8.0e+46"

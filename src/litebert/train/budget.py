@@ -62,7 +62,7 @@ def buy_steps(config: Config, machine: Device, option: str = "--budget") -> tupl
             f"{least}; give {option} {seconds}s or more,{shorter} or name the steps: {option} '{steps} steps'"
         )
     speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
-    log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); now fixed")
+    log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); this number is now fixed")
     return steps, rate
 
 

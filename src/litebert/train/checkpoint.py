@@ -68,6 +68,7 @@ def save(
             aside.mkdir()
             for file, tensors in ((_MODEL, model), (_OPTIMIZER, optimizer)):
                 save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, aside / file)
+                (aside / file).chmod(aside.stat().st_mode & 0o666)  # safetensors writes for the owner alone
             (aside / _STATE).write_text(json.dumps({**state, "step": step}, indent=2) + "\n", encoding="utf-8")
             (aside / _INDEX).write_text(_index({name: _fingerprint(aside / name) for name in _HASHED}), "utf-8")
             if final.exists():  # kept findable under another name until the new one is in place

@@ -59,8 +59,8 @@ class RunFolder:
             raise RunError(f"{self.path} holds several runs ({foreign[0]}); give --seeds for seeds, or another --out")
         if foreign:
             raise RunError(
-                f"{self.path} has no {self.identity_name}, so it is no run, and holds other files ({foreign[0]}); "
-                "give --out a new or empty folder"
+                f"{self.path} is not a run (it has no {self.identity_name}) and holds other files ({foreign[0]}); "
+                "give --out a new or an empty folder"
             )
 
     def removable(self) -> list[str]:
