@@ -133,6 +133,8 @@ def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
         kind, meaning = written[item.name]
         option = prefix == "--"
         name = item.name.replace("_", "-") if option else item.name
+        if called := re.fullmatch(r"Annotated\[(.*?), tyro\.conf\.arg\(name='(\w+)'.*\)\]", kind):
+            kind, name = called.groups()
         positional = "Positional" in kind
         default = "" if item.default is dataclasses.MISSING else f"`{item.default}`"
         if item.default in ("", (), None):

@@ -84,3 +84,8 @@ def test_the_recipe_is_found_after_any_options(words: str, place: int) -> None:
     given = words.split()
     wanted = [given[place], *given[:place], *given[place + 1 :]]
     assert first(given, PlanArguments, Config) == wanted
+
+
+def test_a_perplexity_beyond_all_measure_is_short() -> None:
+    rows = dict(score_rows({"mlm_loss": 108.0, "mlm_perplexity": 8.0e46, "mlm_accuracy": 0.0, "mlm_majority": 0.1}))
+    assert rows["MLM perplexity"] == "8.0e+46"

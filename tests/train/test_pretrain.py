@@ -6,6 +6,8 @@ import json
 import math
 import os
 import random
+import re
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -19,10 +21,11 @@ from litebert.config.serialization import from_dict
 from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
-from litebert.errors import DataError, RunError
+from litebert.errors import ConfigError, DataError, RunError
 from litebert.storage import locked
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
+from litebert.train.budget import steps_for
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
@@ -84,8 +87,32 @@ def test_other_data_is_refused(tiny_data: Path, tiny_corpus: Path, tiny_tokenize
     pretrain(config(), tiny_data, tmp_path / "run")
     other = tmp_path / "other"
     prepare([str(tiny_corpus)], other, tokenizer=tiny_tokenizer, heldout=0.2, processes=1)
-    with refused(RunError, tmp_path / "run", other):
+    with refused(RunError, tmp_path / "run", other, f"--data {tiny_data}"):
         pretrain(config(), other, tmp_path / "run")
+
+
+def test_data_that_was_prepared_again_is_told_from_other_data(
+    tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    prepare([str(tiny_corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
+    pretrain(config(), tmp_path / "data", tmp_path / "run")
+    shutil.rmtree(tmp_path / "data")
+    prepare([str(tiny_corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, heldout=0.2, processes=1)
+    with refused(RunError, tmp_path / "run", tmp_path / "data", "restore it"):
+        pretrain(config(), tmp_path / "data", tmp_path / "run")
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "evaluate"])
+def test_what_is_no_data_is_called_what_it_is(
+    verb: str, tiny_data: Path, tiny_corpus: Path, tmp_path: Path, run: Any
+) -> None:
+    trained = pretrain(config(), tiny_data, tmp_path / "run").folder
+    words = ("pretrain", "albert-tiny", "--out", tmp_path / "new") if verb == "pretrain" else ("evaluate", trained)
+    for given in (tiny_corpus, trained):
+        status, _, err = run(*words, "--data", given)
+        assert status == 2
+        names(err.splitlines()[-1], given, "litebert prepare")
+        assert "does not exist" not in err
 
 
 def test_a_folder_in_use_is_refused(tiny_data: Path, tmp_path: Path) -> None:
@@ -139,7 +166,7 @@ def test_a_start_cut_short_starts_again(tiny_data: Path, tmp_path: Path, monkeyp
         raise SystemExit(9)
 
     with monkeypatch.context() as patch:
-        patch.setattr("litebert.train.pretrain.steps_for", killed)
+        patch.setattr("litebert.train.start.buy_steps", killed)
         with pytest.raises(SystemExit):
             pretrain(config(), tiny_data, tmp_path / "cut")
     pretrain(config(), tiny_data, tmp_path / "cut")
@@ -165,7 +192,7 @@ def test_a_time_budget_becomes_steps_once(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     point = config(train={"budget": "2s"})
-    monkeypatch.setattr("litebert.train.pretrain.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
 
     def leave(loop: Loop[Batch]) -> None:
         if loop.step == 7:
@@ -174,11 +201,25 @@ def test_a_time_budget_becomes_steps_once(
     cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave)
     assert (cut.steps, cut.outcome.step) == (20, 7)
     names(logged[0], "2s", "20 steps", "2,560 tokens/s")
-    monkeypatch.setattr("litebert.train.pretrain.measure", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: pytest.fail("measured again"))
     done = pretrain(point, tiny_data, tmp_path / "cut")
     assert (done.steps, done.outcome.step) == (20, 20)
     pretrain(config(train={"budget": "20 steps"}), tiny_data, tmp_path / "whole")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("seconds", "warmup", "least"), [("15s", 0.025, 20), ("15s", 100.0, 200), ("1m", 100.0, 200)])
+def test_a_time_too_short_for_the_schedule_is_refused_with_one_that_will_do(
+    seconds: str, warmup: float, least: int, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 1.0),), 1.0))
+    point = config(train={"budget": seconds, "schedule": ScheduleConfig(warmup=warmup)})
+    with refused(ConfigError, f"--budget {seconds}", least) as caught:
+        pretrain(point, tiny_data, tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+    enough = re.search(r"--budget (\d+s)", str(caught.value).split(";")[1])
+    assert enough is not None
+    assert steps_for(replace(point, train=replace(point.train, budget=enough[1])), Rate(((1.0, 1.0),), 1.0)) >= least
 
 
 def test_a_short_time_budget_is_measured_and_kept(tiny_data: Path, tmp_path: Path) -> None:
@@ -248,6 +289,14 @@ def test_a_loss_that_rises_has_diverged_and_is_no_plateau() -> None:
 def test_few_steps_are_no_plateau_however_many_rows() -> None:
     remarks = say_all([6.0] * 400, every=1)
     assert [row for row, _ in remarks] == [PLATEAU_STEPS - 1]
+
+
+def test_a_loss_worse_than_guessing_has_diverged_and_is_no_plateau() -> None:
+    memory: dict[str, Any] = {}
+    said = [plateau_warning(memory, 10 * row, 108.0, 6.0, random=9.0) for row in range(200)]
+    [remark] = filter(None, said)
+    names(remark, "108.00", "9.00", "diverged", "train.optimizer.learning_rate")
+    assert plateau_warning(memory, 2010, 5.0, 6.0, random=9.0) is None
 
 
 def test_a_row_without_masked_language_modeling_has_no_plateau() -> None:

@@ -28,6 +28,7 @@ from litebert.storage import json_text
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from litebert.train.run_folder import RunFolder
 
 log = logging.getLogger("litebert")
 
@@ -165,6 +166,23 @@ def program() -> str:
 def count(number: int, one: str, many: str | None = None) -> str:
     """A number with its noun: 1 answer, 2 answers."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def confirm_overwrite(*folders: RunFolder) -> None:
+    """On a terminal, ask before runs are deleted; elsewhere the option suffices.
+
+    Raises:
+        RunError: the answer is no, or a folder holds what no run wrote.
+    """
+    from litebert.errors import RunError
+
+    there = {folder.path: names for folder in folders if (names := folder.removable())}
+    if not there or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    files = ", ".join(sorted({name for names in there.values() for name in names}))
+    errors().print(f"This deletes the run in {' and '.join(map(str, there))}: {files}", markup=False)
+    if errors().input("Delete it and start anew? [y/N] ", markup=False).strip().lower() not in ("y", "yes"):
+        raise RunError("nothing was deleted; leave --overwrite out to continue the run, or choose another --out")
 
 
 def show(text: str) -> None:

@@ -37,7 +37,17 @@ class PretrainArguments:
     out: Path
     """The run folder."""
     budget: str | None = None
-    """Like 30m, 5000 steps or 300M tokens; the recipe's own by default."""
+    """Like 30m, 1h30m, 5000 steps or 300M tokens; the recipe's own by default. Less than twenty steps is refused where
+    it is a time."""
+    extend: tuple[str, ...] = ()
+    """Give a finished run a further budget, such as 30m. The learning rate rises again, within the first twentieth of
+    it, to where a run that was as long from the start would be, and decays as it does there. The same command again
+    continues this extension; to extend the run once more, name all extensions: --extend 30m 1h."""
+    from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
+    """Start from the weights of another run or model folder of the same shape and tokenizer: its encoder, and each
+    objective that fits. What stays untrained is listed."""
+    overwrite: bool = False
+    """Delete the run in --out and start anew. On a terminal you are asked first."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     tensorboard: bool = False
@@ -52,13 +62,23 @@ def pretrain(words: list[str]) -> int:
         from litebert.analysis.run_report import write_run
         from litebert.train.device import keep_freed_memory
         from litebert.train.pretrain import pretrain as run
+        from litebert.train.pretrain import run_folder
 
     keep_freed_memory()
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
+    if arguments.overwrite:
+        console.confirm_overwrite(run_folder(arguments.out))
     done = run(
-        config, arguments.data, arguments.out, device=arguments.device, tensorboard=arguments.tensorboard
-    )  # fmt: skip
+        config,
+        arguments.data,
+        arguments.out,
+        from_model=arguments.from_model,
+        extend=arguments.extend,
+        overwrite=arguments.overwrite,
+        device=arguments.device,
+        tensorboard=arguments.tensorboard,
+    )
     outcome = done.outcome
     write_run(done.folder)
     if not outcome.finished:

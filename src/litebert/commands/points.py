@@ -68,7 +68,8 @@ class PlanArguments:
 
     recipe: RecipeName
     measure: bool = False
-    """Train for a few seconds on this machine: rate, hours, largest micro-batch."""
+    """Train for a few seconds on this machine: steps in the budget, hours, and the largest micro-batch that fits in the
+    free memory, with a margin."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False
@@ -117,7 +118,7 @@ def plan(words: list[str]) -> int:
                 ("seconds per step", f"{measured['seconds_per_step']:.3f}"),
                 ("steps in the budget", f"{measured['steps']:,}"),
                 ("hours for the budget", f"{measured['hours']:,.2f}"),
-                ("largest micro-batch", f"{measured['largest_micro_batch']:,} sequences"),
+                ("largest micro-batch", f"{measured['largest_micro_batch']:,} sequences of {config.sequences.length}"),
             ],
         )
     ending(None, *following)
@@ -149,14 +150,17 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
     if measured:
         with loading():
             from litebert.train import device as devices
-            from litebert.train.measure import largest_micro_batch, measure, steps_for
+            from litebert.train.budget import steps_for
+            from litebert.train.measure import measure
+            from litebert.train.memory import largest_micro_batch
 
         devices.keep_freed_memory()
         machine = devices.choose(config.train.precision, device)
         largest = largest_micro_batch(config, machine)
         if largest == 0:
             raise ConfigError(
-                f"{config.name} does not fit in the free memory of this machine, even one sequence at a time"
+                f"{config.name} does not fit in the free memory of this machine, even one sequence at a time; free "
+                "some, or take a smaller encoder or --sequences.length"
             )
         fitting = replace(config, train=replace(config.train, micro_batch=min(config.micro_sequences, largest)))
         rate = measure(fitting, machine)

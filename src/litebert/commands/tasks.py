@@ -61,6 +61,8 @@ class FinetuneArguments:
     """Where MODEL is a recipe, an untrained network."""
     seeds: int = 1
     """Run with so many seeds, and report median, mean and spread."""
+    overwrite: bool = False
+    """Delete the run in --out and start anew. On a terminal you are asked first."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False
@@ -79,7 +81,7 @@ def finetune(words: list[str]) -> int:
     )  # fmt: skip
     with console.loading():
         from litebert.analysis.run_report import write_run
-        from litebert.finetuning.run import finetune_seeds
+        from litebert.finetuning.run import finetune_seeds, run_folder
         from litebert.finetuning.scoring import metric_name
         from litebert.finetuning.spread import noise_of, summarise
         from litebert.finetuning.start import load_initial
@@ -100,9 +102,12 @@ def finetune(words: list[str]) -> int:
     if rest:
         config = _with_length(config, rest)
         config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
+    if arguments.overwrite:
+        seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
+        console.confirm_overwrite(*map(run_folder, seeds if arguments.seeds > 1 else [arguments.out]))
     runs = finetune_seeds(
-        arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start, device=arguments.device,
-        remarks=remarks,
+        arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start,
+        overwrite=arguments.overwrite, device=arguments.device, remarks=remarks,
     )  # fmt: skip
     for one in runs:
         write_run(one.folder)

@@ -224,9 +224,13 @@ class Shards:
 def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
     """The index of a whole set, and its entry of each shard."""
     path = folder / INDEX
+    if folder.is_file():
+        raise DataError(f"{folder} is a file; give the folder that litebert prepare writes from it")
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; make it with litebert prepare")
     if not path.exists():
+        if any((folder / name).exists() for name in ("recipe.json", "finetune.json", "config.json")):
+            raise DataError(f"{folder} is a run or a model, not data; give the folder that litebert prepare wrote")
         raise DataError(f"{folder} holds no {INDEX}, so it is not finished; run litebert prepare to its end")
     index = read_json(path, DataError, "prepare the data again")
     if (version := index.get("format")) != FORMAT_VERSION:

@@ -26,7 +26,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from litebert.config import Config, SequenceConfig, replace
+from litebert.config import Config, MaskingConfig, SequenceConfig, TrainConfig, replace
 from litebert.config.amounts import parse_amount
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
@@ -45,12 +45,15 @@ from litebert.storage import numbers, read_json, write_json, written_whole
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome
+from litebert.train.memory import memory_explained, require_memory
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import ASIDE, RunFolder
 
 log = logging.getLogger("litebert")
 
 IDENTITY = "finetune.json"
+CONTENTS = (IDENTITY, "metrics.jsonl", "checkpoints", "best.safetensors", "model", "predictions", "scores.json")
+"""All that a run writes."""
 _HEAD = "task"
 """Name of the one loss."""
 OnStep = Callable[[Loop[TaskBatch]], None]
@@ -79,6 +82,7 @@ def finetune(
     config: FinetuneConfig | None = None,
     *,
     tokenizer: str | Path | None = None,
+    overwrite: bool = False,
     device: str = "auto",
     on_step: OnStep | None = None,
 ) -> Finetuned:
@@ -87,13 +91,17 @@ def finetune(
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
         config: by default the recipe that `recipes.finetuning.default_recipe_for` finds for the encoder and the task.
+        overwrite: delete the run in `out`, if there is one, and start anew.
 
     Raises:
         DataError: a file of the task cannot be used.
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    return finetune_seeds(model, task, out, config, tokenizer=tokenizer, device=device, on_step=on_step)[0]
+    runs = finetune_seeds(
+        model, task, out, config, tokenizer=tokenizer, overwrite=overwrite, device=device, on_step=on_step
+    )
+    return runs[0]
 
 
 def finetune_seeds(
@@ -105,6 +113,7 @@ def finetune_seeds(
     seeds: int = 1,
     tokenizer: str | Path | None = None,
     start: InitialModel | None = None,
+    overwrite: bool = False,
     device: str = "auto",
     on_step: OnStep | None = None,
     remarks: Sequence[str] = (),
@@ -118,11 +127,13 @@ def finetune_seeds(
         remarks: warnings so far, which become events in the metrics of each run.
     """
     paths = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
-    folders = [RunFolder(path, IDENTITY) for path in paths]
+    folders = [run_folder(path) for path in paths]
     if seeds > 1 and (Path(out) / IDENTITY).exists():
         raise RunError(f"{out} holds a run of one seed; give another --out for {seeds}")
     for folder in folders:
         folder.check()
+        if overwrite:
+            folder.removable()
     heard = list(remarks)
     with metrics.remarks(heard):
         prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
@@ -132,7 +143,7 @@ def finetune_seeds(
         if seeds > 1:
             log.info(f"seed {len(runs) + 1} of {seeds}")
         own = replace(prepared.config, train=replace(prepared.config.train, seed=seed))
-        runs.append(_one_seed(replace(prepared, config=own), folder, device, on_step, list(heard)))
+        runs.append(_one_seed(replace(prepared, config=own), folder, overwrite, device, on_step, list(heard)))
         outcome = runs[-1].outcome
         if not outcome.finished or (outcome.signal is not None and len(runs) < seeds):
             return runs
@@ -142,13 +153,18 @@ def finetune_seeds(
     return runs
 
 
+def run_folder(out: str | Path) -> RunFolder:
+    """The folder of a fine-tuning run."""
+    return RunFolder(Path(out), IDENTITY, contents=CONTENTS)
+
+
 def _one_seed(
-    prepared: PreparedTask, folder: RunFolder, device: str, on_step: OnStep | None, remarks: list[str]
+    prepared: PreparedTask, folder: RunFolder, overwrite: bool, device: str, on_step: OnStep | None, remarks: list[str]
 ) -> Finetuned:
     """A run to its end, and once more where it collapsed."""
     with metrics.remarks(remarks), folder.owned():
         machine = devices.choose(prepared.config.train.precision, device)
-        done = _run(prepared, folder, machine, on_step, remarks)
+        done = _run(prepared, folder, machine, on_step, remarks, overwrite)
         if done.collapsed and prepared.config.restart and not done.restarted:
             if done.outcome.signal is not None:  # the same command goes on from here
                 return replace(done, outcome=replace(done.outcome, finished=False), scores={})
@@ -166,10 +182,15 @@ def _one_seed(
 
 
 def _run(
-    prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_step: OnStep | None, remarks: list[str]
+    prepared: PreparedTask,
+    place: RunFolder,
+    machine: devices.Device,
+    on_step: OnStep | None,
+    remarks: list[str],
+    overwrite: bool = False,
 ) -> Finetuned:
     """One run to its end; after one that collapsed, at a third of the rate."""
-    again = place.was_set_aside
+    again = place.was_set_aside and not overwrite
     task, config, folder, pad = prepared.task, prepared.config, place.path, prepared.start.tokenizer.pad_id
     train = prepared.train.items
     batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
@@ -179,7 +200,10 @@ def _run(
         raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of {steps}; give a share of the run, such as 0.1")
     output, targets = task.output.fit([item.target for item in train])
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
+    require_memory(_planned(prepared), machine, rows=max(len(item.rows) for item in items))
     model = task_model(prepared.start, task, config).to(machine.device)
+    if overwrite:
+        place.clear()
     claim(place, prepared, steps, items)
     settings, optimizer = config.train, config.train.optimizer
     if again:
@@ -195,7 +219,8 @@ def _run(
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
         on_step=on_step, ranks=place.ranks, remarks=remarks,
     )  # fmt: skip
-    outcome = loop.run()
+    with memory_explained(machine, config.train.micro_batch or batch):
+        outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
     if place.ranks.main and not file.exists():
@@ -214,6 +239,20 @@ def _run(
         write_json(file, scores)
     one = trainable.diagnostic_state["one_answer"]
     return Finetuned(folder, steps, outcome, numbers(read_json(file, RunError)), one, again)
+
+
+def _planned(prepared: PreparedTask) -> Config:
+    """A config that takes as much memory: its vocabulary head has next to nothing to guess."""
+    loop, encoder = prepared.config.train, prepared.start.encoder
+    longest = max(item.length for item in prepared.train.items)
+    return Config(
+        name=prepared.source,
+        encoder=encoder,
+        sequences=SequenceConfig(length=max(8, min(longest, encoder.max_positions))),
+        masking=MaskingConfig(rate=1e-6),
+        objectives=("mlm",),
+        train=TrainConfig(batch=loop.batch, micro_batch=loop.micro_batch, optimizer=loop.optimizer),
+    )
 
 
 def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask) -> None:

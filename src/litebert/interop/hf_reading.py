@@ -6,9 +6,9 @@ or less than that class. Only where classifiers of several classes have the same
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -24,6 +24,8 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import OBJECTIVES
 from litebert.storage import read_json
+
+M = TypeVar("M", Pretrainer, TaskModel)
 
 
 def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
@@ -62,13 +64,14 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     objectives, untrained = _objectives(layout, found, beside)
     whole = _whole_config(folder, config, objectives, beside)
     if head is None:
-        model = Pretrainer(whole)
+        model = _built(source, Pretrainer, whole)
         for name, stored in beside.items():
             check(model.objectives[name].state_dict(), stored, (), folder / OBJECTIVES[name].foreign_file)
             state.update({f"objectives.{name}.{key}": tensor.float() for key, tensor in stored.items()})
     else:
         classes, usual = len(state["head.classifier.bias"]), next(iter(outputs_of(head).values()))
-        model = TaskModel(config, usual.reads_cls, classes, layout.dense if "head.dense.bias" in state else None)
+        dense = layout.dense if "head.dense.bias" in state else None
+        model = _built(source, TaskModel, config, usual.reads_cls, classes, dense)
         labels, untrained = _labels(settings, classes) if usual.classes is None else (), ()
         longest = _longest(folder, config.max_positions)
         task = {"kind": head, "length": longest, **problem_of(settings, head, source)}
@@ -76,6 +79,14 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     notes += untrained_notes(untrained, whole, folder)
     tokenizer = read_tokenizer(folder)
     return LoadedModel(model, whole, tokenizer, folder, labels, untrained, tuple(notes), task, layout.dense)
+
+
+def _built(source: str, network: Callable[..., M], *arguments: Any) -> M:
+    """A network, whose refusal to be built names the file of its sizes."""
+    try:
+        return network(*arguments)
+    except ModelError as error:
+        raise ModelError(f"{source}: {error}") from None
 
 
 def _longest(folder: Path, positions: int) -> int:

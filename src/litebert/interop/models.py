@@ -112,8 +112,8 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
 
 
 def _load_own(folder: Path) -> LoadedModel:
-    run = (folder / "checkpoints").is_dir()
-    file, notes = files.newest_weights(folder) if run else (files.weights_file(folder), [])
+    run = (folder / "run.json").is_file() or (folder / "checkpoints").is_dir()
+    file = files.newest_weights(folder) if run else files.weights_file(folder)
     recipe = folder / "recipe.json"
     try:
         config = from_dict(Config, read_json(recipe, ModelError))
@@ -130,13 +130,16 @@ def _load_own(folder: Path) -> LoadedModel:
             raise ModelError(f"{folder / 'task.json'} does not fit {recipe}: {error}") from None
         fill(classifier, tensors, (), file)
         fresh = classifier.dense or fresh
-        return LoadedModel(classifier, config, tokenizer, folder, labels, (), tuple(notes), task, fresh)
-    model = Pretrainer(config)
+        return LoadedModel(classifier, config, tokenizer, folder, labels, (), (), task, fresh)
+    try:
+        model = Pretrainer(config)
+    except ModelError as error:
+        raise ModelError(f"{recipe}: {error}") from None
     untrained = tuple(name for name in model.objectives if model.objectives[name].state_dict()
                       and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
     fill(model, tensors, untrained, file)
-    notes += untrained_notes(untrained, config, folder)
-    return LoadedModel(model, config, tokenizer, folder, (), untrained, tuple(notes), dense=fresh)
+    notes = tuple(untrained_notes(untrained, config, folder))
+    return LoadedModel(model, config, tokenizer, folder, (), untrained, notes, dense=fresh)
 
 
 def _own_tokenizer(folder: Path) -> Tokenizer | None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from litebert.config import Activation, EncoderConfig
 from litebert.config.finetuning import HeadName
+from litebert.config.pretraining import LARGEST_SIZES
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA, Layout
 from litebert.interop.loaded import outputs_of
@@ -157,7 +158,11 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
     for key, value in fixed.items():
         if settings.get(key, value) != value:
             raise ModelError(f"{source} has {key}={settings[key]!r}; only {value!r} can be computed")
-    values: dict[str, Any] = {field: _whole(settings, key, source) for field, key in _sizes(layout).items()}
+    values: dict[str, Any] = {}
+    for field, key in _sizes(layout).items():
+        values[field] = _whole(settings, key, source)
+        if values[field] > LARGEST_SIZES[field]:  # before anything is counted up to it
+            raise ModelError(f"{source} has {key}={values[field]}; it must be at most {LARGEST_SIZES[field]}")
     values.setdefault("embedding_size", values["hidden_size"])
     if layout.offset_positions:
         (_, pad_id) = layout.token_ids["pad_token_id"]

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
-from litebert.errors import NonFiniteError
+from litebert.errors import NonFiniteError, RunError
 from litebert.model.objectives import Loss
 from litebert.progress import Task, task
 from litebert.storage import numbers
@@ -115,6 +115,8 @@ class Loop(Generic[B]):
     folder: Path
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """As `TrainConfig` has it."""
+    earlier_ends: tuple[int, ...] = ()
+    """The steps at which the run ended before each time it was extended."""
     tensorboard: bool = False
     on_step: Callable[[Loop[B]], None] | None = None
     """Called after every step."""
@@ -136,9 +138,11 @@ class Loop(Generic[B]):
         share = self.ranks.share(self.batch_sequences)
         micro = self.config.micro_batch or len(share)
         self.rows = [slice(i, min(i + micro, share.stop)) for i in share[::micro]]
-        self.log_every = max(1, self.steps // 200)
+        self.first = self.earlier_ends[-1] if self.earlier_ends else 0  # of the steps that rows and evaluations divide
+        length = self.steps - self.first
+        self.log_every = max(1, length // 200)
         every = parse_amount(self.config.evaluate_every, "train.evaluate_every", ("share", "steps"))
-        self.evaluate_every = max(1, round(every.value * self.steps) if every.unit == "share" else int(every.value))
+        self.evaluate_every = max(1, round(every.value * length) if every.unit == "share" else int(every.value))
         self._failures = torch.zeros(2, dtype=torch.int64, device=self.device.device)
         """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while there is none."""
         self._resume()
@@ -153,14 +157,21 @@ class Loop(Generic[B]):
             return
         for path, reason in found.damaged:
             log.warning(f"checkpoint {path.name} is damaged ({reason}); taking the older {found.path.name}")
-        state = found.state
         self.trainable.module.load_state_dict(found.model(), strict=True)
         self.optimizers.load(found.optimizer())
-        self.step, self.tokens, self.seconds = found.step, state["tokens"], state["seconds"]
-        if self.ranks.main:  # whose window holds the sums of all
-            self.window = Window.restored(state["window"], self.device.device)
-        self.scores = numbers(state["scores"])
-        self.trainable.diagnostic_state.update(state["memory"])
+        state, self.step = found.state, found.step
+        try:
+            self.tokens, self.seconds, self.scores = (
+                int(state["tokens"]),
+                float(state["seconds"]),
+                numbers(state["scores"]),
+            )
+            if self.ranks.main:  # whose window holds the sums of all
+                self.window = Window.restored(state["window"], self.device.device)
+            self.trainable.diagnostic_state.update(state["memory"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            file = found.path / "state.json"
+            raise RunError(f"{file} is not of this run ({error!r}); delete {found.path} to use an older one") from None
         log.info(f"continuing from step {self.step:,} of {self.steps:,}")
 
     def _save(self, metrics: MetricsLog | None) -> None:
@@ -288,8 +299,9 @@ class Loop(Generic[B]):
 
     def _scheduled(self, step: int) -> tuple[int, float]:
         """The depth of a step, and its learning rate as a share of the peak."""
-        layers = schedule.depth_at(self.depth_schedule, self.trainable.layers, step, self.steps)
-        return layers, schedule.factor(self.config.schedule, step, self.steps)
+        ends = (*self.earlier_ends, self.steps)
+        layers = schedule.depth_at(self.depth_schedule, self.trainable.layers, step, ends[0])
+        return layers, schedule.extended_factor(self.config.schedule, step, ends)
 
     def _counts(self, batches: list[B]) -> tuple[dict[str, int], int]:
         """Predictions by loss, and tokens, of the whole batch."""
@@ -324,7 +336,7 @@ class Loop(Generic[B]):
         last = self.step == self.steps
         # One that falls just before the end would only say twice what the last one says.
         soon = 2 * (self.steps - self.step) < self.evaluate_every
-        if last or self.step % self.log_every == 0:
+        if last or (self.step - self.first) % self.log_every == 0:
             self._require_finite()
             self.row = row = self.window.row(self.trainable.weights(), self.ranks)
             row["layers"], factor = self._scheduled(self.step - 1)
@@ -337,7 +349,7 @@ class Loop(Generic[B]):
                 for warning in warnings:
                     log.warning(warning)
                 metrics.note(self.step, self.remarks)
-        if last or (self.step % self.evaluate_every == 0 and not soon):
+        if last or ((self.step - self.first) % self.evaluate_every == 0 and not soon):
             self._require_finite()
             self.scores = self.ranks.agree(self.trainable.evaluate())
             if metrics is not None:
