@@ -21,6 +21,7 @@ VERBS = {
     "compare": ("models", "runs side by side in one table"),
     "finetune": ("tasks", "a model on GLUE, SQuAD, RACE, tags or your own table"),
     "predict": ("tasks", "answers of a fine-tuned model to a file"),
+    "score": ("tasks", "scores of a fine-tuned model on a labelled file"),
     "convert": ("models", "to Hugging Face folders and back"),
 }
 """Each verb: the file of `commands/` with the function of its name, and what it does."""

@@ -169,8 +169,8 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
     batch, steps = _plan(prepared)
     warmup = config.train.schedule.warmup
     if 1 <= warmup >= steps:
-        raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of a run of {steps}; give a share of the run, such "
-                          "as 0.1")  # fmt: skip
+        raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of a run of {steps}; give a share of the "
+                          "run, such as 0.1")  # fmt: skip
     output, targets = task.output.fit([item.target for item in train])
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
     model = task_model(prepared.start, task, config).to(machine.device)

@@ -137,7 +137,7 @@ def prepare_task(
 
 def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int) -> EncodedPart:
     files = task.file_names.get(name, [])
-    label = f"{name} ({files[0]})" if len(files) == 1 else f"{name} ({len(files)} files)" if files else name
+    label = f"{name} ({', '.join(files) if len(files) < 4 else f'{len(files)} files'})" if files else name
     with progress.task(f"reading and tokenizing {label}"):
         examples = task.read(name)
         items = task.encode(examples, tokenizer, length)

@@ -149,13 +149,13 @@ class Table(TextTask):
     def labelled(self, source: Source, **options: Any) -> list[Example]:
         """The rows of files with labels; without `text`, `pair` and `label` in the columns that were learned from."""
         text, *pair = self._texts
+        options.setdefault("header", self._layout.header or not options.keys().isdisjoint(("text", "pair", "label")))
         given = options.pop("pair", pair[0] if pair else None)
         if (given is None) == bool(self.pair):
             fine = "name the second column with --pair" if self.pair else f"leave out --pair {given}"
             raise ConfigError(f"the model was fine-tuned on {'pairs of' if self.pair else 'single'} texts; {fine}")
         self._texts, self._label = columns(options.pop("text", text), given), options.pop("label", self._label)
         self.separator = options.pop("separator", self.separator)
-        options.setdefault("header", self._layout.header)
         return super().labelled(source, **options)
 
     def read(self, part: str) -> list[Example]:
