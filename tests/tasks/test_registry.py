@@ -13,14 +13,17 @@ from litebert.config import TrainConfig
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.outputs import Number, OneClass, OneSpan, SeveralLabels
+from litebert.finetuning.task import Task
 from litebert.recipes import RECIPES
 from litebert.recipes.finetuning import POINTS, default_recipe_for, finetune_recipe
 from litebert.registry import TASKS
 from litebert.tasks.choices import ChoiceTask
+from litebert.tasks.glue import Glue
 from litebert.tasks.race import RaceTask
 from litebert.tasks.registry import saved_task, task_of
 from litebert.tasks.squad.task import Squad
 from litebert.tasks.table import Table
+from litebert.tasks.tagging.task import TaggingTask
 from toys.refusals import names, refused
 
 Output = tuple[int, str, str]
@@ -28,6 +31,8 @@ Output = tuple[int, str, str]
 OPTIONS: dict[str, Any] = {
     "dev": "dev.csv", "test": "test.csv", "text": "text", "pair": "b", "label": "label", "target": "auto",
     "separator": ";", "metric": "accuracy", "order": "context", "threshold": "half", "stride": 128,
+    "answer_tokens": 30, "question_tokens": 64, "answer_unit": "words", "heldout": 0.1, "header": True,
+    "encoding": "utf-8", "input_format": "csv",
 }  # fmt: skip
 """Those that are the default are refused as well: they were given."""
 REFUSED = [(name, option) for name in TASKS for option in OPTIONS if option not in TASKS[name].takes]
@@ -137,6 +142,38 @@ def test_a_task_restores_itself_from_its_settings() -> None:
         table = saved_task({"task": "table", "kind": "sequence", "problem": "labels", **settings}, 2, ("a", "b"))
         assert table.output == SeveralLabels(("a", "b"))
         assert table.settings().get("pair") == settings.get("pair")
+
+
+def changed_tasks(folder: Path) -> dict[str, Task[Any]]:
+    """Of each kind, a task with other settings than the usual ones."""
+    (folder / "words.csv").write_text("A,B,y\na,b,x;z\n", encoding="utf-8")
+    (folder / "pos.conll").write_text("a NN\nb VB\n", encoding="utf-8")
+    (folder / "entities.conll").write_text("a B-x\nb O\n", encoding="utf-8")
+    words = folder / "words.csv"
+    bare = task_of("table", words, text="0", pair="1", label="2", header=False, target="number", metric="pearson")
+    return {
+        "labels": task_of("table", words, text="A", pair="B", label="y", separator=";", metric="exact"),
+        "number": bare,
+        "sst2": Glue("mrpc"),
+        "stsb": Glue("stsb"),
+        "choices": ChoiceTask(order="question"),
+        "race": RaceTask(order="question"),
+        "squad": Squad(version=1, stride=7, answer_tokens=5, question_tokens=9, answer_unit="characters"),
+        "squad2": Squad(version=2, threshold=-1.5),
+        "words": TaggingTask({"train": folder / "pos.conll"}),
+        "entities": TaggingTask({"train": folder / "entities.conll"}),
+    }
+
+
+@pytest.mark.parametrize("kind", ["labels", "number", "sst2", "stsb", "choices", "race", "squad", "squad2", "words",
+                                  "entities"])  # fmt: skip
+def test_every_setting_goes_with_the_model(kind: str, tmp_path: Path) -> None:
+    task = changed_tasks(tmp_path)[kind]
+    about = {"task": task.name, "kind": task.output.head, "problem": task.output.name, **task.settings()}
+    again = saved_task(json.loads(json.dumps(about)), task.output.width, task.output.labels)
+    assert type(again) is type(task)
+    assert (again.settings(), again.output, again.metric) == (task.settings(), task.output, task.metric)
+    assert (again.name, again.full_name, again.pair) == (task.name, task.full_name, task.pair)
 
 
 def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:

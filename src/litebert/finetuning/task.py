@@ -166,7 +166,9 @@ class Task(ABC, Generic[E]):
         """Those that `score` reads."""
         pairs = [pair for pair in zip(examples, answers, strict=True) if is_known(pair[0])]
         if not pairs:
-            raise DataError(f"no example of the {self.name} task has an answer to score by; give a labelled file")
+            files = ", ".join(dict.fromkeys(name for names in self.file_names.values() for name in names))
+            raise DataError(f"no example of {files or f'the {self.name} task'} has an answer to score by; give a "
+                            "labelled file")  # fmt: skip
         labelled, found = zip(*pairs, strict=True)
         return labelled, found
 
