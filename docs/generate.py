@@ -166,7 +166,8 @@ def _written(cls: type[Any]) -> dict[str, tuple[str, str]]:
 
 
 def _kind(annotation: str, module: str) -> str:
-    kind = re.sub(r"Annotated\[(.*), tyro\.conf\.arg\(.*\)\]", r"\1", annotation)
+    kind = re.sub(r"tyro\.conf\.(?:Positional|UseAppendAction)\[(.*)\]", r"\1", annotation).removesuffix(" | None")
+    kind = re.sub(r"Annotated\[(.*), tyro\.conf\.arg.*\]", r"\1", kind)
     kind = re.sub(r"tyro\.conf\.(?:Positional|UseAppendAction)\[(.*)\]", r"\1", kind).removesuffix(" | None")
     alias = vars(import_module(module)).get(kind)
     if str(alias).startswith("typing.Literal"):

@@ -25,6 +25,7 @@ VERBS = {
     "compare": ("models", "runs side by side in one table"),
     "finetune": ("tasks", "a model on GLUE, SQuAD, RACE, tags or your own table"),
     "predict": ("tasks", "answers of a fine-tuned model to a file"),
+    "score": ("tasks", "scores of a fine-tuned model on a labelled file"),
     "convert": ("models", "to Hugging Face folders and back"),
     "doctor": ("doctor", "what litebert runs on, for reports of trouble"),
     "completion": ("completion", "a script that completes verbs and options in a shell"),

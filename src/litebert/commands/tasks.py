@@ -1,13 +1,13 @@
-"""`litebert finetune` and `predict`."""
+"""`litebert finetune`, `predict` and `score`."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal, TextIO, cast
+from typing import Annotated, Any, BinaryIO, Literal, TextIO, cast
 
 import tyro
 
@@ -28,20 +28,29 @@ class FinetuneArguments:
     model: ModelPath
     task: str
     """sst2, cola, mnli, ... of GLUE; squad, race, choices, tagging; or table, for your own."""
-    data: Path
-    """The folder of the benchmark, or the training file."""
+    data: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--train",))]
+    """Or --train: the folder of the benchmark; or what to train on, a file, several files, a folder of them or a
+    pattern in quotes; for a table also a folder with a subfolder of text files for each class."""
     out: Path
     """The run folder."""
-    dev: Path | None = None
-    """A file to score on; of a table, a tenth of the training rows by default."""
-    test: Path | None = None
-    """A file to answer."""
+    dev: tuple[str, ...] = ()
+    """The files to choose the best weights by; by default a tenth of the training part is held out."""
+    test: tuple[str, ...] = ()
+    """Files to answer, and to score where they have answers."""
     text: str | None = None
-    """Column of the text in a table; "text" by default."""
+    """Column of the text in a table, by its name or its number from 0; "text" by default."""
     pair: str | None = None
     """Column of a second text in a table."""
     label: str | None = None
     """Column of what a table teaches; "label" by default."""
+    no_header: bool = False
+    """The first line of CSV or TSV is a row already; give --text and --label as numbers from 0."""
+    input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
+    """What the files of a table or of choices are; by their suffixes by default."""
+    encoding: str | None = None
+    """Of all files, such as latin-1; utf-8 by default."""
+    heldout: float | None = None
+    """Share of the training part that is held out where there is no --dev; 0.1 by default."""
     target: Literal["auto", "class", "labels", "number"] | None = None
     """What the label of a table is; auto by default."""
     separator: str | None = None
@@ -54,6 +63,13 @@ class FinetuneArguments:
     """Of SQuAD 2.0: how much likelier no answer must be; tuned on half of dev by default, or on all of dev."""
     stride: int | None = None
     """Of SQuAD: tokens from one window of a text to the next; 128 by default."""
+    answer_tokens: int | None = None
+    """Of SQuAD: most tokens of an answer; 30 by default."""
+    question_tokens: int | None = None
+    """Of SQuAD: most tokens of a question; 64 by default."""
+    answer_unit: Literal["words", "characters"] | None = None
+    """Of SQuAD: what F1 counts; words by default, as in the official scripts, and characters for languages without
+    spaces between words."""
     recipe: str | None = None
     """Hyper-parameters: small (ours, by default up to H 256 and 8 layers), or a paper's (by default above that):
     albert, bert, roberta, electra, electra-large, spanbert."""
@@ -91,12 +107,13 @@ def finetune(words: list[str]) -> int:
         from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
+    if not arguments.data:
+        raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
-    options = ("dev", "test", "text", "pair", "label", "target", "separator", "metric", "order", "threshold", "stride")
     remarks: list[str] = []
     with metrics.remarks(remarks):
-        task = task_of(arguments.task, arguments.data, **{name: getattr(arguments, name) for name in options})
+        task = task_of(arguments.task, _source(arguments.data), **_task_options(arguments))
         start = load_initial(arguments.model, arguments.tokenizer, task)
     config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), task.full_name)
     if rest:
@@ -133,6 +150,23 @@ def finetune(words: list[str]) -> int:
         ("predict", best, "--input", "ROWS.csv", "--output", "ANSWERS.csv"),
     )
     return 0
+
+
+_OPTIONS = ("text", "pair", "label", "target", "separator", "metric", "input_format", "encoding", "heldout", "order",
+            "threshold", "stride", "answer_tokens", "question_tokens", "answer_unit")  # fmt: skip
+"""Of a verb's arguments, those that the task takes as they are."""
+
+
+def _task_options(arguments: Any) -> dict[str, Any]:
+    """The options of `task_of` that a verb was given."""
+    given = {name: getattr(arguments, name, None) for name in _OPTIONS}
+    parts = {part: _source(getattr(arguments, part, ())) for part in ("dev", "test")}
+    return {**given, **parts, "header": False if arguments.no_header else None}
+
+
+def _source(paths: tuple[str, ...]) -> Any:
+    """What stands for a part: one path alone, several, or None."""
+    return paths[0] if len(paths) == 1 else paths or None
 
 
 def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
@@ -219,3 +253,51 @@ def _output(name: str) -> Iterator[TextIO]:
                 yield text
             finally:
                 text.detach()
+
+
+@dataclass
+class ScoreArguments:
+    """Score a fine-tuned model on files with answers, of the kind that it was fine-tuned on."""
+
+    model: ModelPath
+    data: tuple[str, ...]
+    """The labelled files: one, several, a folder of them or a pattern in quotes; of GLUE and RACE also the folder."""
+    text: str | None = None
+    """Column of the text in a table; as in training by default."""
+    pair: str | None = None
+    """Column of a second text in a table; as in training by default."""
+    label: str | None = None
+    """Column of the labels in a table; as in training by default."""
+    separator: str | None = None
+    """What stands between several labels in one cell of a table; as in training by default."""
+    no_header: bool = False
+    """The first line of CSV or TSV is a row already."""
+    input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
+    """What the files of a table or of choices are; by their suffixes by default."""
+    encoding: str | None = None
+    """Of all files, such as latin-1; utf-8 by default."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    json: Json = False
+
+
+def score(words: list[str]) -> int:
+    """litebert score MODEL --data FILE"""
+    arguments = console.parse(ScoreArguments, words, "score")
+    from litebert.answer.predictor import load
+    from litebert.answer.scoring import score_file
+
+    if not arguments.data:
+        raise ConfigError("data is empty; name one labelled file or more")
+    options = {name: value for name, value in _task_options(arguments).items() if value is not None}
+    found = score_file(load(arguments.model, device=arguments.device), arguments.data, **options)
+    if arguments.json:
+        console.print_json({"model": arguments.model, "data": list(arguments.data), **asdict(found)})
+        return 0
+    console.table(("score", Path(arguments.model).name), [(name, f"{one:.4g}") for name, one in found.scores.items()])
+    if found.classes:
+        names = tuple(next(iter(found.classes.values())))
+        rows = [(name, *(f"{value:.4g}" if isinstance(value, float) else f"{value:,}" for value in one.values()))
+                for name, one in found.classes.items()]  # fmt: skip
+        console.table(("class", *names), rows)
+    return 0

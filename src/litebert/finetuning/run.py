@@ -2,7 +2,8 @@
 
 A run folder holds
 
-    finetune.json     the config and the task, the steps it takes, and hashes of the model and of the encoded data
+    finetune.json     the config, the task and the names of its files, the steps it takes, and hashes of the model and
+                      of the encoded data
     metrics.jsonl     one row per window of steps, scores on the development parts and remarks
     checkpoints/      the newest valid ones; the same command continues
     best.safetensors  the weights with the best score so far
@@ -20,17 +21,19 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 
+from litebert import progress
 from litebert.config import Config, MaskingConfig, SequenceConfig, TrainConfig, replace
 from litebert.config.amounts import parse_amount
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
-from litebert.finetuning.batches import TaskBatch, TaskBatches
+from litebert.finetuning.batches import PaddedRows, TaskBatch, TaskBatches
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.scoring import Logits, logits_of, metric_name, network_logits, one_answer, score_parts
@@ -127,9 +130,13 @@ def finetune_seeds(
         remarks: warnings so far, which become events in the metrics of each run.
     """
     paths = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
+    if seeds < 1:
+        raise ConfigError(f"seeds is {seeds}; it must be at least 1")
     folders = [run_folder(path) for path in paths]
     if seeds > 1 and (Path(out) / IDENTITY).exists():
-        raise RunError(f"{out} holds a run of one seed; give another --out for {seeds}")
+        raise RunError(f"{out} holds a run of one seed; give another --out for {seeds} seeds")
+    if (Path(out) / "recipe.json").exists() and not (Path(out) / IDENTITY).exists():
+        raise RunError(f"{out} holds a pretraining run; give --out a new or empty folder")
     for folder in folders:
         folder.check()
         if overwrite:
@@ -139,6 +146,7 @@ def finetune_seeds(
         prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
     heard += prepared.notes
     runs: list[Finetuned] = []
+    _remark_on_steps(prepared)
     for seed, folder in enumerate(folders, prepared.config.train.seed):
         if seeds > 1:
             log.info(f"seed {len(runs) + 1} of {seeds}")
@@ -169,12 +177,13 @@ def _one_seed(
             if done.outcome.signal is not None:  # the same command goes on from here
                 return replace(done, outcome=replace(done.outcome, finished=False), scores={})
             rate = prepared.config.train.optimizer.learning_rate / 3
-            log.warning("the model gives one answer to everything; starting once more with a learning rate of "
-                        f"{rate:.1e} (what there was lies in {ASIDE}/)")  # fmt: skip
+            log.warning(f"the model gives one answer to every example of {prepared.dev[0].name}; starting once more "
+                        f"with a learning rate of {rate:.1e} (the first run is in {folder.path}/{ASIDE}/)")  # fmt: skip
             folder.set_aside()
             done = _run(prepared, folder, machine, on_step, remarks)
         if done.collapsed:
-            log.warning("the model gives one answer to everything: its scores are those of guessing")
+            log.warning(f"the model in {folder.path} gives one answer to every example of {prepared.dev[0].name}: its "
+                        "scores are those of guessing")  # fmt: skip
             if folder.ranks.main:
                 with closing(metrics.MetricsLog(folder.path, done.outcome.step)) as rows:
                     rows.note(done.outcome.step, remarks)
@@ -193,11 +202,11 @@ def _run(
     again = place.was_set_aside and not overwrite
     task, config, folder, pad = prepared.task, prepared.config, place.path, prepared.start.tokenizer.pad_id
     train = prepared.train.items
-    batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
-    steps = config.steps or max(1, math.ceil(config.epochs * len(train) / batch))
+    batch, steps = _plan(prepared)
     warmup = config.train.schedule.warmup
     if 1 <= warmup >= steps:
-        raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of {steps}; give a share of the run, such as 0.1")
+        raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of a run of {steps}; give a share of the "
+                          "run, such as 0.1")  # fmt: skip
     output, targets = task.output.fit([item.target for item in train])
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
     require_memory(_planned(prepared), machine, rows=max(len(item.rows) for item in items))
@@ -213,7 +222,7 @@ def _run(
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
         outcome, scores = Outcome(steps, True, None, {}, 0, 0.0), numbers(read_json(file, RunError))
         return Finetuned(folder, steps, outcome, scores, False, again)
-    batches = TaskBatches(items, output, pad, batch, steps, config.train.seed)
+    batches = TaskBatches(items, output, pad, batch, steps, config.train.seed, model.encoder.config.max_positions)
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, folder / "best.safetensors", place.ranks)
     loop = Loop(
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
@@ -253,6 +262,27 @@ def _planned(prepared: PreparedTask) -> Config:
         objectives=("mlm",),
         train=TrainConfig(batch=loop.batch, micro_batch=loop.micro_batch, optimizer=loop.optimizer),
     )
+
+
+FEW_STEPS = 100
+"""A run of fewer steps seldom learns a task."""
+
+
+def _plan(prepared: PreparedTask) -> tuple[int, int]:
+    """Sequences of a batch, and how many steps a run takes."""
+    config = prepared.config
+    batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
+    return batch, config.steps or max(1, math.ceil(config.epochs * len(prepared.train.items) / batch))
+
+
+def _remark_on_steps(prepared: PreparedTask) -> None:
+    batch, steps = _plan(prepared)
+    if steps < FEW_STEPS and not prepared.config.steps:
+        rate, smaller = prepared.config.train.optimizer.learning_rate, max(1, min(8, batch // 2))
+        log.warning(f"{prepared.config.epochs:g} epochs of {len(prepared.train.items)} rows in batches of {batch} are "
+                    f"only {steps} steps, which may be too few to learn; try --train.batch '{smaller} "
+                    f"sequences', --epochs {3 * prepared.config.epochs:g} or --train.optimizer.learning-rate "
+                    f"{3 * rate:.1g}")  # fmt: skip
 
 
 def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask) -> None:
@@ -308,8 +338,17 @@ class TrainableTaskModel:
     def logits(self, part: EncodedPart) -> Logits:
         """What the model says of a part now."""
         self.module.eval()
-        compute = partial(network_logits, self.module, self.device)
-        logits = logits_of(compute, part.items, self.output, self.prepared.start.tokenizer.pad_id)
+        with progress.task(
+            f"scoring {part.name}", total=sum(len(item.rows) for item in part.items), unit="rows"
+        ) as bar:
+
+            def compute(rows: PaddedRows) -> NDArray[np.float32]:
+                found = network_logits(self.module, self.device, rows)
+                bar.advance(len(found))
+                return found
+
+            pad, positions = self.prepared.start.tokenizer.pad_id, self.module.encoder.config.max_positions
+            logits = logits_of(compute, part.items, self.output, pad, positions)
         self.module.train()
         return logits
 

@@ -58,11 +58,13 @@ def network_logits(model: TaskModel, device: devices.Device, rows: PaddedRows) -
 
 
 def logits_of(
-    compute: Callable[[PaddedRows], NDArray[np.float32]], items: Sequence[Item], output: Output, pad_id: int
-) -> Logits:
+    compute: Callable[[PaddedRows], NDArray[np.float32]], items: Sequence[Item], output: Output, pad_id: int,
+    positions: int | None = None,
+) -> Logits:  # fmt: skip
     """Logits of each item, in order, by any engine: `compute` gives (R, C) or (R, S, C) for R rows of S tokens.
 
-    It is given items of nearly the same length, as many as fit `EVALUATION_TOKENS`.
+    No row is padded beyond the `positions` of the model. `compute` is given items of nearly the same length, as many as
+    fit `EVALUATION_TOKENS`.
     """
     chunks: list[list[int]] = []
     rows = 0
@@ -74,7 +76,7 @@ def logits_of(
         chunks[-1].append(i)
     out: Logits = [np.zeros(0, np.float32)] * len(items)
     for chunk in tracked(chunks, "scoring", len(items), "items", len):
-        found = compute(pad_rows([row for i in chunk for row in items[i].rows], pad_id))
+        found = compute(pad_rows([row for i in chunk for row in items[i].rows], pad_id, positions))
         ends = np.cumsum([len(items[i].rows) for i in chunk])
         for i, own in zip(chunk, np.split(found, ends[:-1]), strict=True):
             out[i] = output.of_item(own, items[i])

@@ -66,17 +66,17 @@ def file_format(source: str | Path) -> FileFormat:
     return form
 
 
-def lines(source: str | Path, notes: Notes) -> Iterator[tuple[int, str]]:
-    """(number, text) of every line of a UTF-8 file or of standard input, in constant memory.
+def lines(source: str | Path, notes: Notes, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+    """(number, text) of every line of a file or of standard input, in constant memory.
 
     Lines end in a line feed, after a carriage return or not. A byte-order mark before a line is left out (and counted,
     but at the start of the file, where many programs put it), a NUL character becomes a space.
 
-    Raises DataError where there is no such file, or it is not UTF-8; the message names the line.
+    Raises DataError where there is no such file, or it is not in the encoding; the message names the line.
     """
     if str(source) != STANDARD_INPUT:
         _check_file(Path(source))
-    for number, text in enumerate(split_lines(decoded(blocks(source, Meter()), str(source))), 1):
+    for number, text in enumerate(split_lines(decoded(blocks(source, Meter()), str(source), encoding)), 1):
         if text[:1] == MARK:
             text = text[1:]
             if number > 1:
@@ -144,12 +144,16 @@ def records(
     *,
     optional: Sequence[str] = (),
     form: FileFormat | None = None,
+    header: bool = True,
+    encoding: str = "utf-8",
 ) -> Iterator[Record]:
     """The cells of `columns`, then of `optional`, of each row; blank lines are rows in plain text alone.
 
     Args:
+        columns: in CSV and TSV also their numbers, counted from 0, where no column has that name.
         optional: columns that the file, or a JSON object, may lack.
         form: what the file is; by its suffix where None.
+        header: whether the first line of CSV or TSV names the columns; without it they are numbered.
 
     Raises DataError for a file that is missing, empty or malformed, or lacks a column; the message names the line.
     """
@@ -161,7 +165,8 @@ def records(
     if form == "text" and len(columns) > 1:
         raise DataError(f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL or Parquet")
     row = None
-    for row in read_rows(form, str(source), lines(source, notes), columns, notes, optional=optional):
+    numbered = lines(source, notes, encoding)
+    for row in read_rows(form, str(source), numbered, columns, notes, optional=optional, header=header):
         # The lines of the other formats are clean already.
         yield Record(row.line, clean(row.values, notes)) if form in ("jsonl", "parquet") else row
     if row is None:
@@ -178,6 +183,7 @@ def read_rows(
     optional: Sequence[str] = (),
     meter: Meter | None = None,
     remedy: str = "",
+    header: bool = True,
 ) -> Iterator[Record]:
     """The cells of `columns`, then of `optional`, of each row; DataError, naming the line, for what is malformed.
 
@@ -192,7 +198,7 @@ def read_rows(
         return _parquet(Path(name), wanted, meter or Meter())
     if form == "jsonl":
         return _jsonl(name, numbered, wanted, notes)
-    return _table(name, numbered, wanted, notes, quoted=form == "csv")
+    return _table(name, numbered, wanted, notes, quoted=form == "csv", named=header)
 
 
 class _Wanted(NamedTuple):
@@ -223,12 +229,21 @@ class _Wanted(NamedTuple):
                 if names.count(name) > 1:
                     raise DataError(f"{where} has more than one field '{name}'; give the others another name")
 
+    def numbered(self, names: Sequence[str]) -> _Wanted:
+        """With columns by name where they are asked for by number."""
+
+        def name_of(column: str) -> str:
+            by_number = column not in names and column.isdecimal() and int(column) < len(names)
+            return names[int(column)] if by_number else column
+
+        return self._replace(columns=[*map(name_of, self.columns)], optional=[*map(name_of, self.optional)])
+
     def of(self, row: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(row.get(name) for name in (*self.columns, *self.optional))
 
 
 def _table(
-    name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, notes: Notes, quoted: bool
+    name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, notes: Notes, quoted: bool, named: bool
 ) -> Iterator[Record]:
     rows = _quoted(name, numbered) if quoted else ((number, line.split("\t")) for number, line in numbered)
     header: list[str] = []
@@ -237,9 +252,10 @@ def _table(
             notes["blank lines were passed over"] += 1
             continue
         if not header:
-            header = [cell.strip() for cell in row]
-            places = wanted.places(header, f"the first line of {name}")
-            continue
+            header = [cell.strip() for cell in row] if named else [str(i) for i in range(len(row))]
+            places = wanted.numbered(header).places(header, f"the first line of {name}")
+            if named:
+                continue
         if len(row) != len(header):
             counts = f"{len(row)} columns where the first line has {len(header)}"
             raise DataError(f"{name}:{number} has {counts}; fix the row{', or its quotes' if quoted else ''}")
