@@ -10,7 +10,6 @@ from typing import Any
 from litebert import progress
 from litebert.answer.predictor import Model
 from litebert.errors import DataError
-from litebert.finetuning.batches import PaddedRows
 from litebert.finetuning.scoring import logits_of
 from litebert.tasks.parts import Source
 
@@ -53,13 +52,6 @@ def score_file(model: Model, source: Source, **options: Any) -> Scored:
         log.info(f"{where}: {note}")
     if not items:
         raise DataError(f"{where} holds no example to score; give a file with some")
-    with progress.task("scoring", total=sum(len(item.rows) for item in items), unit="rows") as bar:
-
-        def compute(rows: PaddedRows) -> Any:
-            found = predictor.engine.logits(rows)
-            bar.advance(len(found))
-            return found
-
-        logits = logits_of(compute, items, task.output, predictor.tokenizer.pad_id, predictor.positions)
+    logits = logits_of(predictor.engine.logits, items, task.output, predictor.tokenizer.pad_id, predictor.positions)
     answers = task.answers(examples, items, logits)
     return Scored(len(examples), task.score(examples, answers), task.by_class(examples, answers))
