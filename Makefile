@@ -8,16 +8,23 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
+RUNS := quickstart five-systems
+
+# How to call litebert by its name alone.
+activate = echo && echo "To type litebert instead of $(BIN)/litebert: source $(BIN)/activate"
+
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart five test test-slow golden lint check format docs bench clean
+.PHONY: help setup quickstart five test test-slow test-wheel golden lint check format docs bench clean clean-runs
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev  ## .venv with everything to run, test and develop
+	@$(activate)
 
 quickstart: $(VENV)/.runtime  ## raw text to a pretrained ALBERT and its report, minutes on two cores
 	$(BIN)/litebert quickstart
+	@$(activate)
 
 five: $(VENV)/.runtime  ## the five systems side by side: under 20 minutes on two cores
 	LITEBERT=$(BIN)/litebert runs/five_systems.sh
@@ -29,6 +36,9 @@ test: $(VENV)/.dev  ## the tests, without the slow ones
 
 test-slow: $(VENV)/.dev  ## the tests that take minutes each
 	$(BIN)/python -m pytest -m slow
+
+test-wheel: $(VENV)/.dev  ## the wheel in an empty environment, its requirements from the package index
+	$(BIN)/python -m pytest -m slow tests/test_wheel.py
 
 golden: $(VENV)/.dev  ## the golden runs, bit for bit against a parent commit: make golden BASE=HEAD~1
 	$(BIN)/python tests/golden/compare.py --base $(or $(BASE),HEAD~1)
@@ -42,7 +52,7 @@ lint: $(VENV)/.dev  ## format, lint, types and generated docs, changing nothing
 check: COVERAGE := yes
 check: lint test  ## all that must hold before a commit: lint, tests, coverage
 
-format: $(VENV)/.dev  ## mend format and imports
+format: $(VENV)/.dev  ## fix format and imports
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
@@ -52,9 +62,13 @@ docs: $(VENV)/.dev  ## write the generated pages again
 bench: $(VENV)/.dev  ## ours beside the peers, as ratios
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
-clean:  ## remove .venv, caches and what quickstart and five wrote
-	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info quickstart five-systems
+clean:  ## remove .venv and caches; trained models stay
+	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info
 	find src tests benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
+
+clean-runs:  ## remove the models, data and reports of quickstart and five
+	@du -sh $(wildcard $(RUNS)) /dev/null | sed '$$d; s/^/deleting /'
+	@rm -rf $(RUNS)
 
 # Coverage of one room, in percent, which must reach 95.
 covered = printf 'coverage of $(1), in percent: ' && \

@@ -19,7 +19,8 @@ import torch
 from litebert import Shards, prepare, recipe, replace, train_tokenizer
 from litebert.text.sources import documents
 from litebert.train import device as devices
-from litebert.train.pretrain import TrainablePretrainer, build, resolve
+from litebert.train.pretrain import TrainablePretrainer, build
+from litebert.train.start import resolve
 
 
 def main() -> int:

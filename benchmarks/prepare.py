@@ -49,7 +49,8 @@ def main() -> int:
 
 def _text(source: Path | None, folder: Path, files: int | None) -> Path:
     """Plain text files in `folder`, with what both sides shall read."""
-    from litebert.text.sources import documents, expand
+    from litebert.text.files import expand
+    from litebert.text.sources import documents
 
     folder.mkdir()
     for number, name in enumerate(expand([str(source or "python-docs")])[:files]):

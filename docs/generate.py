@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from litebert import cost, registry
-from litebert.cli import VERBS
+from litebert.cli import SPEECH, VERBS
 from litebert.config import Config
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
@@ -109,6 +109,9 @@ def _verbs() -> Iterator[str]:
     yield "## The command line"
     yield ""
     yield from _table("verb | what it does", [(f"`litebert {verb}`", line) for verb, (_, line) in VERBS.items()])
+    yield "Every verb takes these flags, wherever they stand:"
+    yield ""
+    yield from _table("flag | what it does", [(f"`{flag}`", line) for flag, line in SPEECH.items()])
     for module in dict.fromkeys(f"litebert.commands.{file}" for file, _ in VERBS.values()):
         for name, cls in vars(import_module(module)).items():
             if name.endswith("Arguments") and cls.__module__ == module:
@@ -130,6 +133,8 @@ def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
         kind, meaning = written[item.name]
         option = prefix == "--"
         name = item.name.replace("_", "-") if option else item.name
+        if called := re.fullmatch(r"Annotated\[(.*?), tyro\.conf\.arg\(name='(\w+)'.*\)\]", kind):
+            kind, name = called.groups()
         positional = "Positional" in kind
         default = "" if item.default is dataclasses.MISSING else f"`{item.default}`"
         if item.default in ("", (), None):
@@ -161,7 +166,9 @@ def _written(cls: type[Any]) -> dict[str, tuple[str, str]]:
 
 
 def _kind(annotation: str, module: str) -> str:
-    kind = re.sub(r"tyro\.conf\.Positional\[(.*)\]", r"\1", annotation).removesuffix(" | None")
+    kind = re.sub(r"tyro\.conf\.(?:Positional|UseAppendAction)\[(.*)\]", r"\1", annotation).removesuffix(" | None")
+    kind = re.sub(r"Annotated\[(.*), tyro\.conf\.arg.*\]", r"\1", kind)
+    kind = re.sub(r"tyro\.conf\.(?:Positional|UseAppendAction)\[(.*)\]", r"\1", kind).removesuffix(" | None")
     alias = vars(import_module(module)).get(kind)
     if str(alias).startswith("typing.Literal"):
         kind = str(alias)

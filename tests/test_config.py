@@ -132,6 +132,8 @@ EVERY = ("time", "steps", "tokens", "sequences", "share")
     [
         ("90s", 90, "time"), ("30m", 1800, "time"), ("1.5h", 5400, "time"), ("2 h", 7200, "time"),
         ("5min", 300, "time"), ("2 days", 172800, "time"), ("1d", 86400, "time"),
+        ("1h30m", 5400, "time"), ("1 h 30 min", 5400, "time"), ("90 min", 5400, "time"), ("90 minutes", 5400, "time"),
+        ("1d2h3m4s", 93784, "time"), ("1 hour", 3600, "time"),
         ("5000 steps", 5000, "steps"), ("1 step", 1, "steps"), ("12k steps", 12000, "steps"),
         ("300M tokens", 3e8, "tokens"), ("1.5B tokens", 1.5e9, "tokens"), ("2G tokens", 2e9, "tokens"),
         ("256 sequences", 256, "sequences"), ("4k sequences", 4000, "sequences"), (" 8 sequences ", 8, "sequences"),
@@ -146,7 +148,7 @@ def test_amounts(text: str, value: float, unit: str) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "m", "30", "30 minutesx", "-5 steps", "0 steps", "0m", "1.5 steps", "5 m steps", "101%", "10% steps",
-     "1e3 steps", "nan steps", "5000steps steps", "12q tokens"],
+     "1e3 steps", "nan steps", "1h30", "30M", "h30m", "9" * 400 + "h", "5000steps steps", "12q tokens"],
 )  # fmt: skip
 def test_what_is_no_amount(text: str) -> None:
     with refused(ConfigError, "field", f"'{text}'", "30m", "5000 steps"):

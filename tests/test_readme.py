@@ -1,66 +1,108 @@
-"""What the README shows works: its marked commands run, its verbs and files exist, its links lead somewhere.
+"""What the README shows works: its commands run in order, its verbs, options and files exist, its links lead somewhere.
 
-A block of commands is run when the line above its fence is `<!-- tested -->`, or
-`<!-- tested, with "30m" as "4 steps", "8192" as "400" -->` where the page's sizes are too large for a test. The blocks
-run in the page's order in one folder, which holds a small corpus `my-text/` and a small table `reviews.csv`.
+Every `sh` and `python` block of the README is run in one folder, in the page's order, as it is printed but for the
+sizes in `SIZES`. What installs is left out (`pip`, `make`). The folder holds what the page says it does: a corpus
+`my-text/` and a table `reviews.csv`.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import shutil
-import subprocess
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from litebert.config import replace
 from litebert.recipes import RECIPES
+from litebert.studies import packages
+from litebert.text import python_docs
+from litebert.train.measure import Rate
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-FENCED = re.compile(r"^<!-- tested(?P<changes>[^>]*)-->\n```(?:sh|console)\n(?P<code>.*?)^```$", re.M | re.S)
-CHANGE = re.compile(r'"([^"]+)" as "([^"]+)"')
+FENCED = re.compile(r"^```(sh|python)\n(.*?)^```$", re.M | re.S)
+SIZES = {
+    "litebert quickstart": "litebert quickstart --vocab-size 400 --budget '1 steps'",
+    "--vocab-size 8192": "--vocab-size 400",
+    "--budget 30m": "--budget '2 steps'",
+}
+"""What is printed, and what a test has time for."""
 
 
-@dataclass(frozen=True)
-class Block:
-    """Commands of the page, as written and as run."""
+def commands_of(text: str) -> list[tuple[str, list[str] | str]]:
+    """Each command of the page's blocks, as printed, and the words after `litebert`; a Python block is one command."""
+    commands: list[tuple[str, list[str] | str]] = []
+    for language, code in FENCED.findall(text):
+        if language == "python":
+            commands.append((code, code))
+            continue
+        for line in code.splitlines():
+            run = line
+            for printed, small in SIZES.items():
+                run = re.sub(rf"{re.escape(printed)}(?![\w-])", small, run)
+            words = shlex.split(run, comments=True)
+            if not words or words[0] in ("pip", "make"):
+                continue
+            words = words[2:] if words[:2] == ["python", "-m"] else words
+            assert Path(words[0]).name == "litebert", f"cannot run: {line}"
+            commands.append((line, words[1:]))
+    return commands
 
-    shown: str
-    run: str
 
-
-def blocks_of(text: str) -> list[Block]:
-    blocks = []
-    for match in FENCED.finditer(text):
-        run = match["code"]
-        for old, new in CHANGE.findall(match["changes"]):
-            assert old in run, f"the marker changes '{old}', which the block does not hold"
-            run = run.replace(old, shlex.quote(new))
-        blocks.append(Block(match["code"], run))
-    return blocks
-
-
-def test_marked_commands_run(tmp_path: Path, tiny_corpus: Path, warm_litebert: Path) -> None:
-    blocks = blocks_of(README.read_text(encoding="utf-8"))
-    assert blocks, "the README marks no commands as tested"
+@pytest.fixture
+def folder(tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a reader of the page stands; the built-in corpus is small, and nothing is timed."""
     (tmp_path / "my-text").mkdir()
     shutil.copy(tiny_corpus, tmp_path / "my-text")
     sentences = tiny_corpus.read_text(encoding="utf-8").replace("\n", " ").split(". ")[:60]
     rows = [f"{sentence},{i % 3}" for i, sentence in enumerate(sentences)]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,stars", *rows, ""]), encoding="utf-8")
-    path = os.pathsep.join([str(warm_litebert.parent), os.environ["PATH"]])
-    for block in blocks:
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", block.run], cwd=tmp_path, env={**os.environ, "PATH": path},
-            capture_output=True, text=True,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{block.run}\n{done.stdout}\n{done.stderr}"
-        assert "Traceback" not in done.stderr
+
+    few = [(where, list(texts)) for i, (where, texts) in enumerate(python_docs._modules()) if i % 40 == 0]
+    monkeypatch.setattr(python_docs, "_modules", lambda: ((where, iter(texts)) for where, texts in few))
+    settings = replace(packages.settings(), steps=2)
+    monkeypatch.setattr(packages, "settings", lambda: settings)
+    for name, size in (("CLASSES", 2), ("TRAIN", 8), ("DEV", 4)):
+        monkeypatch.setattr(packages, name, size)
+    monkeypatch.setattr("litebert.studies.quickstart.measure", lambda *_: Rate(((1.0, 0.1),), 0.1))
+    monkeypatch.setattr("litebert.train.measure.measure", lambda *_: Rate(((1.0, 0.1),), 0.1))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_commands_run_as_printed(folder: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+    commands = commands_of(README.read_text(encoding="utf-8"))
+    assert len(commands) > 10
+    for printed, command in commands:
+        if isinstance(command, str):
+            found: dict[str, Any] = {}
+            exec(command, found)
+            assert found["answers"], printed
+            continue
+        status, out, err = run(*command)
+        assert status == 0, f"{printed}\n{out}\n{err}"
+    assert (folder / "quickstart" / "report.html").is_file()
+
+
+def test_the_readme_is_read_in_five_minutes() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert not [page.name for page in PAGES if "<!--" in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_that_are_shown_exist(page: Path) -> None:
+    reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    known = set(re.findall(r"`--([a-z-]+)`", reference))
+    known |= {field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)}
+    known |= {"help", "version", "strict", "repeats"}  # of every program; of mypy; of benchmarks/
+    shown = re.findall(r"(?<![\w-])--([a-z][a-z0-9.-]*[a-z0-9])", page.read_text(encoding="utf-8"))
+    assert {option.removeprefix("no-") for option in shown} <= known
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -78,19 +120,21 @@ def test_verbs_and_recipes_that_are_shown_exist(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_to_files(page: Path) -> None:
+def test_links_and_named_tests_are_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
     missing = [link for link in links if not link.startswith("http") and not (page.parent / link).exists()]
-    assert not missing
+    tests = re.findall(r"\btests/[\w/]+\.py\b", page.read_text(encoding="utf-8"))
+    assert not missing + [name for name in tests if not (ROOT / name).is_file()]
 
 
-def test_the_tree_shows_the_rooms_there_are() -> None:
+def test_the_tree_names_every_package() -> None:
     text = README.read_text(encoding="utf-8")
     tree = text[text.index("    src/litebert/") :].split("\n\n")[0]
-    shown = set(re.findall(r"^ {6}([a-z]+(?:/|\.py))", tree, re.M))
+    shown = set(re.findall(r"\b([a-z]+)/(?=\s)", tree.split("\n    tests/")[0]))
     source = ROOT / "src" / "litebert"
-    rooms = {f"{path.name}/" for path in source.iterdir() if (path / "__init__.py").is_file()}
-    assert shown == rooms | {path.name for path in source.glob("[a-z]*.py")}
+    assert shown >= {path.name for path in source.iterdir() if (path / "__init__.py").is_file()}
+    assert all((source / name).is_dir() for name in shown - {"litebert"})
+    assert all((source / name).is_file() for name in re.findall(r"\b([a-z]+\.py)\b", tree))
 
 
 def test_python_in_the_pages_names_what_exists() -> None:
@@ -104,17 +148,16 @@ def test_python_in_the_pages_names_what_exists() -> None:
 # ---- the mechanism -------------------------------------------------------------------------------------------------
 
 
-def test_blocks_are_found_and_changed() -> None:
+def test_commands_are_found_and_made_small() -> None:
     page = (
-        'x\n<!-- tested, with "30m" as "4 steps" -->\n```sh\nrun --budget 30m\n```\n```sh\nnot this\n```\n'
-        "<!-- tested -->\n```console\nsecond\n```\n"
+        "```sh\npip install .\nmake test\nlitebert a --budget 30m  # a remark\n\n.venv/bin/litebert b 'c d'\n```\n"
+        "    litebert not --this\n```python\nx = 1\n```\n```sh\npython -m litebert recipes\n```\n"
     )
-    assert blocks_of(page) == [
-        Block("run --budget 30m\n", "run --budget '4 steps'\n"),
-        Block("second\n", "second\n"),
-    ]
+    assert [command for _, command in commands_of(page)] == [
+        ["a", "--budget", "2 steps"], ["b", "c d"], "x = 1\n", ["recipes"],
+    ]  # fmt: skip
 
 
-def test_a_change_of_something_absent_is_refused() -> None:
-    with pytest.raises(AssertionError, match="does not hold"):
-        blocks_of('<!-- tested, with "1h" as "2 steps" -->\n```sh\nrun\n```\n')
+def test_another_program_is_not_passed_over() -> None:
+    with pytest.raises(AssertionError, match="cannot run"):
+        commands_of("```sh\nls\n```\n")

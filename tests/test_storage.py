@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import filelock
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from litebert.errors import DataError, RunError
 from litebert.storage import atomic_write, locked, read_json, write_json, written_whole
@@ -161,3 +163,17 @@ def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(filelock.FileLock, "_acquire", no_locks)
     with refused(RunError, tmp_path, "No locks available"), locked(tmp_path, RunError):
         pytest.fail("locked without locks")
+
+
+def test_whoever_may_read_a_folder_may_read_its_files(tmp_path: Path) -> None:
+    """safetensors writes for the owner alone; the umask decides, as for every other file."""
+    before = os.umask(0o027)
+    try:
+        for number, umask in enumerate((0o027, 0o022, 0o077)):
+            os.umask(umask)
+            with written_whole(tmp_path / str(number)) as aside:
+                aside.mkdir()
+                save_file({"a": np.zeros(2)}, aside / "weights.safetensors")
+            assert (tmp_path / str(number) / "weights.safetensors").stat().st_mode & 0o777 == 0o666 & ~umask
+    finally:
+        os.umask(before)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 
 from litebert.errors import ConfigError, LitebertError, nearest
 
@@ -23,16 +27,39 @@ VERBS = {
     "predict": ("answers", "answers of a fine-tuned model to a file"),
     "fill": ("answers", "what a pretrained model guesses for a masked word"),
     "embed": ("answers", "sentence vectors of texts, to a file"),
+    "score": ("tasks", "scores of a fine-tuned model on a labelled file"),
     "convert": ("models", "to Hugging Face folders and back"),
+    "doctor": ("doctor", "what litebert runs on, for reports of trouble"),
+    "completion": ("completion", "a script that completes verbs and options in a shell"),
 }
 """Each verb: the file of `commands/` with the function of its name, and what it does."""
+
+OUT_OF_MEMORY = (
+    "memory ran out; use a smaller batch (for training, a smaller --train.micro-batch, which changes no result), "
+    "shorter sequences or a smaller model"
+)
+
+
+SPEECH = {
+    "--quiet": "only warnings and errors, no bars",
+    "--verbose": "timings, paths and what is loaded, too",
+}
+"""Flags of every verb, wherever they stand on the line."""
 
 
 def help_text() -> str:
     """What `litebert --help` prints."""
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in VERBS.items())
-    return f"litebert: small text encoders, trained on your own text\n\n{verbs}\n\nlitebert VERB --help says more.\n"
+    return (
+        f"litebert: small text encoders, trained on your own text\n\n{verbs}\n\n{_speech_text(width)}\n"
+        "litebert VERB --help says more.\n"
+    )
+
+
+def _speech_text(width: int) -> str:
+    lines = "".join(f"  {name:<{width}}  {line}\n" for name, line in SPEECH.items())
+    return f"With every verb:\n{lines}"
 
 
 def _extend(file: Path) -> None:
@@ -45,9 +72,34 @@ def _extend(file: Path) -> None:
         raise ConfigError(f"LITEBERT_EXTENSIONS={file} cannot be run: {type(error).__name__}: {error}") from error
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a verb as tidily as Ctrl-C does."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """Turn SIGTERM into `Terminated`, so that what was begun is cleaned up."""
+    try:
+        before = signal.signal(signal.SIGTERM, _terminate)
+    except ValueError:  # not in the main thread, where Python delivers signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    speech = {name: f"--{name}" in words for name in ("quiet", "verbose")}
+    words = [word for word in words if word not in SPEECH]
+    _prepare_streams()
     if not words or words[0] in ("-h", "--help", "help"):
         sys.stdout.write(help_text())
         return 0
@@ -59,21 +111,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] not in VERBS:
         sys.stderr.write(f"litebert: no verb '{words[0]}'; {nearest(words[0], VERBS)}\n")
         return 2
+    if all(speech.values()):
+        sys.stderr.write(f"litebert {words[0]}: --quiet and --verbose contradict each other; give one of them\n")
+        return 2
     # Worker threads that wait must sleep, not spin: beside any other busy program, spinning makes a step five times
     # as long (docs/decisions.md). Read by OpenMP when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    helps = not {"-h", "--help"}.isdisjoint(words)
     try:
-        module = importlib.import_module(f"litebert.commands.{VERBS[words[0]][0]}")
-        verb: Callable[[list[str]], int] = getattr(module, words[0])
-        from litebert.commands.console import show_log
-
-        show_log()
-        for name in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
-            _extend(Path(name))
-        return verb(words[1:])
+        with _sigterm_raises():
+            status = _run(words, **speech)
     except LitebertError as error:
-        sys.stderr.write(f"litebert {words[0]}: {error}\n")
-        return 2
+        return _refuse(words[0], str(error))
+    except Terminated:
+        sys.stderr.write(f"litebert {words[0]}: terminated\n")
+        return 128 + signal.SIGTERM
     except KeyboardInterrupt:
         sys.stderr.write(f"litebert {words[0]}: interrupted\n")
         return 130
@@ -82,7 +134,47 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:  # a folder that cannot be written, a full disk
         place = f"{error.filename}: " if error.filename is not None else ""
-        sys.stderr.write(f"litebert {words[0]}: {place}{error.strerror or error}\n")
-        return 2
+        return _refuse(words[0], f"{place}{error.strerror or error}")
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        return _refuse(words[0], OUT_OF_MEMORY)
     except SystemExit as stop:  # how the argument parser leaves
-        return stop.code if isinstance(stop.code, int) else 1
+        status = stop.code if isinstance(stop.code, int) else 1
+    if helps and status == 0:
+        sys.stdout.write(f"\n{_speech_text(len('--verbose'))}")
+    return status
+
+
+def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
+    from litebert.commands.console import show_log
+
+    show_log(quiet, verbose)
+    module = importlib.import_module(f"litebert.commands.{VERBS[words[0]][0]}")
+    verb: Callable[[list[str]], int] = getattr(module, words[0])
+    extensions = "" if words[0] == "doctor" else os.environ.get("LITEBERT_EXTENSIONS", "")  # it reports on them
+    for name in filter(None, extensions.split(os.pathsep)):
+        _extend(Path(name))
+    return verb(list(words[1:]))
+
+
+def _refuse(verb: str, reason: str) -> int:
+    sys.stderr.write(f"litebert {verb}: {reason}\n")
+    return 2
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of the machine or of an accelerator."""
+    allocator = "DefaultCPUAllocator" in str(error) or "out of memory" in str(error)
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or allocator
+
+
+def _prepare_streams() -> None:
+    """See to it that neither a character that the terminal lacks nor a closed stream stops a verb."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the process ends
+        elif isinstance(stream, io.TextIOWrapper):
+            with suppress(OSError):  # where the stream was redirected under Python
+                stream.reconfigure(errors="backslashreplace")

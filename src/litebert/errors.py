@@ -8,7 +8,7 @@
     │   └── NonFiniteError  a NaN or an infinity stopped the run before it reached the optimizer
     └── MissingExtraError   an optional dependency is not installed
 
-Every message is one sentence that names the file, line or field and how to mend it. The command line prints it
+Every message is one sentence that names the file, line or field and how to fix it. The command line prints it
 alone and exits with status 2; `assert` is kept for our own invariants.
 """
 
@@ -19,7 +19,7 @@ from difflib import get_close_matches
 
 
 class LitebertError(Exception):
-    """Base of every error a user can cause and mend."""
+    """Base of every error a user can cause and fix."""
 
 
 class ConfigError(LitebertError):
@@ -51,7 +51,9 @@ class MissingExtraError(LitebertError):
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """A hint for a misspelt name: the nearest valid one, else all of them."""
-    names = sorted(valid)
+    names = sorted(filter(None, valid))
+    if not names:
+        return "there is nothing to choose from"
     close = get_close_matches(name, names, n=1)
     return f"did you mean '{close[0]}'?" if close else f"choose one of: {', '.join(names)}"
 

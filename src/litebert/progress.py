@@ -49,17 +49,32 @@ class Task:
         """More of it is done."""
         self.done += by
 
+    def state(self) -> str:
+        """How much is done, the time left, which is the time so far where that is not known, and its text."""
+        amount, left = self._parts()
+        return ", ".join(filter(None, (amount, left or self._so_far(), self.text)))
+
     def line(self) -> str:
         """Where it stands, as one line of a log."""
-        seconds = time.monotonic() - self.began
-        parts = [f"{self.done:,.0f} {self.unit}".strip()] if self.done else []
+        amount, left = self._parts()
+        return f"{self.name}: {', '.join(filter(None, (amount, self._so_far(), left, self.text)))}"
+
+    def _parts(self) -> tuple[str, str]:
+        done = self._amount(self.done)
+        if not self.total:
+            return (f"{done} {self.unit}".strip() if self.done else ""), ""
+        share = min(1.0, self.done / self.total)
         left = ""
-        if self.total:
-            parts = [f"{self.done:,.0f} of {self.total:,.0f} {self.unit}".strip() + f" ({self.done / self.total:.0%})"]
-            if self.done > self.start:
-                left = f", {duration((self.total - self.done) / (self.done - self.start) * seconds)} left"
-        parts += [self.text] if self.text else []
-        return f"{self.name}: {', '.join([*parts, f'{duration(seconds)} so far'])}{left}"
+        if self.start < self.done < self.total:
+            seconds = time.monotonic() - self.began
+            left = f"{duration((self.total - self.done) / (self.done - self.start) * seconds)} left"
+        return f"{done} of {self._amount(self.total)} {self.unit}".strip() + f" ({share:.0%})", left
+
+    def _so_far(self) -> str:
+        return f"{duration(time.monotonic() - self.began)} so far"
+
+    def _amount(self, number: float) -> str:
+        return f"{number / 1e6:,.1f} M" if self.unit == "bytes" else f"{number:,.0f}"
 
 
 def duration(seconds: float) -> str:
@@ -103,6 +118,7 @@ def task(name: str, total: float | None = None, unit: str = "", start: float = 0
     finally:
         ended.set()
         reporter.join()
+        log.debug(f"{name}: took {time.monotonic() - one.began:.2f} s")
 
 
 def tracked(items: Iterable[T], name: str, total: float | None = None, unit: str = "",

@@ -3,6 +3,7 @@
     OBJECTIVES   what pretraining learns              `--objectives mlm sop`            model/objectives/
     POSITIONS    how the encoder knows token order    `--encoder.positions rotary`      model/positions.py
     TASKS        what fine-tuning learns              `--task table`                    tasks/
+    OUTPUTS      what a fine-tuned model answers      `problem` in task.json            finetuning/outputs.py
     ENGINES      what computes logits for answers     `load(folder, engine="torch")`    answer/engines.py
     SOURCES      where text comes from                `litebert prepare SOURCE`         text/sources.py
     FORMATS      what writes a model folder           `litebert convert --to hf`        interop/
@@ -99,6 +100,15 @@ TASKS = Registry(
     choices="tasks.choices:ChoiceTask",
     tagging="tasks.tagging.task:TaggingTask",
     **dict.fromkeys(("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"), "tasks.glue:Glue"),
+)  # fmt: skip
+OUTPUTS = Registry(
+    "output", "restored",
+    classes="finetuning.outputs:OneClass",
+    labels="finetuning.outputs:SeveralLabels",
+    number="finetuning.outputs:Number",
+    tokens="finetuning.outputs:Tags",
+    span="finetuning.outputs:OneSpan",
+    choice="finetuning.outputs:OneChoice",
 )  # fmt: skip
 ENGINES = Registry("engine", "logits", torch="answer.engines:TorchEngine")
 SOURCES = Registry(

@@ -24,13 +24,16 @@ LOCK = ".lock"
 def written_whole(path: Path) -> Iterator[Path]:
     """Where to write a file or a folder that then takes the name `path`, complete and on the disk, or never does.
 
-    A file of that name is replaced; so is an empty folder, but no other.
+    A file of that name is replaced; so is an empty folder, but no other. Whoever may read the folder may read what was
+    written into it.
     """
     aside = path.with_name(f"{UNFINISHED}{path.name}")
     remove(aside)
     try:
         yield aside
         for written in (*sorted(aside.rglob("*"), reverse=True), aside):
+            if aside.is_dir() and written.is_file():  # safetensors writes for the owner alone, whatever the umask
+                written.chmod(aside.stat().st_mode & 0o666)
             sync(written)
         os.replace(aside, path)
     except BaseException:
@@ -49,7 +52,8 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 def write_json(path: Path, data: Any) -> None:
     """Write a JSON file as a person reads it; see `json_text`."""
     with atomic_write(path) as file:
-        file.write(json_text(data).encode())
+        # Bytes of a file's name that are not UTF-8 are halves of surrogate pairs, which JSON spells \udcff.
+        file.write(json_text(data).encode("utf-8", "backslashreplace"))
 
 
 def json_text(data: Any, indent: int | None = 2) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import litebert
-from litebert.analysis.compare import Row, compare, differences, table
+from litebert.analysis.compare import ComparedRun, compare, differences, table
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.serialization import to_json
 from litebert.errors import RunError
@@ -60,7 +60,7 @@ def folder(
 def test_a_row_is_what_the_folder_says(tmp_path: Path) -> None:
     path = folder(tmp_path / "run")
     assert litebert.compare([path]) == [
-        Row(
+        ComparedRun(
             run=str(path),
             recipe="plain",
             encoder_parameters=ENCODER,

@@ -8,12 +8,10 @@ import sys
 
 import pytest
 
-from litebert.commands.console import first, print_json, print_markdown, reading_progress, table
+from litebert.commands.console import first, print_json, print_markdown, table
 from litebert.commands.points import PlanArguments
 from litebert.config import Config
 from litebert.model.objectives import score_rows
-from litebert.text.lines import Meter
-from litebert.text.sources import Document
 
 
 def test_tables_keep_names_whole_and_fold_what_is_long(
@@ -88,13 +86,6 @@ def test_the_recipe_is_found_after_any_options(words: str, place: int) -> None:
     assert first(given, PlanArguments, Config) == wanted
 
 
-@pytest.mark.parametrize("terminal", [False, True])
-def test_reading_is_shown_on_a_terminal_alone(
-    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    documents = [Document(str(i), f"a:{i}") for i in range(200)]
-    assert list(reading_progress(iter(documents), Meter(total=100, read=50))) == documents
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert ("200 documents" in shown.err) == terminal
+def test_a_perplexity_beyond_all_measure_is_short() -> None:
+    rows = dict(score_rows({"mlm_loss": 108.0, "mlm_perplexity": 8.0e46, "mlm_accuracy": 0.0, "mlm_majority": 0.1}))
+    assert rows["MLM perplexity"] == "8.0e+46"

@@ -64,7 +64,7 @@ def test_heldout_documents_are_in_no_train_shard(whole: Path, tiny_tokenizer: Pa
 
 @pytest.mark.parametrize(
     ("count", "heldout", "splits"),
-    [(1, 0.5, (1, 0)), (2, 0.001, (1, 1)), (2, 0.999, (1, 1)), (40, 0.001, (39, 1)), (40, 0.0, (40, 0))],
+    [(1, 0.5, (1, 0)), (2, 0.001, (1, 1)), (2, 0.999, (1, 1)), (40, 0.001, (38, 2)), (40, 0.0, (40, 0))],
 )
 def test_small_corpora_have_something_in_each_split(
     tmp_path: Path, tiny_tokenizer: Path, count: int, heldout: float, splits: tuple[int, int]
@@ -240,11 +240,12 @@ def test_bad_text_stops_and_what_is_done_stays(tmp_path: Path, tiny_corpus: Path
         Shards.open(out)
 
 
-def test_half_a_surrogate_pair_names_the_line(tmp_path: Path, tiny_tokenizer: Path) -> None:
+def test_halves_of_surrogate_pairs_are_replaced_and_counted(tmp_path: Path, tiny_tokenizer: Path) -> None:
     corpus = tmp_path / "a.jsonl"
-    corpus.write_text('{"text": "good"}\n{"text": "\\ud83d bad"}\n')
-    with refused(DataError, f"{corpus}:2", "surrogate"):
-        run(corpus, tmp_path / "out", tiny_tokenizer)
+    corpus.write_text('{"text": "good"}\n{"text": "\\ud83d bad \\udc00"}\n')
+    shards = run(corpus, tmp_path / "out", tiny_tokenizer)
+    assert shards.train.documents + shards.heldout.documents == 2
+    assert shards.index["summary"]["replaced_characters"] == 2
 
 
 def test_an_empty_corpus(tmp_path: Path, tiny_tokenizer: Path) -> None:

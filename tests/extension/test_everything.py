@@ -40,7 +40,7 @@ from litebert.interop import LoadedModel
 from litebert.model.blocks import AttentionPositions
 from litebert.model.objectives import Context, Curves, Loss, Objective, Score
 from litebert.model.positions import Positions
-from litebert.registry import ENGINES, OBJECTIVES, POSITIONS, SOURCES, TASKS
+from litebert.registry import ENGINES, OBJECTIVES, OUTPUTS, POSITIONS, SOURCES, TASKS
 from litebert.tasks.predictions import write_records
 from litebert.text.records import FileFormat, Notes, records
 from litebert.text.sources import Reading
@@ -197,7 +197,7 @@ class Ranges(Task[Ranged]):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Ranges:
-        return cls(saved_output(settings, (Between,)), {})
+        return cls(saved_output(settings), {})
 
     def read(self, part: str) -> list[Ranged]:
         self._found = Notes()
@@ -291,6 +291,7 @@ def _registered() -> None:
     OBJECTIVES.add("gist", Gist)
     POSITIONS.add("nearby", Nearby)
     TASKS.add("ranges", Ranges)
+    OUTPUTS.add("between", Between)
     ENGINES.add("numpy", ByNumpy)
 
 

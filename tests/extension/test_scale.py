@@ -25,7 +25,7 @@ from litebert.answer.files import predict_file
 from litebert.errors import ModelError
 from litebert.finetuning.outputs import Answer, OneClass
 from litebert.finetuning.run import finetune
-from litebert.registry import TASKS
+from litebert.registry import OUTPUTS, TASKS
 from litebert.tasks.table import Table
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import refused
@@ -55,7 +55,7 @@ class Scale(OneClass):
 class Grades(Table):
     """A table whose labels are grades."""
 
-    name, outputs = "grades", (Scale,)
+    name = "grades"
 
     def __init__(self, train: Any, dev: Any = None) -> None:
         super().__init__(train, dev, target="class", labels=GRADES)
@@ -65,6 +65,7 @@ class Grades(Table):
 @pytest.fixture(autouse=True, scope="module")
 def _registered() -> None:
     TASKS.add("grades", Grades)
+    OUTPUTS.add("scale", Scale)
 
 
 def test_a_new_kind_of_output_goes_all_the_way(
@@ -89,10 +90,10 @@ def test_a_new_kind_of_output_goes_all_the_way(
     assert records == litebert.load(tmp_path / "run").predict([row["text"] for row in rows])
 
 
-def test_a_model_whose_task_is_not_registered_is_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_model_whose_output_is_not_registered_is_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
     train = write_table(tmp_path / "train.csv", 60, 0, GRADES)
     finetune(recipe_file(tmp_path), Grades(train), tmp_path / "run", config(epochs=1), tokenizer=tiny_tokenizer)
     about = json.loads((tmp_path / "run" / "model" / "task.json").read_text())
-    (tmp_path / "run" / "model" / "task.json").write_text(json.dumps({**about, "task": "marks"}))
-    with refused(ModelError, "task.json", "'scale'"):
+    (tmp_path / "run" / "model" / "task.json").write_text(json.dumps({**about, "problem": "marks"}))
+    with refused(ModelError, "task.json", "problem", "'marks'"):
         load(tmp_path / "run")

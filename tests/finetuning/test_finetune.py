@@ -28,6 +28,7 @@ from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
 from litebert.tasks.texts import Example
 from litebert.train import device as devices
+from litebert.train import metrics
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
@@ -145,9 +146,11 @@ def test_a_run_that_collapses_starts_once_more(
     done = run(table, tmp_path / "run", tiny_tokenizer, settings)
     assert done.collapsed
     assert sum("3.3e-13" in line for line in logged) == 1
-    *_, restart, warning = logged
-    names(restart, "3.3e-13", "collapsed/")
-    assert warning, "of the second collapse, once"
+    names(next(line for line in logged if "3.3e-13" in line), "3.3e-13", "collapsed/")
+    events = [row["message"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "event"]
+    assert sorted(set(events)) == sorted(events)
+    assert sum("one answer to everything" in event for event in events) == 2, "the restart and the second collapse"
+    assert any("were cut" in event for event in events), "what was noted while the table was read"
     assert (tmp_path / "run" / "collapsed" / "scores.json").exists()
     again = run(table, tmp_path / "run", tiny_tokenizer, settings)
     assert again.scores == done.scores

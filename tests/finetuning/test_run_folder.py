@@ -19,16 +19,15 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.items import EncodedPart, Item
-from litebert.finetuning.outputs import OUTPUTS, Output
+from litebert.finetuning.outputs import Output
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.scoring import one_answer
 from litebert.recipes.finetuning import finetune_recipe
+from litebert.registry import OUTPUTS
 from litebert.tasks.table import Table
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
-
-NAMED = {output.name: output for output in OUTPUTS}
 
 
 def files(folder: Path, **changes: Path) -> dict[str, Path]:
@@ -227,7 +226,7 @@ def part(targets: Sequence[Any]) -> EncodedPart:
 
 
 def output(problem: str, *labels: str) -> Output:
-    return NAMED[problem](labels)
+    return OUTPUTS[problem](labels)
 
 
 ALIKE = {

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from litebert.finetuning.batches import TaskBatches, collate
 from litebert.finetuning.items import EncodedRow, Item
-from litebert.finetuning.outputs import OUTPUTS, OneClass, Tags
-
-NAMED = {output.name: output for output in OUTPUTS}
+from litebert.finetuning.outputs import OneClass, Tags
+from litebert.registry import OUTPUTS
 
 
 def item(number: int, length: int, target: object = 0, rows: int = 1) -> Item:
@@ -88,7 +87,7 @@ def test_what_a_batch_holds() -> None:
     ],
 )
 def test_targets_by_output(problem: str, targets: tuple[object, ...], kind: torch.dtype, shape: tuple[int]) -> None:
-    batch = collate([item(i, 5, target) for i, target in enumerate(targets)], NAMED[problem](), 0)
+    batch = collate([item(i, 5, target) for i, target in enumerate(targets)], OUTPUTS[problem](), 0)
     assert (batch.targets.dtype, tuple(batch.targets.shape)) == (kind, shape)
 
 

@@ -42,12 +42,12 @@ RELEASED = {"albert": ALBERT_BASE, "bert": BERT_BASE, "roberta": ROBERTA_BASE, "
 def test_what_the_outputs_of_a_classifier_are(problem: str) -> None:
     config = EncoderConfig(vocab_size=40)
     written = settings_of(ALBERT, config, "sequence", None, ("a", "b"), 0.1, problem)
-    assert problem_of(written, "x") == problem
+    assert problem_of(written, "sequence", "x") == {"problem": problem}
     transformers.AutoConfig.for_model(**written)  # which refuses what it does not know
-    assert problem_of(settings_of(ALBERT, config, "sequence", None, ("a", "b"), 0.1), "x") is None
+    assert not problem_of(settings_of(ALBERT, config, "sequence", None, ("a", "b"), 0.1), "sequence", "x")
     assert "problem_type" not in settings_of(ALBERT, config, "tokens", None, ("a", "b"), 0.1, "tokens")
     with refused(ModelError, "x", "problem_type", "'regresion'", "'regression'"):
-        problem_of({"problem_type": "regresion"}, "x")
+        problem_of({"problem_type": "regresion"}, "sequence", "x")
 
 
 def test_released_configs() -> None:

@@ -3,44 +3,129 @@
 from __future__ import annotations
 
 import json
+import os
 import pydoc_data.topics
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from litebert.cli import main
+from litebert.commands import console
 from toys.refusals import names
 
+Output = tuple[int, str, str]
 
-def test_from_text_to_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+
+@pytest.fixture
+def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small text in the current folder, whose measurements are short."""
     monkeypatch.setattr("litebert.studies.quickstart.MEASURE_SECONDS", 0.2)
-    text = tmp_path / "text.jsonl"
+    monkeypatch.chdir(tmp_path)
     topics = [topic for topic in pydoc_data.topics.topics.values() if 400 < len(topic) < 4000][:40]
-    text.write_text("".join(json.dumps({"text": topic}) + "\n" for topic in topics), encoding="utf-8")
-    out = tmp_path / "quickstart"
-    command = ["quickstart", "--text", str(text), "--vocab-size", "400", "--budget", "4 steps", "--out", str(out)]
+    path = tmp_path / "text.jsonl"
+    path.write_text("".join(json.dumps({"text": topic}) + "\n" for topic in topics), encoding="utf-8")
+    return path
 
-    assert main(command) == 0
-    first = capsys.readouterr()
+
+def next_commands(err: str) -> list[list[str]]:
+    """The words of every command that the quickstart prints at its end."""
+    lines = err[err.index("Next:") :].splitlines()
+    return [shlex.split(line) for line in lines if line.startswith("  ") and line.strip()]
+
+
+def test_from_text_to_report(text: Path, run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> None:
+    out = Path("a quickstart")
+    command = ["quickstart", "--text", text, "--vocab-size", "400", "--budget", "4 steps", "--out", out]
+    monkeypatch.setattr(console, "program", lambda: "litebert")
+
+    status, first, err = run(*command)
+    assert status == 0
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "http" not in page.replace("http://www.w3.org", "")
     for word in ("MLM accuracy", "SOP accuracy", "albert-tiny", "bert-tiny", "[MASK]", "unigram entropy"):
         assert word in page
-    assert "albert-tiny" in first.out
-    next_commands = [line for line in first.err.splitlines() if line.startswith("  litebert ")]
-    assert len(next_commands) == 3
+    assert "albert-tiny" in first
     rows = [json.loads(line) for line in (out / "albert-tiny" / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["step"] == 4
     weights = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
 
-    assert main(command) == 0
+    status, _, err = run(*command)
+    assert status == 0
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == weights
+
+    following = next_commands(err)
+    assert [words[1] for words in following] == ["pretrain", "compare"]
+    for program, *words in following:  # in this order, from here; only the budget is another
+        assert program == "litebert"
+        assert run(*["4 steps" if word == "1h" else word for word in words])[0] == 0
+
+
+@pytest.mark.slow
+def test_the_next_commands_of_the_built_in_corpus(
+    run: Callable[..., Output], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, err = run("quickstart", "--budget", "20 steps")
+    assert status == 0
+    following = next_commands(err)
+    assert len(following) == 3
+    for words in following:
+        done = subprocess.run(["4 steps" if word == "1h" else word for word in words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_program_is_named_as_this_shell_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(sys, "argv", [str(Path(sys.executable).parent / "litebert"), "quickstart"])
+    assert shlex.split(console.program()) == [str(Path(sys.executable).parent / "litebert")]
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "__main__.py"), "quickstart"])
+    words = shlex.split(console.program())
+    done = subprocess.run([*words, "--version"], capture_output=True, text=True, env=dict(os.environ))
+    assert done.stdout.startswith("litebert 0.")
+    (folder / "litebert").write_text("#!/bin/sh\n")
+    (folder / "litebert").chmod(0o755)
+    assert console.program() == "litebert"
+
+
+def test_a_small_text_gets_a_smaller_vocabulary(text: Path, run: Callable[..., Output]) -> None:
+    status, _, err = run("quickstart", "--text", text, "--budget", "2 steps", "--out", "out")
+    assert status == 0
+    recipe = json.loads(Path("out/albert-tiny/recipe.json").read_text())
+    size = recipe["encoder"]["vocab_size"]
+    assert 300 < size < 8192
+    assert str(size) in err
+
+
+@pytest.mark.parametrize(
+    ("words", "places"),
+    [
+        (["--budget", "8 minits"], ["--budget", "8 minits"]),
+        (["--budget", "256 sequences"], ["--budget", "256 sequences"]),
+        (["--language", "englisch"], ["englisch"]),
+        (["--text", "gone.txt"], ["gone.txt"]),
+        (["--text", "text.jsonl", "gone"], ["gone"]),
+        (["--text", "-"], ["standard input", "--text"]),
+        (["--vocab-size", "0"], [0]),
+        (["--out", "text.jsonl"], ["text.jsonl", "--out"]),
+    ],
+)
+def test_mistakes_are_refused_before_any_work(
+    words: list[str], places: list[object], text: Path, run: Callable[..., Output], tmp_path: Path
+) -> None:
+    status, out, err = run("quickstart", *words)
+    assert (status, out) == (2, "")
+    names(err, *places)
+    assert list(tmp_path.iterdir()) == [text]
 
 
 def test_a_text_too_small_for_the_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = tmp_path / "text.txt"
     text.write_text("A few words.\n\nA few more words, and then the end.\n" * 3)
-    assert main(["quickstart", "--text", str(text), "--out", str(tmp_path / "out")]) == 2
+    assert main(["quickstart", "--text", str(text), "--vocab-size", "8192", "--out", str(tmp_path / "out")]) == 2
     names(capsys.readouterr().err.splitlines()[-1], 8192, 32)

@@ -13,14 +13,17 @@ from litebert.config import TrainConfig
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.outputs import Number, OneClass, OneSpan, SeveralLabels
+from litebert.finetuning.task import Task
 from litebert.recipes import RECIPES
 from litebert.recipes.finetuning import POINTS, default_recipe_for, finetune_recipe
 from litebert.registry import TASKS
 from litebert.tasks.choices import ChoiceTask
+from litebert.tasks.glue import Glue
 from litebert.tasks.race import RaceTask
 from litebert.tasks.registry import saved_task, task_of
 from litebert.tasks.squad.task import Squad
 from litebert.tasks.table import Table
+from litebert.tasks.tagging.task import TaggingTask
 from toys.refusals import names, refused
 
 Output = tuple[int, str, str]
@@ -28,6 +31,8 @@ Output = tuple[int, str, str]
 OPTIONS: dict[str, Any] = {
     "dev": "dev.csv", "test": "test.csv", "text": "text", "pair": "b", "label": "label", "target": "auto",
     "separator": ";", "metric": "accuracy", "order": "context", "threshold": "half", "stride": 128,
+    "answer_tokens": 30, "question_tokens": 64, "answer_unit": "words", "heldout": 0.1, "header": True,
+    "encoding": "utf-8", "input_format": "csv",
 }  # fmt: skip
 """Those that are the default are refused as well: they were given."""
 REFUSED = [(name, option) for name in TASKS for option in OPTIONS if option not in TASKS[name].takes]
@@ -67,6 +72,7 @@ def test_options_reach_the_task(tmp_path: Path) -> None:
     path.write_text("text,label\nx,1\ny,2\n", encoding="utf-8")
     assert task_of("table", path).read("train")[0].text in "xy"
     file = tmp_path / "c.jsonl"
+    file.touch()
     for order in ("context", "question"):
         choice = task_of("choices", file, dev=file, order=order)  # type: ignore[arg-type]
         assert isinstance(choice, ChoiceTask)
@@ -86,7 +92,7 @@ def test_a_folder_of_questions_with_another_test_file(tmp_path: Path) -> None:
         squad(data / f"{part}.json")
     task = task_of("squad", data, test=squad(tmp_path / "other.json"))
     assert isinstance(task, Squad)
-    assert (task.dev, task._files["dev"], task._files["test"]) == (("dev",), data / "dev.json", tmp_path / "other.json")
+    assert (task.dev, task.file_names["dev"], task.file_names["test"]) == (("dev",), ["dev.json"], ["other.json"])
 
 
 def test_the_first_squad_has_no_threshold(tmp_path: Path) -> None:
@@ -130,11 +136,47 @@ def test_a_task_restores_itself_from_its_settings() -> None:
     again = saved_task({"task": "squad", "kind": "span", "problem": "span", **squad.settings(), "classes": 2})
     assert (again.settings(), again.output, again.full_name) == (squad.settings(), OneSpan(longest=7), "squad2")
     before = saved_task({"task": "squad", "kind": "span", "version": 1, "stride": 128, "classes": 2})
-    assert before.settings() == {"version": 1, "stride": 128, "answer_tokens": 30}
+    usual = {"answer_tokens": 30, "question_tokens": 64, "answer_unit": "words"}
+    assert before.settings() == {"version": 1, "stride": 128, **usual}
     for settings in ({"pair": True}, {"pair": False}, {}):
         head = {"kind": "sequence", "problem": "labels", "classes": 2, "labels": ["a", "b"]}
         table = saved_task({"task": "table", **head, **settings})
-        assert (table.settings(), table.output) == (settings, SeveralLabels(("a", "b")))
+        assert table.output == SeveralLabels(("a", "b"))
+        assert table.settings().get("pair") == settings.get("pair")
+
+
+def changed_tasks(folder: Path) -> dict[str, Task[Any]]:
+    """Of each kind, a task with other settings than the usual ones."""
+    (folder / "words.csv").write_text("A,B,y\na,b,x;z\n", encoding="utf-8")
+    (folder / "pos.conll").write_text("a NN\nb VB\n", encoding="utf-8")
+    (folder / "entities.conll").write_text("a B-x\nb O\n", encoding="utf-8")
+    words = folder / "words.csv"
+    bare = task_of("table", words, text="0", pair="1", label="2", header=False, target="number", metric="pearson")
+    return {
+        "labels": task_of("table", words, text="A", pair="B", label="y", separator=";", metric="exact"),
+        "number": bare,
+        "sst2": Glue("mrpc"),
+        "stsb": Glue("stsb"),
+        "choices": ChoiceTask(order="question"),
+        "race": RaceTask(order="question"),
+        "squad": Squad(version=1, stride=7, answer_tokens=5, question_tokens=9, answer_unit="characters"),
+        "squad2": Squad(version=2, threshold=-1.5),
+        "words": TaggingTask({"train": folder / "pos.conll"}),
+        "entities": TaggingTask({"train": folder / "entities.conll"}),
+    }
+
+
+@pytest.mark.parametrize("kind", ["labels", "number", "sst2", "stsb", "choices", "race", "squad", "squad2", "words",
+                                  "entities"])  # fmt: skip
+def test_every_setting_goes_with_the_model(kind: str, tmp_path: Path) -> None:
+    task = changed_tasks(tmp_path)[kind]
+    head = {"kind": task.output.head, "classes": task.output.width, "labels": list(task.output.labels)}
+    again = saved_task(
+        json.loads(json.dumps({"task": task.name, "problem": task.output.name, **head, **task.settings()}))
+    )
+    assert type(again) is type(task)
+    assert (again.settings(), again.output, again.metric) == (task.settings(), task.output, task.metric)
+    assert (again.name, again.full_name, again.pair) == (task.name, task.full_name, task.pair)
 
 
 def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:

@@ -16,7 +16,7 @@ from litebert.tasks.squad.scores import (
     scores_2,
     simplify,
     tune,
-    word_f1,
+    unit_f1,
 )
 
 
@@ -106,15 +106,15 @@ def test_what_is_compared(text: str, simple: str) -> None:
 
 
 def test_f1_by_hand() -> None:
-    assert word_f1("big red dog", "red dog dog", empty_match=False) == pytest.approx(2 / 3)
-    assert word_f1("dog dog", "the dog", empty_match=True) == pytest.approx(2 / 3)
-    assert word_f1("cat", "dog", empty_match=True) == 0
+    assert unit_f1("big red dog", "red dog dog", empty_match=False) == pytest.approx(2 / 3)
+    assert unit_f1("dog dog", "the dog", empty_match=True) == pytest.approx(2 / 3)
+    assert unit_f1("cat", "dog", empty_match=True) == 0
 
 
 @pytest.mark.parametrize(("answer", "gold", "first", "second"), [("", "the", 0, 1), ("", "x", 0, 0), ("x", "", 0, 0)])
 def test_texts_without_a_word(answer: str, gold: str, first: float, second: float) -> None:
-    assert word_f1(answer, gold, empty_match=False) == first
-    assert word_f1(answer, gold, empty_match=True) == second
+    assert unit_f1(answer, gold, empty_match=False) == first
+    assert unit_f1(answer, gold, empty_match=True) == second
 
 
 def test_the_best_gold_counts_for_each_score() -> None:
@@ -134,8 +134,8 @@ def test_f1_is_what_removing_shared_words_one_by_one_gives(answer: str, gold: st
             rest.remove(word)
             shared += 1
     expected = 2 * shared / total if shared else 0.0
-    assert word_f1(answer, gold, empty_match=False) == pytest.approx(expected)
-    assert (word_f1(answer, gold, empty_match=True) == 1) >= bool(exact_match(answer, gold))
+    assert unit_f1(answer, gold, empty_match=False) == pytest.approx(expected)
+    assert (unit_f1(answer, gold, empty_match=True) == 1) >= bool(exact_match(answer, gold))
 
 
 # --------------------------------------------------------------------------------------------------------- thresholds

@@ -64,7 +64,7 @@ def test_auto_in_every_form(
     task = Table(path, path, path)
     assert (task.output.name, task.output.labels) == (problem, labels)
     assert [targets(task, part) for part in ("train", "dev")] == [wanted] * 2
-    assert targets(task, "test") == [None] * 3
+    assert targets(task, "test") == wanted
 
 
 @pytest.mark.parametrize(
@@ -153,14 +153,24 @@ def test_saved_labels_come_back_without_a_training_file(tmp_path: Path) -> None:
     assert Table(train, train, labels=["dog", "cat", "cow"]).output.labels == ("dog", "cat", "cow")
 
 
-@pytest.mark.parametrize(
-    "content", ["text\na\n", "text,label\na,\n", "text,label\na,cow\n", "text,label,label\na,b,c\n"]
-)
-def test_the_labels_of_the_test_file_are_not_read(content: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["text\na\n", "text,label\na,\n", "text,label\na,cow\n"])
+def test_a_test_file_may_have_no_labels_that_the_model_knows(content: str, tmp_path: Path) -> None:
     train, test = labelled(tmp_path / "a.csv", "dog", "cat"), tmp_path / "b.csv"
     test.write_text(content)
     task = Table(train, test=test)
-    assert (task.read("test"), task.notes) == ([Example("a")], [])
+    assert task.read("test") == [Example("a")]
+    assert len(task.notes) == ("cow" in content)
+
+
+def test_a_test_label_that_the_model_does_not_know_counts_as_missed(tmp_path: Path) -> None:
+    task = Table(labelled(tmp_path / "a.csv", "dog", "cat"), test=labelled(tmp_path / "b.csv", "dog", "cow", ""))
+    examples = task.read("test")
+    answers = [Answer("dog", np.ones(2))] * 3
+    assert task.score(examples, answers)["accuracy"] == 0.5
+    assert task.by_class(examples, answers)["dog"] == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3),
+                                                       "count": 1}  # fmt: skip
+    (note,) = task.notes
+    names(note, "labels", 1)
 
 
 # ---- splits --------------------------------------------------------------------------------------------------------

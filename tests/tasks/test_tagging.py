@@ -185,8 +185,8 @@ class TestReading:
         assert TaggingTask({"test": tmp_path / "test.conll"}, labels=["I-x", "O"]).output.labels == ("I-x", "O")
         with refused(DataError, "tagging", "train", "test"):
             TaggingTask({"test": tmp_path / "test.conll"})
-        with refused(ConfigError, "'LABEL_0'", "O", "B-TYPE", "I-TYPE"):
-            TaggingTask({"test": tmp_path / "test.conll"}, labels=["LABEL_0"])
+        with refused(ConfigError, "'E-x'", "O", "B-TYPE", "I-TYPE"):
+            TaggingTask({"test": tmp_path / "test.conll"}, labels=["O", "B-x", "E-x"])
 
     def test_a_folder_finds_its_parts(self, tmp_path: Path) -> None:
         for name in ("wnut17train.conll", "eng.testa", "test.annotated"):
@@ -374,7 +374,7 @@ class TestAnswers:
         logits[1, 3] = np.log(4)
         logits[2, 0] = 1000
         answer = task.answers(examples, items, [logits])[0]
-        assert answer.value == ("I-loc", "O")
+        assert answer.value == ("B-loc", "O")  # an entity begins with B-, in `predict` too
         assert answer.probabilities == pytest.approx([0.5, 1])
 
     def test_predictions_are_the_file_with_one_more_column(self, tmp_path: Path, letters: Tokenizer) -> None:

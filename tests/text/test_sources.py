@@ -19,8 +19,9 @@ import pytest
 
 from litebert.errors import DataError
 from litebert.text import sources as corpus
+from litebert.text.files import expand
 from litebert.text.lines import BLOCK, Meter
-from litebert.text.sources import MAX_DOCUMENT, Reading, documents, expand
+from litebert.text.sources import MAX_DOCUMENT, Reading, documents
 from toys.refusals import refused
 
 TEXTS = ["The first text.\nIt has two lines.", "Où est le café? 我们学习语言。", "The third, with a tab\tand “quotes”."]
@@ -223,7 +224,7 @@ def test_meter_counts_the_bytes_on_disk(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bad", [b"\xff", b"\xe9 "])  # never valid; latin-1 where utf-8 wants more
 def test_wrong_encoding_names_line_and_byte(tmp_path: Path, before: int, bad: bytes) -> None:
     path = written(tmp_path / "a.txt", b"x" * before + bad + b"after")
-    with refused(DataError, f"{path}:1", f"0x{bad[:1].hex()}", f"{before:,} others", "--encoding latin-1"):
+    with refused(DataError, f"{path}:1", f"0x{bad[:1].hex()}", f"{before:,} others", "--encoding 'a.txt=latin-1'"):
         read(path)
     text = "x" * before + bad.decode("latin-1") + "after"
     assert "".join(read(path, encoding="latin-1")).replace(" ", "") == text.replace(" ", "")
@@ -312,7 +313,7 @@ def test_missing_files_name_the_nearest(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = written(tmp_path / "a.txt", "text")
     with monkeypatch.context() as patch:
-        patch.setattr(corpus, "expand", lambda sources: list(sources))
+        patch.setattr(corpus, "expand", lambda sources, **options: list(sources))
         path.unlink()  # after it was found
         with refused(DataError, path):
             read(path)

@@ -9,14 +9,14 @@ import re
 import string
 import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 import sentencepiece
 
 from litebert.errors import DataError
-from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer import Tokenizer, train_tokenizer, training
 from litebert.tokenizer.training import character_rules, sample_lines
 from toys.refusals import refused
 from toys.tokenizing import PROSE, train
@@ -104,13 +104,33 @@ def test_no_text_is_refused(kind: str, texts: list[str]) -> None:
         train_tokenizer(texts, kind=kind, vocab_size=100)  # type: ignore[arg-type]
 
 
-def test_a_failure_of_the_trainer_is_told_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(**_: Any) -> None:
-        raise RuntimeError("INTERNAL:\n out of cheese")
+def test_a_report_of_the_library_becomes_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "USER_DEFINED_SYMBOLS", ("a\nb",) * 3)
+    with refused(DataError, 333, "already defined"):
+        train_tokenizer(PROSE, kind="unigram", vocab_size=333)
 
-    monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", fail)
-    with refused(DataError, "INTERNAL: out of cheese"):
-        train("unigram", 333)
+
+@pytest.mark.parametrize("size", [0, -5, 10**9, 10**12])
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+def test_a_size_that_no_vocabulary_has_is_refused(kind: str, size: int) -> None:
+    with refused(DataError, size):
+        train_tokenizer(["a b"], kind=kind, vocab_size=size)  # type: ignore[arg-type]
+
+
+def test_a_trainer_that_is_killed_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    monkeypatch.setattr(training.child, "__file__", str(program))
+    with refused(DataError, "signal 9", "--memory"):
+        train_tokenizer(PROSE, kind="wordpiece", vocab_size=300)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
+def test_the_largest_vocabulary_that_a_text_allows(kind: str, logged: list[str]) -> None:
+    text = ["the cat sat on the mat", "the dog sat on the log"]
+    tokenizer = train_tokenizer(text, kind=kind, vocab_size=5000, shrink=True)  # type: ignore[arg-type]
+    assert 15 < tokenizer.vocab_size < 100
+    assert any(str(tokenizer.vocab_size) in line and "5000" in line for line in logged)
 
 
 def test_training_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,16 @@ def test_tensors_that_need_grad_or_are_not_contiguous_are_saved(tmp_path: Path) 
     assert torch.equal(found.model()["b"], weight.t())
 
 
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_a_checkpoint_may_be_read_by_whom_the_umask_lets(mask: int, mode: int, tmp_path: Path) -> None:
+    before = os.umask(mask)
+    try:
+        path = save_step(tmp_path, 1)
+    finally:
+        os.umask(before)
+    assert {file.stat().st_mode & 0o777 for file in path.iterdir()} == {mode}
+
+
 def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
     save(tmp_path / "checkpoints", 3, {"weight": torch.zeros(2)}, {}, {})
     save_step(tmp_path, 3)

@@ -1,28 +1,18 @@
-"""What a config costs: budgets in steps, time per step, bytes kept, the batch that fits."""
+"""What a config costs in time: budgets in steps, seconds per step."""
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 import torch
 
-from litebert import cost
-from litebert.config import Config, MaskingConfig, SequenceConfig, replace
+from litebert.config import Config, MaskingConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer
-from litebert.recipes.files import recipe
 from litebert.train import measure as module
+from litebert.train.budget import steps_for
 from litebert.train.device import choose
-from litebert.train.measure import (
-    Rate,
-    free_memory,
-    kept_bytes,
-    largest_micro_batch,
-    measure,
-    steps_for,
-    synthetic_batch,
-)
+from litebert.train.measure import Rate, measure, synthetic_batch
 from toys.pretraining import config
 
 CPU = choose("float32", "cpu")
@@ -104,46 +94,3 @@ def test_a_made_up_batch_is_what_the_config_asks() -> None:
     assert 0 <= int(batch.masked_positions.min()) <= int(batch.masked_positions.max()) < 480
     assert int(batch.input_ids.max()) < 400
     assert torch.equal(batch.input_ids, synthetic_batch(point, 10).input_ids)
-
-
-# ---- memory ---------------------------------------------------------------------------------------------------------
-
-
-def test_kept_bytes_grow_with_depth_and_length_and_not_with_sharing() -> None:
-    def kept(**encoder: Any) -> int:
-        return kept_bytes(config(encoder=encoder))
-
-    two, four, eight = (kept(layers=layers) for layers in (2, 4, 8))
-    assert eight - four == pytest.approx(2 * (four - two), rel=0.01)
-    assert kept(layers=8, sharing="none") == pytest.approx(eight, rel=0.01)
-    longer = kept_bytes(config(sequences=SequenceConfig(length=64)))
-    assert longer == pytest.approx(2 * two, rel=0.1)
-
-
-@pytest.mark.parametrize("name", ["albert-tiny", "bert-tiny", "albert-base"])
-@pytest.mark.parametrize(
-    ("precision", "length", "dropout"), [("float32", 64, 0.0), ("bfloat16", 64, 0.0), ("bfloat16", 256, 0.1)]
-)
-def test_kept_bytes_are_near_those_planned(name: str, precision: str, length: int, dropout: float) -> None:
-    """Autograd's account against the formula, which knows of no copies of weights; four layers to be quick."""
-    point = recipe(name)
-    encoder = replace(point.encoder, layers=4, vocab_size=500, hidden_dropout=0.0, attention_dropout=dropout)
-    train = replace(point.train, precision=precision, depth_schedule=())
-    point = replace(point, encoder=encoder, train=train, sequences=SequenceConfig(length=length))
-    assert kept_bytes(point) == pytest.approx(cost.memory(point, micro_batch=1).activations, rel=0.12)
-
-
-def test_the_largest_micro_batch_fills_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = config()
-    fixed = cost.memory(point, 1)
-    resident = fixed.weights + fixed.gradients + fixed.optimizer
-    monkeypatch.setattr(module, "kept_bytes", lambda config: 1000)
-    monkeypatch.setattr(module, "free_memory", lambda device: int((resident + 1000 * 7.5) / 0.9))
-    assert largest_micro_batch(point, CPU) == 7
-    monkeypatch.setattr(module, "free_memory", lambda device: resident // 2)
-    assert largest_micro_batch(point, CPU) == 0
-
-
-def test_free_memory_is_some_of_the_machine() -> None:
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert 0 < free_memory(CPU) <= total

@@ -6,6 +6,8 @@ import json
 import math
 import os
 import random
+import re
+import shutil
 import signal
 import threading
 from pathlib import Path
@@ -19,14 +21,15 @@ from litebert.config.serialization import from_dict
 from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
-from litebert.errors import DataError, RunError
+from litebert.errors import ConfigError, DataError, RunError
 from litebert.storage import locked
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
+from litebert.train.budget import steps_for
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
-from litebert.train.pretrain import PLATEAU_ROWS, PLATEAU_STEPS, build, plateau_warning, pretrain
+from litebert.train.pretrain import DIVERGED_ROWS, PLATEAU_ROWS, PLATEAU_STEPS, build, plateau_warning, pretrain
 from toys.pretraining import config, result
 from toys.refusals import names, refused
 
@@ -42,8 +45,7 @@ def test_a_run_folder_holds_what_a_person_reads(tiny_data: Path, tmp_path: Path,
     }  # fmt: skip
     recipe = from_dict(Config, json.loads((run.folder / "recipe.json").read_text()))
     assert recipe == run.config == replace(point, encoder=replace(point.encoder, vocab_size=400))
-    [message] = logged
-    names(message, "encoder.vocab_size", 400, 30000)
+    names(logged[0], "encoder.vocab_size", 400, 30000)
     shards = Shards.open(tiny_data)
     assert Tokenizer.load(run.folder / "tokenizer").fingerprint == shards.tokenizer.fingerprint
     facts = json.loads((run.folder / "run.json").read_text())
@@ -85,8 +87,32 @@ def test_other_data_is_refused(tiny_data: Path, tiny_corpus: Path, tiny_tokenize
     pretrain(config(), tiny_data, tmp_path / "run")
     other = tmp_path / "other"
     prepare([str(tiny_corpus)], other, tokenizer=tiny_tokenizer, heldout=0.2, processes=1)
-    with refused(RunError, tmp_path / "run", other):
+    with refused(RunError, tmp_path / "run", other, f"--data {tiny_data}"):
         pretrain(config(), other, tmp_path / "run")
+
+
+def test_data_that_was_prepared_again_is_told_from_other_data(
+    tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    prepare([str(tiny_corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
+    pretrain(config(), tmp_path / "data", tmp_path / "run")
+    shutil.rmtree(tmp_path / "data")
+    prepare([str(tiny_corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, heldout=0.2, processes=1)
+    with refused(RunError, tmp_path / "run", tmp_path / "data", "restore it"):
+        pretrain(config(), tmp_path / "data", tmp_path / "run")
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "evaluate"])
+def test_what_is_no_data_is_called_what_it_is(
+    verb: str, tiny_data: Path, tiny_corpus: Path, tmp_path: Path, run: Any
+) -> None:
+    trained = pretrain(config(), tiny_data, tmp_path / "run").folder
+    words = ("pretrain", "albert-tiny", "--out", tmp_path / "new") if verb == "pretrain" else ("evaluate", trained)
+    for given in (tiny_corpus, trained):
+        status, _, err = run(*words, "--data", given)
+        assert status == 2
+        names(err.splitlines()[-1], given, "litebert prepare")
+        assert "does not exist" not in err
 
 
 def test_a_folder_in_use_is_refused(tiny_data: Path, tmp_path: Path) -> None:
@@ -140,7 +166,7 @@ def test_a_start_cut_short_starts_again(tiny_data: Path, tmp_path: Path, monkeyp
         raise SystemExit(9)
 
     with monkeypatch.context() as patch:
-        patch.setattr("litebert.train.pretrain.steps_for", killed)
+        patch.setattr("litebert.train.start.buy_steps", killed)
         with pytest.raises(SystemExit):
             pretrain(config(), tiny_data, tmp_path / "cut")
     pretrain(config(), tiny_data, tmp_path / "cut")
@@ -166,7 +192,7 @@ def test_a_time_budget_becomes_steps_once(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     point = config(train={"budget": "2s"})
-    monkeypatch.setattr("litebert.train.pretrain.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
 
     def leave(loop: Loop[Batch]) -> None:
         if loop.step == 7:
@@ -174,13 +200,26 @@ def test_a_time_budget_becomes_steps_once(
 
     cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave)
     assert (cut.steps, cut.outcome.step) == (20, 7)
-    [message] = logged
-    names(message, "2s", "20 steps", "2,560 tokens/s")
-    monkeypatch.setattr("litebert.train.pretrain.measure", lambda *_: pytest.fail("measured again"))
+    names(logged[0], "2s", "20 steps", "2,560 tokens/s")
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: pytest.fail("measured again"))
     done = pretrain(point, tiny_data, tmp_path / "cut")
     assert (done.steps, done.outcome.step) == (20, 20)
     pretrain(config(train={"budget": "20 steps"}), tiny_data, tmp_path / "whole")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(("seconds", "warmup", "least"), [("15s", 0.025, 20), ("15s", 100.0, 200), ("1m", 100.0, 200)])
+def test_a_time_too_short_for_the_schedule_is_refused_with_one_that_will_do(
+    seconds: str, warmup: float, least: int, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 1.0),), 1.0))
+    point = config(train={"budget": seconds, "schedule": ScheduleConfig(warmup=warmup)})
+    with refused(ConfigError, f"--budget {seconds}", least) as caught:
+        pretrain(point, tiny_data, tmp_path / "run")
+    assert not (tmp_path / "run" / "run.json").exists()
+    enough = re.search(r"--budget (\d+s)", str(caught.value).split(";")[1])
+    assert enough is not None
+    assert steps_for(replace(point, train=replace(point.train, budget=enough[1])), Rate(((1.0, 1.0),), 1.0)) >= least
 
 
 def test_a_short_time_budget_is_measured_and_kept(tiny_data: Path, tmp_path: Path) -> None:
@@ -237,9 +276,27 @@ def test_a_loss_above_the_unigram_entropy_is_said_to_be_above() -> None:
     names(remark, "9.00", "above", "6.00")
 
 
+def test_a_loss_that_rises_has_diverged_and_is_no_plateau() -> None:
+    """Reported well before a plateau would be, once, and again only when it has recovered."""
+    (row, remark), (back, words) = say_all([*[5.0] * 50, *[108.0] * 100, *[4.0] * 60])
+    assert 50 + DIVERGED_ROWS - 1 <= row < 50 + PLATEAU_ROWS
+    names(remark, "diverged", "5.00", "6.00", "train.optimizer.learning_rate", "train.schedule.warmup")
+    assert "plateau" not in remark
+    assert back > 150
+    names(words, "recovered")
+
+
 def test_few_steps_are_no_plateau_however_many_rows() -> None:
     remarks = say_all([6.0] * 400, every=1)
     assert [row for row, _ in remarks] == [PLATEAU_STEPS - 1]
+
+
+def test_a_loss_worse_than_guessing_has_diverged_and_is_no_plateau() -> None:
+    memory: dict[str, Any] = {}
+    said = [plateau_warning(memory, 10 * row, 108.0, 6.0, random=9.0) for row in range(200)]
+    [remark] = filter(None, said)
+    names(remark, "108.00", "9.00", "diverged", "train.optimizer.learning_rate")
+    assert plateau_warning(memory, 2010, 5.0, 6.0, random=9.0) is None
 
 
 def test_a_row_without_masked_language_modeling_has_no_plateau() -> None:
@@ -275,8 +332,8 @@ def test_a_run_that_cannot_learn_is_told_so(tiny_data: Path, tmp_path: Path, log
             bias.data.copy_(torch.log((counts + 0.2) / counts.sum()))
 
     pretrain(stuck, tiny_data, tmp_path / "stuck", on_step=know_frequencies)
-    assert len(logged) == 1
-    assert events(tmp_path / "stuck") == logged
+    [event] = events(tmp_path / "stuck")
+    assert logged.count(event) == 1
     last = metrics.read(tmp_path / "stuck" / "metrics.jsonl")[-2]
     assert math.isclose(last["mlm_loss"], entropy, abs_tol=0.5)
 
@@ -284,16 +341,16 @@ def test_a_run_that_cannot_learn_is_told_so(tiny_data: Path, tmp_path: Path, log
 def test_a_run_that_learns_is_not_told_of_a_plateau(tmp_path: Path) -> None:
     """Text in which every word follows from the one before."""
     words = [a + b for a in "bdfgkl" for b in "aeiou"]
-    lines = [" ".join(words[(i + j) % 30] for j in range(90)) for i in range(60)]
+    lines = [" ".join(words[(i + j) % 30] for j in range(90)) for i in range(120)]
     (tmp_path / "text.txt").write_text("\n\n".join(lines))
     (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
     data = tmp_path / "data"
-    prepare([str(tmp_path / "text.txt")], data, tokenizer=tmp_path / "vocab.txt", heldout=0.1)
+    prepare([str(tmp_path / "text.txt")], data, tokenizer=tmp_path / "vocab.txt", heldout=0.5)
     point = config(
         encoder={"hidden_size": 32, "embedding_size": 16, "layers": 1, "norm": "pre", "positions": "rotary"},
         objectives=("mlm",),
         masking=MaskingConfig(unit="token", span="single"),
-        train={"budget": "320 steps", "optimizer": OptimizerConfig(name="muon", learning_rate=1e-2)},
+        train={"budget": "480 steps", "optimizer": OptimizerConfig(name="muon", learning_rate=1e-2)},
     )
     run = pretrain(point, data, tmp_path / "run")
     assert events(run.folder) == []

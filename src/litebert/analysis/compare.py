@@ -26,7 +26,7 @@ ALIKE = 1.5
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparedRun:
     """One run as it stood at its last held-out evaluation."""
 
     run: str
@@ -53,7 +53,7 @@ class Row:
     """Tokens per sequence, in training and in its held-out scores."""
 
 
-def compare(runs: Iterable[str | Path]) -> list[Row]:
+def compare(runs: Iterable[str | Path]) -> list[ComparedRun]:
     """One row per run folder, in the order given.
 
     Raises:
@@ -62,7 +62,7 @@ def compare(runs: Iterable[str | Path]) -> list[Row]:
     return [_row(Path(run)) for run in runs]
 
 
-def differences(rows: Sequence[Row]) -> list[str]:
+def differences(rows: Sequence[ComparedRun]) -> list[str]:
     """What makes the rows less comparable than they look, in words."""
     said = []
     if len({row.data_fingerprint for row in rows}) > 1:
@@ -88,7 +88,7 @@ FACTS = 7
 """So many columns of `table` say what a run is; its scores follow."""
 
 
-def table(rows: Sequence[Row]) -> Table:
+def table(rows: Sequence[ComparedRun]) -> Table:
     """The rows for people; a score that no run has is left out."""
     names = [Path(row.run).resolve().name for row in rows]
     if len(set(names)) < len(rows):
@@ -119,7 +119,7 @@ def table(rows: Sequence[Row]) -> Table:
     return Table("Runs side by side", tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
 
 
-def _cell(row: Row, kinds: Mapping[str, Score]) -> str:
+def _cell(row: ComparedRun, kinds: Mapping[str, Score]) -> str:
     """The score of the one objective of a kind that the run has, and what guessing would give."""
     for name, score in kinds.items():
         if value := score.number(score.key, row.scores, name):
@@ -128,7 +128,7 @@ def _cell(row: Row, kinds: Mapping[str, Score]) -> str:
     return "-"
 
 
-def _row(folder: Path) -> Row:
+def _row(folder: Path) -> ComparedRun:
     run, recipe = read_json(folder / "run.json", RunError, "name a whole run folder"), folder / "recipe.json"
     try:
         config = from_dict(Config, read_json(recipe, RunError))
@@ -144,7 +144,7 @@ def _row(folder: Path) -> Row:
     own = tuple(f"{name}_" for name in config.objectives)
     trained = [row["tokens"] for row in rows if row["kind"] == "train" and row["step"] <= heldout["step"]]
     seconds, rate = _clock(folder)
-    return Row(
+    return ComparedRun(
         run=str(folder),
         recipe=config.name,
         encoder_parameters=sum(cost.encoder_parameters(config.encoder).values()),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 from pathlib import Path
@@ -71,7 +71,9 @@ def _table(table: Table) -> str:
         "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
         for row in table.rows
     )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>'
+    return (
+        f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>'
+    )
 
 
 # ---- a run's curves ------------------------------------------------------------------------------------------------
@@ -88,7 +90,14 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
     for row in rows:
         kinds.setdefault(str(row.get("kind")), []).append(row)
     drawn = [_chart(name, curves, kinds, unigram_entropy) for name, one in OBJECTIVES.items() for curves in one.curves]
-    sections: list[Section] = [chart for chart in drawn if chart.series] or [Chart("Loss", (), "step", "nats")]
+    charts = [chart for chart in drawn if chart.series] or _plain_charts(kinds)
+    if full := _full_depth(kinds["train"]):
+        note = (
+            f"Held-out scores always use all layers. Training uses them from step {full:,} on, and the held-out scores "
+            "of earlier steps say little."
+        )
+        charts = [replace(chart, note=f"{chart.note} {note}".strip()) for chart in charts]
+    sections: list[Section] = [*charts]
     for field, title, label in (
         ("learning_rate", "Learning rate", "rate of the optimizer"),
         ("layers", "Depth", "layers in use"),
@@ -100,6 +109,25 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
         events = tuple((f"{row['step']}", str(row["message"])) for row in kinds["event"])
         sections.append(Table("What happened", ("step", "event"), events))
     return sections
+
+
+def _full_depth(rows: Iterable[Mapping[str, Any]]) -> int:
+    """The step of the first row at full depth, of a run that began shallower; else 0."""
+    depths = _series("", rows, "layers")
+    if not depths.ys or depths.ys[0] == max(depths.ys):
+        return 0
+    return int(depths.xs[depths.ys.index(max(depths.ys))])
+
+
+def _plain_charts(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Chart]:
+    """Of a run without objectives, as fine-tuning is: its loss and its scores."""
+    loss = _series("training", kinds["train"], "loss")
+    charts = [Chart("Loss", (loss,) if loss.xs else (), "step", "nats")]
+    names = [name for name in (kinds["heldout"] or [{}])[-1] if name not in ("step", "kind")]
+    lines = [line for name in names if (line := _series(name, kinds["heldout"], name)).xs]
+    if lines:
+        charts.append(Chart("Scores on the development part", tuple(lines), "step", "score"))
+    return charts
 
 
 def _chart(name: str, curves: Curves, kinds: Mapping[str, Sequence[Mapping[str, Any]]], entropy: float | None) -> Chart:
@@ -169,7 +197,12 @@ section > p:last-child { margin-bottom: 0; }
 .charts { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 25rem), 1fr));
   margin-bottom: 1rem; }
 .charts section { margin: 0; }
-.wide { overflow-x: auto; margin: 0 -1.1rem; padding: 0 1.1rem; }
+.wide { overflow-x: auto; margin: 0 -1.1rem; padding: 0 1.1rem;
+  background: linear-gradient(to right, var(--card) 1.4rem, transparent) left / 2.8rem 100% no-repeat local,
+    linear-gradient(to left, var(--card) 1.4rem, transparent) right / 2.8rem 100% no-repeat local,
+    linear-gradient(to right, var(--level), transparent) left / .7rem 100% no-repeat scroll,
+    linear-gradient(to left, var(--level), transparent) right / .7rem 100% no-repeat scroll; }
+/* The last two are shadows at the edges, which the first two, moving with the table, cover where it ends. */
 table { border-collapse: collapse; width: 100%; font-size: .92rem; }
 th, td { text-align: left; vertical-align: top; padding: .42rem 1.1rem .42rem 0; border-bottom: 1px solid var(--rule); }
 th { color: var(--soft); font-weight: 600; font-size: .82rem; vertical-align: bottom; }

@@ -38,6 +38,8 @@ class Predictor:
     engine: Engine
     length: int
     """Longest row in tokens."""
+    positions: int | None = None
+    """How many the model has; no row is padded beyond them."""
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """One answer per input, in order.
@@ -75,7 +77,7 @@ class Predictor:
             if not chunk:
                 break
             items = self.task.encode(chunk, self.tokenizer, self.length)
-            logits = logits_of(self.engine.logits, items, self.task.output, self.tokenizer.pad_id)
+            logits = logits_of(self.engine.logits, items, self.task.output, self.tokenizer.pad_id, self.positions)
             yield from map(self.task.record, chunk, self.task.answers(chunk, items, logits))
         if fault is not None:
             raise fault
@@ -107,7 +109,8 @@ class Model(LoadedModel):
         except LitebertError as error:
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         length = int(record.get("length", self.config.sequences.length))
-        return Predictor(self.tokenizer, task, ENGINES[self.engine](self, self.device), length)
+        positions = self.config.encoder.max_positions
+        return Predictor(self.tokenizer, task, ENGINES[self.engine](self, self.device), length, positions)
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """The answers of its predictor; see `Predictor.predict`."""

@@ -65,8 +65,9 @@ class PredictArguments(Reading):
 def predict(words: list[str]) -> int:
     """litebert predict MODEL --input F --output G"""
     arguments = console.parse(PredictArguments, words, "predict")
-    from litebert.answer.files import predict_file
-    from litebert.answer.predictor import load
+    with console.loading():
+        from litebert.answer.files import predict_file
+        from litebert.answer.predictor import load
 
     form = arguments.format
     if form is None:
@@ -81,7 +82,7 @@ def predict(words: list[str]) -> int:
         source_form=arguments.input_format, text=arguments.text, pair=arguments.pair, keep=arguments.kept,
         header=not arguments.no_header, encoding=arguments.encoding,
     )  # fmt: skip
-    _end(count, "answer", arguments.output)
+    console.ending(None if arguments.output == "-" else f"{console.count(count, 'answer')} to {arguments.output}")
     return 0
 
 
@@ -96,8 +97,9 @@ class EmbedArguments(Reading):
 def embed(words: list[str]) -> int:
     """litebert embed MODEL --input F --output G.npy"""
     arguments = console.parse(EmbedArguments, words, "embed")
-    from litebert.answer.files import embed_file
-    from litebert.answer.predictor import load
+    with console.loading():
+        from litebert.answer.files import embed_file
+        from litebert.answer.predictor import load
 
     output = Path(arguments.output)
     if arguments.output != "-" and output.suffix.lower() not in (".npy", ".jsonl", ".ndjson"):
@@ -108,13 +110,8 @@ def embed(words: list[str]) -> int:
         source_form=arguments.input_format, text=arguments.text, keep=arguments.kept,
         header=not arguments.no_header, encoding=arguments.encoding,
     )  # fmt: skip
-    _end(count, "vector", arguments.output)
+    console.ending(None if arguments.output == "-" else f"{console.count(count, 'vector')} to {arguments.output}")
     return 0
-
-
-def _end(count: int, noun: str, output: str) -> None:
-    """The last line: how many there are, and where."""
-    log.info(f"{count:,} {noun if count == 1 else noun + 's'}" + ("" if output == "-" else f" written to {output}"))
 
 
 @dataclass

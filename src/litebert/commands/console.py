@@ -1,4 +1,4 @@
-"""What the verbs share: parsing, tables, JSON, the progress bar.
+"""What the verbs share: parsing, tables, JSON, the log on standard error.
 
 Heavy modules are imported inside the functions that need them, so that `--help` stays quick.
 """
@@ -7,27 +7,30 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import shlex
+import shutil
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import is_dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_type_hints
 
 import tyro
 
+from litebert import progress
 from litebert.config import Config
 from litebert.recipes.files import names_recipe, recipe
 from litebert.storage import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import TaskID
 
-    from litebert.text.lines import Meter
-    from litebert.text.sources import Document
-    from litebert.train.loop import Loop
+    from litebert.train.run_folder import RunFolder
+
+log = logging.getLogger("litebert")
 
 T = TypeVar("T")
 Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON instead of tables.")]
@@ -92,30 +95,94 @@ def _with_fields(config: Config, words: Sequence[str], verb: str, name: str) -> 
 
 @cache
 def errors() -> Console:
-    """Standard error, shared with the progress bar so that words and bar do not overwrite each other."""
+    """Standard error, shared with the bars so that words and bars do not overwrite each other."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
 
-def say(message: str) -> None:
-    """A remark to the person, on standard error."""
-    errors().print(message, markup=False, soft_wrap=True)
+class _ShownLog(logging.Handler):
+    """Prints the package's log on standard error; with `--verbose`, each line starts with the seconds so far."""
 
+    verbose = False
 
-class _Remarks(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        say(record.getMessage())
+        label = "warning: " if record.levelno >= logging.WARNING else ""
+        seconds = f"{record.relativeCreated / 1000:8.2f} s  " if self.verbose else ""
+        errors().print(f"{seconds}{label}{record.getMessage()}", markup=False, soft_wrap=True)
 
 
-_REMARKS = _Remarks()
+_SHOWN_LOG = _ShownLog()
 
 
-def show_log() -> None:
-    """From now on what the library logs is a remark to the person."""
-    log = logging.getLogger("litebert")
-    log.setLevel(logging.INFO)
-    log.addHandler(_REMARKS)  # a second time does nothing
+def show_log(quiet: bool = False, verbose: bool = False) -> None:
+    """Show what the library logs on standard error, and bars where that is a terminal.
+
+    `quiet` keeps warnings only; `verbose` adds timings, paths and what is loaded.
+    """
+    quiet = quiet or os.environ.get("RANK", "0") != "0"  # of many processes, the first speaks
+    log.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
+    _SHOWN_LOG.verbose = verbose
+    log.addHandler(_SHOWN_LOG)  # a second time does nothing
+    if quiet or not errors().is_terminal or errors().is_dumb_terminal:
+        progress.set_display(None)
+    else:
+        from litebert.commands.bars import Bars
+
+        progress.set_display(Bars(errors()))
+
+
+def say(message: str) -> None:
+    """Tell the person something on standard error, unless they asked for --quiet."""
+    log.info(message)
+
+
+def loading() -> AbstractContextManager[progress.Task]:
+    """Around the imports of a verb, which take seconds where the disk is slow."""
+    return progress.task("loading libraries")
+
+
+def ending(wrote: object = None, *following: Sequence[object] | str) -> None:
+    """The last lines of a verb: what it wrote, and what likely comes next.
+
+    A sequence of words is a command of ours, printed so that it can be pasted; what only the person knows stands in it
+    in capitals. A text is printed as it is.
+    """
+    if wrote is not None:
+        say(f"wrote {wrote}")
+    for i, one in enumerate(following):
+        text = one if isinstance(one, str) else f"{program()} {shlex.join(map(str, one))}"
+        say(f"{'next:' if i == 0 else '     '} {text}")
+
+
+def program() -> str:
+    """How `litebert` is called from this shell."""
+    if shutil.which("litebert"):
+        return "litebert"
+    own = Path(sys.argv[0])
+    return shlex.quote(str(own)) if own.stem == "litebert" else f"{shlex.quote(sys.executable)} -m litebert"
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: 1 answer, 2 answers."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def confirm_overwrite(*folders: RunFolder) -> None:
+    """On a terminal, ask before runs are deleted; elsewhere the option suffices.
+
+    Raises:
+        RunError: the answer is no, or a folder holds what no run wrote.
+    """
+    from litebert.errors import RunError
+
+    there = {folder.path: names for folder in folders if (names := folder.removable())}
+    if not there or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    files = ", ".join(sorted({name for names in there.values() for name in names}))
+    errors().print(f"This deletes the run in {' and '.join(map(str, there))}: {files}", markup=False)
+    if errors().input("Delete it and start anew? [y/N] ", markup=False).strip().lower() not in ("y", "yes"):
+        raise RunError("nothing was deleted; leave --overwrite out to continue the run, or choose another --out")
 
 
 def show(text: str) -> None:
@@ -145,7 +212,9 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
 def data_output() -> TextIO:
     """Standard output for what programs read: UTF-8 whatever the locale, as our files are."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", newline="")
+        sys.stdout.reconfigure(encoding="utf-8", newline="", errors="backslashreplace")
+    if sys.stdout.isatty():
+        progress.set_display(None)  # bars would be drawn between its lines
     return sys.stdout
 
 
@@ -158,51 +227,3 @@ def print_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], note: 
     for cells in (columns, ["---"] * len(columns), *rows):
         sys.stdout.write("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
     sys.stdout.write(f"\n{note}\n")
-
-
-@contextmanager
-def training_progress() -> Iterator[Callable[[Loop[Any]], None]]:
-    """A progress bar on a terminal, nothing elsewhere; yields what to call after every step."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    bar = Progress(
-        BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"), TimeRemainingColumn(),
-        console=errors(), disable=not sys.stderr.isatty(), transient=True,
-    )  # fmt: skip
-    with bar:
-        task: TaskID | None = None
-        text, mark = "", (time.monotonic(), 0)
-
-        def on_step(loop: Loop[Any]) -> None:
-            nonlocal task, text, mark
-            if task is None:
-                task, mark = bar.add_task("", total=loop.steps), (time.monotonic(), loop.tokens)
-            seconds = time.monotonic() - mark[0]
-            if seconds > 0.5:
-                row = loop.row  # reading the window itself would wait for the device
-                rate = (loop.tokens - mark[1]) / seconds
-                scores = "  ".join(f"{name[:-9]} {row[name]:.0%}" for name in row if name.endswith("_accuracy"))
-                loss = f"  loss {row['loss']:.2f}  {scores}" if row else ""
-                text = f"{rate:,.0f} tokens/s{loss}"
-                mark = (time.monotonic(), loop.tokens)
-            bar.update(task, completed=loop.step, description=text)
-
-        yield on_step
-
-
-def reading_progress(documents: Iterable[Document], meter: Meter) -> Iterator[Document]:
-    """Pass documents on; on a terminal, draw a bar of the bytes read, the documents and the time left."""
-    if not sys.stderr.isatty():
-        yield from documents
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (TextColumn("preparing"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, TextColumn("{task.fields[documents]:,} documents"), console=Console(stderr=True)) as bar:
-        task, number = bar.add_task("prepare", total=None, documents=0), 0
-        for number, document in enumerate(documents, 1):
-            if number % 64 == 1:
-                bar.update(task, completed=meter.read, total=meter.total, documents=number)
-            yield document
-        bar.update(task, completed=meter.read, total=meter.total, documents=number)

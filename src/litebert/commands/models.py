@@ -5,6 +5,7 @@ Arguments are read before torch is imported, so that help and mistakes come at o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from litebert import progress
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath, RecipeName
 from litebert.config import replace
@@ -19,10 +21,12 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import RunError
 from litebert.model.objectives import score_rows
 
+log = logging.getLogger("litebert")
+
 
 @dataclass
 class PretrainArguments:
-    """Train a recipe on token shards. The same command again continues; Ctrl-C and SIGTERM save and leave.
+    """Train a recipe on token shards. The same command again continues; Ctrl-C and SIGTERM save and stop.
 
     Every field of the recipe is an option too, as in --encoder.layers 6; RECIPE --help lists them.
     """
@@ -33,7 +37,17 @@ class PretrainArguments:
     out: Path
     """The run folder."""
     budget: str | None = None
-    """Like 30m, 5000 steps or 300M tokens; the recipe's own by default."""
+    """Like 30m, 1h30m, 5000 steps or 300M tokens; the recipe's own by default. Less than twenty steps is refused where
+    it is a time."""
+    extend: tuple[str, ...] = ()
+    """Give a finished run a further budget, such as 30m. The learning rate rises again, within the first twentieth of
+    it, to where a run that was as long from the start would be, and decays as it does there. The same command again
+    continues this extension; to extend the run once more, name all extensions: --extend 30m 1h."""
+    from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
+    """Start from the weights of another run or model folder of the same shape and tokenizer: its encoder, and each
+    objective that fits. What stays untrained is listed."""
+    overwrite: bool = False
+    """Delete the run in --out and start anew. On a terminal you are asked first."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     tensorboard: bool = False
@@ -44,30 +58,42 @@ class PretrainArguments:
 def pretrain(words: list[str]) -> int:
     """litebert pretrain RECIPE --data D --out R"""
     arguments, config = console.parse_with_recipe(PretrainArguments, words, "pretrain")
-    from litebert.train.device import keep_freed_memory
-    from litebert.train.pretrain import pretrain as run
+    with console.loading():
+        from litebert.analysis.run_report import write_run
+        from litebert.train.device import keep_freed_memory
+        from litebert.train.pretrain import pretrain as run
+        from litebert.train.pretrain import run_folder
 
     keep_freed_memory()
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
-    with console.training_progress() as on_step:
-        done = run(
-            config,
-            arguments.data,
-            arguments.out,
-            device=arguments.device,
-            tensorboard=arguments.tensorboard,
-            on_step=on_step,
-        )
+    if arguments.overwrite:
+        console.confirm_overwrite(run_folder(arguments.out))
+    done = run(
+        config,
+        arguments.data,
+        arguments.out,
+        from_model=arguments.from_model,
+        extend=arguments.extend,
+        overwrite=arguments.overwrite,
+        device=arguments.device,
+        tensorboard=arguments.tensorboard,
+    )
     outcome = done.outcome
+    write_run(done.folder)
     if not outcome.finished:
-        console.say(f"saved at step {outcome.step} of {done.steps}; run the same command to continue")
+        console.say(f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue")
         return 128 + (outcome.signal or 0)
     if arguments.json:
         console.print_json({"run": str(done.folder), "steps": done.steps, "tokens": outcome.tokens,
                             "seconds": outcome.seconds, "heldout": outcome.scores})  # fmt: skip
     else:
         console.table(("held out", done.folder.name), score_rows(outcome.scores))
+    console.ending(
+        f"{done.folder}; its curves are in {done.folder / 'report.html'}",
+        ("evaluate", done.folder, "--data", arguments.data),
+        ("finetune", done.folder, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER"),
+    )
     return 0
 
 
@@ -93,7 +119,8 @@ class EvaluateArguments:
 def evaluate(words: list[str]) -> int:
     """litebert evaluate MODEL --data D"""
     arguments = console.parse(EvaluateArguments, words, "evaluate")
-    from litebert.train.evaluate import evaluate as run
+    with console.loading():
+        from litebert.train.evaluate import evaluate as run
 
     scores = run(
         arguments.model,
@@ -106,6 +133,7 @@ def evaluate(words: list[str]) -> int:
         console.print_json(scores)
     else:
         console.table(("held out", arguments.model), score_rows(scores))
+    console.ending(None, ("finetune", arguments.model, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER"))
     return 0
 
 
@@ -126,20 +154,23 @@ class CompareArguments:
 def compare(words: list[str]) -> int:
     """litebert compare RUN..."""
     arguments = console.parse(CompareArguments, words, "compare")
-    from litebert.analysis import compare as runs
-    from litebert.analysis import compare_tasks as tasks
+    with console.loading():
+        from litebert.analysis import compare as runs
+        from litebert.analysis import compare_tasks as tasks
 
     if not arguments.runs:
-        raise RunError("name the folders of one run or more")
+        raise RunError("name the folder of at least one run")
     rows: Sequence[Any]
-    if tasks.finetunings(Path(arguments.runs[0])):
-        rows = tasks.compare_tasks(arguments.runs)
-        shown, differences = tasks.task_table(rows), []
-        first = len(shown.columns)
-    else:
-        rows = runs.compare(arguments.runs)
-        shown, differences = runs.table(rows), runs.differences(rows)
-        first = runs.FACTS  # in two parts, since a terminal is narrow
+    finetuned = tasks.finetunings(Path(arguments.runs[0]))
+    with progress.task("reading the runs"):
+        if finetuned:
+            rows = tasks.compare_tasks(arguments.runs)
+            shown, differences = tasks.task_table(rows), []
+            first = len(shown.columns)
+        else:
+            rows = runs.compare(arguments.runs)
+            shown, differences = runs.table(rows), runs.differences(rows)
+            first = runs.FACTS  # in two parts, since a terminal is narrow
     if arguments.json:
         console.print_json([asdict(row) for row in rows])
     elif arguments.markdown:
@@ -150,7 +181,13 @@ def compare(words: list[str]) -> int:
             console.table(("run", *shown.columns[first:]), [(row[0], *row[first:]) for row in shown.rows])
         console.show(shown.note)
     for difference in differences:
-        console.say(f"note: {difference}")
+        log.warning(difference)
+    if finetuned:
+        console.ending(None, ("predict", arguments.runs[0], "--input", "ROWS.csv", "--output", "ANSWERS.csv"))
+    else:
+        console.ending(
+            None, ("finetune", arguments.runs[0], "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER")
+        )
     return 0
 
 
@@ -171,11 +208,16 @@ class ConvertArguments:
 def convert(words: list[str]) -> int:
     """litebert convert SRC DST --to hf|litebert [--head mlm]"""
     arguments = console.parse(ConvertArguments, words, "convert")
-    from litebert.interop import convert as run
+    with console.loading():
+        from litebert.interop import convert as run
 
     for note in run(arguments.source, arguments.destination, to=arguments.to, head=arguments.head).notes:
-        console.say(note)
-    console.say(f"wrote {arguments.destination}")
+        log.warning(note)
+    place = str(Path(arguments.destination).resolve())
+    opened = (
+        f"transformers.AutoModel.from_pretrained({place!r})" if arguments.to == "hf" else f"litebert.load({place!r})"
+    )
+    console.ending(arguments.destination, f"in Python, {opened}")
     return 0
 
 
@@ -189,18 +231,18 @@ class QuickstartArguments:
     """Sources of text, as in litebert prepare."""
     language: str = "en"
     """For sentence boundaries, as in litebert prepare."""
-    vocab_size: int = 8192
-    """Pieces of the tokenizer; a small text allows fewer."""
+    vocab_size: int | None = None
+    """Pieces of the tokenizer; by default 8192, or as many as a smaller text allows."""
     budget: str = "8m"
-    """For pretraining."""
+    """For pretraining: a time, steps or tokens, such as 30m, 5000 steps or 300M tokens."""
 
 
 def quickstart(words: list[str]) -> int:
     """litebert quickstart"""
     arguments = console.parse(QuickstartArguments, words, "quickstart")
-    from litebert.studies.quickstart import quickstart as run
-    from litebert.train.device import keep_freed_memory
+    with console.loading():
+        from litebert.studies.quickstart import quickstart as run
+        from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
-    with console.training_progress() as on_step:
-        return run(**vars(arguments), show=console.table, on_step=on_step, watch=console.reading_progress)
+    return run(**vars(arguments), show=console.table, program=console.program())

@@ -8,7 +8,17 @@ from typing import Any
 
 from litebert import cost
 from litebert import recipes as points
-from litebert.commands.console import Json, RecipeName, parse, parse_with_recipe, print_json, show, table
+from litebert.commands.console import (
+    Json,
+    RecipeName,
+    ending,
+    loading,
+    parse,
+    parse_with_recipe,
+    print_json,
+    show,
+    table,
+)
 from litebert.config import Config, replace
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError
@@ -39,6 +49,7 @@ def recipes(words: list[str]) -> int:
             config.sequences.format.split("-")[0], masks, "+".join(config.objectives),
         ))  # fmt: skip
     table(("recipe", "params", "L", "H", "E", "shared", "format", "masks", "learns"), rows)
+    ending(None, ("plan", next(iter(configs))))
     return 0
 
 
@@ -57,7 +68,8 @@ class PlanArguments:
 
     recipe: RecipeName
     measure: bool = False
-    """Train for a few seconds on this machine: rate, hours, largest micro-batch."""
+    """Train for a few seconds on this machine: steps in the budget, hours, and the largest micro-batch that fits in the
+    free memory, with a margin."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False
@@ -67,8 +79,13 @@ def plan(words: list[str]) -> int:
     """litebert plan RECIPE"""
     arguments, config = parse_with_recipe(PlanArguments, words, "plan")
     data = _plan(config, arguments.measure, arguments.device)
+    kept = [word for word in words if word not in ("--measure", "--json")]
+    following = [("pretrain", *kept, "--data", "DATA", "--out", "RUN")]
+    if not arguments.measure:
+        following.append(("plan", *kept, "--measure"))
     if arguments.json:
         print_json(data)
+        ending(None, *following)
         return 0
     total = data["parameters"]["total"]
     rows = [(part, f"{count:,}", f"{count / total:.1%}") for part, count in data["parameters"].items()]
@@ -101,9 +118,10 @@ def plan(words: list[str]) -> int:
                 ("seconds per step", f"{measured['seconds_per_step']:.3f}"),
                 ("steps in the budget", f"{measured['steps']:,}"),
                 ("hours for the budget", f"{measured['hours']:,.2f}"),
-                ("largest micro-batch", f"{measured['largest_micro_batch']:,} sequences"),
+                ("largest micro-batch", f"{measured['largest_micro_batch']:,} sequences of {config.sequences.length}"),
             ],
         )
+    ending(None, *following)
     return 0
 
 
@@ -130,15 +148,19 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "memory_bytes": {**vars(memory), "total": sum(vars(memory).values())},
     }
     if measured:
-        from litebert.train import device as devices
-        from litebert.train.measure import largest_micro_batch, measure, steps_for
+        with loading():
+            from litebert.train import device as devices
+            from litebert.train.budget import steps_for
+            from litebert.train.measure import measure
+            from litebert.train.memory import largest_micro_batch
 
         devices.keep_freed_memory()
         machine = devices.choose(config.train.precision, device)
         largest = largest_micro_batch(config, machine)
         if largest == 0:
             raise ConfigError(
-                f"{config.name} does not fit in the free memory of this machine, even one sequence at a time"
+                f"{config.name} does not fit in the free memory of this machine, even one sequence at a time; free "
+                "some, or take a smaller encoder or --sequences.length"
             )
         fitting = replace(config, train=replace(config.train, micro_batch=min(config.micro_sequences, largest)))
         rate = measure(fitting, machine)

@@ -1,11 +1,11 @@
-"""`litebert finetune`."""
+"""`litebert finetune` and `score`."""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -26,20 +26,29 @@ class FinetuneArguments:
     model: ModelPath
     task: str
     """sst2, cola, mnli, ... of GLUE; squad, race, choices, tagging; or table, for your own."""
-    data: Path
-    """The folder of the benchmark, or the training file."""
+    data: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--train",))]
+    """Or --train: the folder of the benchmark; or what to train on, a file, several files, a folder of them or a
+    pattern in quotes; for a table also a folder with a subfolder of text files for each class."""
     out: Path
     """The run folder."""
-    dev: Path | None = None
-    """A file to score on; of a table, a tenth of the training rows by default."""
-    test: Path | None = None
-    """A file to answer."""
+    dev: tuple[str, ...] = ()
+    """The files to choose the best weights by; by default a tenth of the training part is held out."""
+    test: tuple[str, ...] = ()
+    """Files to answer, and to score where they have answers."""
     text: str | None = None
-    """Column of the text in a table; "text" by default."""
+    """Column of the text in a table, by its name or its number from 0; "text" by default."""
     pair: str | None = None
     """Column of a second text in a table."""
     label: str | None = None
     """Column of what a table teaches; "label" by default."""
+    no_header: bool = False
+    """The first line of CSV or TSV is a row already; give --text and --label as numbers from 0."""
+    input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
+    """What the files of a table or of choices are; by their suffixes by default."""
+    encoding: str | None = None
+    """Of all files, such as latin-1; utf-8 by default."""
+    heldout: float | None = None
+    """Share of the training part that is held out where there is no --dev; 0.1 by default."""
     target: Literal["auto", "class", "labels", "number"] | None = None
     """What the label of a table is; auto by default."""
     separator: str | None = None
@@ -52,6 +61,13 @@ class FinetuneArguments:
     """Of SQuAD 2.0: how much likelier no answer must be; tuned on half of dev by default, or on all of dev."""
     stride: int | None = None
     """Of SQuAD: tokens from one window of a text to the next; 128 by default."""
+    answer_tokens: int | None = None
+    """Of SQuAD: most tokens of an answer; 30 by default."""
+    question_tokens: int | None = None
+    """Of SQuAD: most tokens of a question; 64 by default."""
+    answer_unit: Literal["words", "characters"] | None = None
+    """Of SQuAD: what F1 counts; words by default, as in the official scripts, and characters for languages without
+    spaces between words."""
     recipe: str | None = None
     """Hyper-parameters: small (ours, by default up to H 256 and 8 layers), or a paper's (by default above that):
     albert, bert, roberta, electra, electra-large, spanbert."""
@@ -59,6 +75,8 @@ class FinetuneArguments:
     """Where MODEL is a recipe, an untrained network."""
     seeds: int = 1
     """Run with so many seeds, and report median, mean and spread."""
+    overwrite: bool = False
+    """Delete the run in --out and start anew. On a terminal you are asked first."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False
@@ -75,29 +93,39 @@ def finetune(words: list[str]) -> int:
         FinetuneArguments, prog="litebert finetune", args=console.first(words, FinetuneArguments, FinetuneConfig),
         return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
     )  # fmt: skip
-    from litebert.finetuning.run import finetune_seeds
-    from litebert.finetuning.scoring import metric_name
-    from litebert.finetuning.spread import noise_of, summarise
-    from litebert.finetuning.start import load_initial
-    from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
-    from litebert.tasks.registry import task_of
-    from litebert.train.device import keep_freed_memory
+    with console.loading():
+        from litebert.analysis.run_report import write_run
+        from litebert.finetuning.run import finetune_seeds, run_folder
+        from litebert.finetuning.scoring import metric_name
+        from litebert.finetuning.spread import noise_of, summarise
+        from litebert.finetuning.start import load_initial
+        from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
+        from litebert.tasks.registry import task_of
+        from litebert.train import metrics
+        from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
+    if not arguments.data:
+        raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
-    options = ("dev", "test", "text", "pair", "label", "target", "separator", "metric", "order", "threshold", "stride")
-    task = task_of(arguments.task, arguments.data, **{name: getattr(arguments, name) for name in options})
-    start = load_initial(arguments.model, arguments.tokenizer, task)
+    remarks: list[str] = []
+    with metrics.remarks(remarks):
+        task = task_of(arguments.task, _source(arguments.data), **_task_options(arguments))
+        start = load_initial(arguments.model, arguments.tokenizer, task)
     config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), task.full_name)
     if rest:
         config = _with_length(config, rest)
         config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
-    with console.training_progress() as on_step:
-        runs = finetune_seeds(
-            arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start, device=arguments.device,
-            on_step=on_step,
-        )  # fmt: skip
+    if arguments.overwrite:
+        seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
+        console.confirm_overwrite(*map(run_folder, seeds if arguments.seeds > 1 else [arguments.out]))
+    runs = finetune_seeds(
+        arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start,
+        overwrite=arguments.overwrite, device=arguments.device, remarks=remarks,
+    )  # fmt: skip
+    for one in runs:
+        write_run(one.folder)
     last = runs[-1].outcome
     if not last.finished or len(runs) < arguments.seeds:
         console.say("saved; run the same command to continue")
@@ -114,7 +142,29 @@ def finetune(words: list[str]) -> int:
         rows = [(name, *(f"{value:.4g}" for value in found.values())) for name, found in summary.items()]
         console.table(("dev", "median", "mean", "deviation", "lowest", "highest"), rows)
         console.say(noise_of(metric, [one[metric] for one in scores]))
+    best = runs[0].folder
+    console.ending(
+        f"{arguments.out}; its curves are in {best / 'report.html'}",
+        ("predict", best, "--input", "ROWS.csv", "--output", "ANSWERS.csv"),
+    )
     return 0
+
+
+_OPTIONS = ("text", "pair", "label", "target", "separator", "metric", "input_format", "encoding", "heldout", "order",
+            "threshold", "stride", "answer_tokens", "question_tokens", "answer_unit")  # fmt: skip
+"""Of a verb's arguments, those that the task takes as they are."""
+
+
+def _task_options(arguments: Any) -> dict[str, Any]:
+    """The options of `task_of` that a verb was given."""
+    given = {name: getattr(arguments, name, None) for name in _OPTIONS}
+    parts = {part: _source(getattr(arguments, part, ())) for part in ("dev", "test")}
+    return {**given, **parts, "header": False if arguments.no_header else None}
+
+
+def _source(paths: tuple[str, ...]) -> Any:
+    """What stands for a part: one path alone, several, or None."""
+    return paths[0] if len(paths) == 1 else paths or None
 
 
 def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
@@ -132,3 +182,51 @@ def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
     if config.steps and schedule.warmup >= 1:  # the paper's share of the paper's steps
         schedule = replace(schedule, warmup=schedule.warmup / config.steps)
     return replace(config, steps=0, train=replace(config.train, schedule=schedule))
+
+
+@dataclass
+class ScoreArguments:
+    """Score a fine-tuned model on files with answers, of the kind that it was fine-tuned on."""
+
+    model: ModelPath
+    data: tuple[str, ...]
+    """The labelled files: one, several, a folder of them or a pattern in quotes; of GLUE and RACE also the folder."""
+    text: str | None = None
+    """Column of the text in a table; as in training by default."""
+    pair: str | None = None
+    """Column of a second text in a table; as in training by default."""
+    label: str | None = None
+    """Column of the labels in a table; as in training by default."""
+    separator: str | None = None
+    """What stands between several labels in one cell of a table; as in training by default."""
+    no_header: bool = False
+    """The first line of CSV or TSV is a row already."""
+    input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
+    """What the files of a table or of choices are; by their suffixes by default."""
+    encoding: str | None = None
+    """Of all files, such as latin-1; utf-8 by default."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    json: Json = False
+
+
+def score(words: list[str]) -> int:
+    """litebert score MODEL --data FILE"""
+    arguments = console.parse(ScoreArguments, words, "score")
+    from litebert.answer.predictor import load
+    from litebert.answer.scoring import score_file
+
+    if not arguments.data:
+        raise ConfigError("data is empty; name one labelled file or more")
+    options = {name: value for name, value in _task_options(arguments).items() if value is not None}
+    found = score_file(load(arguments.model, device=arguments.device), arguments.data, **options)
+    if arguments.json:
+        console.print_json({"model": arguments.model, "data": list(arguments.data), **asdict(found)})
+        return 0
+    console.table(("score", Path(arguments.model).name), [(name, f"{one:.4g}") for name, one in found.scores.items()])
+    if found.classes:
+        names = tuple(next(iter(found.classes.values())))
+        rows = [(name, *(f"{value:.4g}" if isinstance(value, float) else f"{value:,}" for value in one.values()))
+                for name, one in found.classes.items()]  # fmt: skip
+        console.table(("class", *names), rows)
+    return 0

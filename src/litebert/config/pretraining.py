@@ -35,6 +35,15 @@ PAIR_FORMATS: tuple[Format, ...] = ("segment-pair", "sentence-pair")
 """Formats of two segments; the others have one."""
 
 
+LARGEST_SIZES = {
+    "vocab_size": 100_000_000, "embedding_size": 1_000_000, "hidden_size": 1_000_000, "layers": 10_000,
+    "heads": 100_000, "intermediate_size": 10_000_000, "max_positions": 10_000_000, "position_offset": 1_000_000,
+    "segment_types": 1_000_000,
+}  # fmt: skip
+"""Sizes that nobody means, refused before anything is counted or built. Whether a network fits in memory is asked then
+(`cost.require_room`)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
     """The one encoder (ALBERT section 3.1; BERT section 3). Sizes are counts, dropouts are probabilities."""
@@ -87,6 +96,8 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         for name in ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "groups"):
             require(getattr(self, name) >= 1, f"encoder.{name} is {getattr(self, name)}; it must be at least 1")
+        for name, most in LARGEST_SIZES.items():
+            require(getattr(self, name) <= most, f"encoder.{name} is {getattr(self, name)}; it must be at most {most}")
         require(self.max_positions >= 8, f"encoder.max_positions is {self.max_positions}; it must be at least 8")
         require(self.segment_types >= 0, f"encoder.segment_types is {self.segment_types}; it cannot be negative")
         require(self.position_offset >= 0, f"encoder.position_offset is {self.position_offset}; it cannot be negative")
@@ -228,8 +239,11 @@ class SpanBoundaryConfig:
     """Width of that table."""
 
     def __post_init__(self) -> None:
-        require(self.positions >= 1, f"sbo.positions is {self.positions}; it must be at least 1")
-        require(self.position_size >= 1, f"sbo.position_size is {self.position_size}; it must be at least 1")
+        require(1 <= self.positions <= 10_000, f"sbo.positions is {self.positions}; it must be from 1 to 10000")
+        require(
+            1 <= self.position_size <= 1_000_000,
+            f"sbo.position_size is {self.position_size}; it must be from 1 to 1000000",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

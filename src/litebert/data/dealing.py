@@ -17,7 +17,10 @@ from litebert.text.sources import Document
 CHUNK_BYTES = 1 << 20
 """Text encoded in one call."""
 LOOKAHEAD_BYTES = 8 << 20
-"""Text read before the first document is dealt, so that a small corpus gets a held-out document too."""
+"""Text read before the first document is dealt, so that a small corpus gets enough held-out documents too."""
+FLOOR_BYTES, FLOOR_SHARE = 64 << 10, 0.05
+"""A corpus that ends within the lookahead holds out this many bytes of text, but no more than this share of its own:
+some 15,000 tokens, of which 2,200 are masked, on which an accuracy is known to a point."""
 
 Key = tuple[str, str, str]
 """Split, file of the shard, and at its last chunk the checksum of its text."""
@@ -86,12 +89,21 @@ class _ShardCutter:
 
 
 class Dealer:
-    """Documents to chunks: drops duplicates, deals the splits, cuts the shards."""
+    """Documents to chunks: drops duplicates, deals the splits, cuts the shards.
 
-    def __init__(self, heldout: float, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path) -> None:
-        self._heldout = int(heldout * 2**64)
+    `floor` says whether a small corpus holds out more than its share (`FLOOR_BYTES`); older versions did not.
+    """
+
+    def __init__(
+        self, heldout: float, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path, floor: bool = True
+    ) -> None:
+        self._heldout, self._floor = int(heldout * 2**64), floor
         self._seen = DocumentHashes()
         self.kept = self.duplicates = 0  # documents
+        self.words = 0
+        """Between single spaces or line ends, in the documents kept; more where several stand in a row."""
+        self.added = 0
+        """Documents held out beyond the share asked for."""
         self._cutters = {name: _ShardCutter(name, shard_bytes, finished, folder) for name in ("train", "heldout")}
 
     def chunks(self, texts: Iterable[Document]) -> Iterator[tuple[Key, list[str]]]:
@@ -121,27 +133,46 @@ class Dealer:
             splits[digests.index(min(digests))] = "heldout"
         elif set(splits) == {"heldout"}:
             splits[digests.index(max(digests))] = "train"
+        if self._floor and self._heldout and ahead_bytes < LOOKAHEAD_BYTES:
+            self._hold_out_more(splits, ahead)
         for split, document in zip(splits, ahead, strict=True):
             yield split, *document
+
+    def _hold_out_more(self, splits: list[str], documents: list[tuple[str, int, bytes]]) -> None:
+        """Up to the floor, those that a larger share would take first; none that goes far beyond it."""
+        floor = min(FLOOR_BYTES, FLOOR_SHARE * sum(size for _, size, _ in documents))
+        held = sum(size for split, (_, size, _) in zip(splits, documents, strict=True) if split == "heldout")
+        for place in sorted(range(len(documents)), key=lambda place: _place_of(documents[place][2])):
+            size = documents[place][1]
+            if held >= floor or len(splits) - splits.count("heldout") < 2:
+                return
+            if splits[place] == "train" and held + size <= 2 * floor:
+                splits[place] = "heldout"
+                held += size
+                self.added += 1
 
     def _unique(self, texts: Iterable[Document]) -> Iterator[tuple[str, int, bytes]]:
         is_new = self._seen.is_new
         for document in texts:
-            try:
-                data = document.text.encode()
-            except UnicodeEncodeError as error:
-                raise DataError(f"{document.source} holds half a surrogate pair ({error}); mend its escapes") from error
+            data = document.text.encode()
             digest = hashlib.blake2b(data, digest_size=16).digest()
             if is_new(digest):
                 self.kept += 1
+                self.words += 1 + data.count(b" ") + data.count(b"\n")  # ten times as fast as a split
                 yield document.text, len(data), digest
             else:
                 self.duplicates += 1
 
     def _split_of(self, digest: bytes) -> str:
-        return "heldout" if int.from_bytes(digest[8:], "big") < self._heldout else "train"
+        return "heldout" if _place_of(digest) < self._heldout else "train"
+
+
+def _place_of(digest: bytes) -> int:
+    return int.from_bytes(digest[8:], "big")
 
 
 def other_text(folder: Path) -> DataError:
-    """What is wrong with a folder whose shards are of other text."""
-    return DataError(f"{folder} is made of other text than the sources hold; give --out another, or delete this one")
+    """The error for a folder whose shards were made from other text."""
+    return DataError(
+        f"{folder} was made from other text than the sources hold; give --out another folder, or delete it"
+    )

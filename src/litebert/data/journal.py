@@ -12,9 +12,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from litebert import progress
 from litebert.data.shards import ShardInfo
 from litebert.errors import DataError
 from litebert.storage import LOCK, sha256_of
+
+FLOOR = "heldout_floor"
+"""The setting that says that a small corpus held out more than its share (dealing.py), which older versions lack."""
 
 
 class Journal:
@@ -33,9 +37,12 @@ class Journal:
             check_same(folder, lines[0], header)
         else:
             self._write(header)
+        self.begun: dict[str, Any] = lines[0]["settings"] if begun else header["settings"]
+        """The settings that it began with, perhaps by an older version."""
         self.finished: dict[str, ShardInfo] = {}
         """Shards that are on the disk as they were written, by file name."""
-        for info in (ShardInfo(**line) for line in lines[1:]):
+        infos = [ShardInfo.from_json(line) for line in lines[1:]] if begun else []
+        for info in progress.tracked(infos, "checking finished shards", len(infos), "shards"):
             if (folder / info.file).is_file() and sha256_of(folder / info.file) == info.sha256:
                 self.finished[info.file] = info
 
@@ -58,7 +65,11 @@ def _whole_lines(file: IO[bytes]) -> tuple[list[dict[str, Any]], int]:
     for line in file:
         try:
             entry = json.loads(line)
-        except ValueError:
+            if entries:
+                ShardInfo.from_json(entry)
+            else:
+                entry["settings"].items(), entry["tokenizer"]
+        except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
             break
         if not line.endswith(b"\n"):
             break
@@ -78,12 +89,22 @@ def check_folder(folder: Path) -> None:
 def check_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Raise DataError naming what differs between the settings of `folder` and those asked for now.
 
-    Not the times of files: only their text counts, and the checksums of the shards' text judge that.
+    Not the times of files, nor how their names are spelled: only their text counts, and the checksums of the shards'
+    text judge that. A setting that is absent has its default.
     """
     remedy = "give --out another folder, or delete this one"
     if found.get("tokenizer") != wanted["tokenizer"]:
-        raise DataError(f"{folder} is made with another tokenizer; {remedy}")
-    old = found.get("settings", {})
-    for key, new in wanted["settings"].items():
-        if key != "files" and old.get(key) != new:
-            raise DataError(f"{folder} is made with {key}={old.get(key)!r}, not {new!r}; {remedy}")
+        raise DataError(f"{folder} was made with another tokenizer; {remedy}")
+    old, new = found["settings"], wanted["settings"]
+    for key in (*new, *(key for key in old if key not in new)):
+        before, now = old.get(key), new.get(key)
+        if key == "sources" and _places(before) == _places(now):
+            continue
+        if key not in ("files", FLOOR) and before != now:
+            made, asked = (f"{key}={value!r}" if value is not None else f"no {key}" for value in (before, now))
+            raise DataError(f"{folder} was made with {made}, not {asked}; {remedy}")
+
+
+def _places(sources: Any) -> Any:
+    """Sources without what makes no difference, so that `x`, `./x` and `x/` are one."""
+    return [os.path.abspath(source) for source in sources] if isinstance(sources, list) else sources

@@ -13,7 +13,7 @@ and sizes; reading every byte for its checksum takes a second per gigabyte or mo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from litebert.data.encoding import Encoded, id_type
 from litebert.errors import DataError
+from litebert.progress import tracked
 from litebert.storage import atomic_write, read_json, sha256_of, write_json
 from litebert.tokenizer import Tokenizer
 
@@ -40,7 +41,7 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """What the index holds of one shard. `text` is a checksum of the texts it was made from."""
+    """What the index holds of one shard. `text` is a checksum of the texts that it was made from."""
 
     file: str
     split: str
@@ -50,6 +51,18 @@ class ShardInfo:
     bytes: int
     sha256: str
     text: str
+
+    @classmethod
+    def from_json(cls, entry: dict[str, Any]) -> ShardInfo:
+        """An entry of an index or a journal; TypeError or ValueError where it is none, or names a file elsewhere."""
+        info = cls(**entry)
+        for field in fields(cls):
+            value = getattr(info, field.name)
+            if type(value).__name__ != field.type or (field.type == "int" and value < 0):
+                raise ValueError(f"{field.name} is {value!r}")
+        if Path(info.file).name != info.file or info.file == "..":
+            raise ValueError(f"file is {info.file!r}, which is not the name of a file in this folder")
+        return info
 
 
 # ---- writing -------------------------------------------------------------------------------------------------------
@@ -163,13 +176,15 @@ class Split:
 
 
 class Shards:
-    """A whole set: its splits, its tokenizer, and what its index says."""
+    """A whole set: its splits, its tokenizer, and its index."""
 
     def __init__(self, path: Path, verify: bool) -> None:
         self.path = path
         self.index, infos = read_index(path)
         self.fingerprint = sha256_of(path / INDEX)
-        for info in infos:
+        total = sum(info.bytes for info in infos)
+        checked = tracked(infos, "checking the shards", total, "bytes", lambda info: info.bytes) if verify else infos
+        for info in checked:
             file = path / info.file
             if not file.is_file():
                 raise DataError(f"{file} is missing; prepare the data again")
@@ -180,7 +195,7 @@ class Shards:
         self.tokenizer = Tokenizer.load(path / TOKENIZER)
         if self.tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
             raise DataError(f"{path / TOKENIZER} is not the tokenizer of these shards; prepare the data again")
-        self.unigram_entropy = float(self.index["unigram_entropy"])
+        self.unigram_entropy = float(self.index["unigram_entropy"]) + 0.0  # no -0.0
         """Nats, of the pieces of the train split: the loss of a model that knows frequencies only."""
         self.top_piece_share = float(self.index["top_piece_share"])
         """Share of the most frequent piece in the train split: the accuracy of always guessing it."""
@@ -207,17 +222,23 @@ class Shards:
 
 
 def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
-    """The index of a whole set, and what it says of each shard."""
+    """The index of a whole set, and its entry of each shard."""
     path = folder / INDEX
+    if folder.is_file():
+        raise DataError(f"{folder} is a file; give the folder that litebert prepare writes from it")
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; make it with litebert prepare")
     if not path.exists():
-        raise DataError(f"{folder} holds no {INDEX}, so it is no whole set; run litebert prepare to its end")
+        if any((folder / name).exists() for name in ("recipe.json", "finetune.json", "config.json")):
+            raise DataError(f"{folder} is a run or a model, not data; give the folder that litebert prepare wrote")
+        raise DataError(f"{folder} holds no {INDEX}, so it is not finished; run litebert prepare to its end")
     index = read_json(path, DataError, "prepare the data again")
     if (version := index.get("format")) != FORMAT_VERSION:
-        raise DataError(f"{path} has format {version}, not {FORMAT_VERSION} as this litebert; prepare the data again")
+        other = f"has format {version}, and this version of litebert reads {FORMAT_VERSION}"
+        raise DataError(f"{path} {other}; prepare the data again")
     try:
-        index["tokenizer"]["fingerprint"], index["unigram_entropy"], index["top_piece_share"]
-        return index, [ShardInfo(**shard) for shard in index["shards"]]
-    except (KeyError, TypeError) as error:
+        index["tokenizer"]["fingerprint"], index["settings"].items(), index["documents"]["kept"]
+        float(index["unigram_entropy"]), float(index["top_piece_share"])
+        return index, [ShardInfo.from_json(shard) for shard in index["shards"]]
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); prepare the data again") from error

@@ -52,7 +52,9 @@ class TaskBatch:
 
 
 class PaddedRows(NamedTuple):
-    """R rows side by side, (R, S): padded to the longest and on to a multiple of eight."""
+    """R rows side by side, (R, S): padded to the longest and on to a multiple of eight, where the model has as many
+    positions.
+    """
 
     ids: NDArray[np.int64]
     types: NDArray[np.int64]
@@ -60,9 +62,13 @@ class PaddedRows(NamedTuple):
     """Whether a token stands there, and no padding."""
 
 
-def pad_rows(rows: Sequence[EncodedRow], pad_id: int) -> PaddedRows:
+def pad_rows(rows: Sequence[EncodedRow], pad_id: int, positions: int | None = None) -> PaddedRows:
+    """`positions`: how many the model has, where that is known."""
     lengths = np.array([len(row.ids) for row in rows])
-    size = -(-int(lengths.max()) // 8) * 8
+    longest = int(lengths.max())
+    size = -(-longest // 8) * 8
+    if positions is not None:
+        size = max(longest, min(size, positions))
     ids = np.full((len(rows), size), pad_id, np.int64)
     types = np.zeros((len(rows), size), np.int64)
     for i, row in enumerate(rows):
@@ -71,9 +77,9 @@ def pad_rows(rows: Sequence[EncodedRow], pad_id: int) -> PaddedRows:
     return PaddedRows(ids, types, np.arange(size) < lengths[:, None])
 
 
-def collate(items: Sequence[Item], output: Output, pad_id: int) -> TaskBatch:
+def collate(items: Sequence[Item], output: Output, pad_id: int, positions: int | None = None) -> TaskBatch:
     """Items side by side with their targets, which are known."""
-    padded = pad_rows([row for item in items for row in item.rows], pad_id)
+    padded = pad_rows([row for item in items for row in item.rows], pad_id, positions)
     targets = output.collate([item.target for item in items], padded.ids.shape[1])
     ids, types, mask, right = map(torch.from_numpy, (*padded, targets))
     return TaskBatch(ids, types, mask, tuple(len(item.rows) for item in items), right, output.count(targets))
@@ -82,8 +88,12 @@ def collate(items: Sequence[Item], output: Output, pad_id: int) -> TaskBatch:
 class TaskBatches:
     """The training batches of a task, by step; every item comes once per epoch."""
 
-    def __init__(self, items: Sequence[Item], output: Output, pad_id: int, batch: int, steps: int, seed: int) -> None:
-        self._items, self._output, self._pad_id = items, output, pad_id
+    def __init__(
+        self, items: Sequence[Item], output: Output, pad_id: int, batch: int, steps: int, seed: int,
+        positions: int | None = None,
+    ) -> None:  # fmt: skip
+        """`positions`: how many the model has; no row is padded beyond them."""
+        self._items, self._output, self._pad_id, self._positions = items, output, pad_id, positions
         self._batch, self._steps, self._seed = batch, steps, seed
         self._lengths = np.array([item.length for item in items])
         self._pool: tuple[int, NDArray[np.int64]] = (-1, np.zeros((0, 0), np.int64))
@@ -91,7 +101,7 @@ class TaskBatches:
     def __call__(self, step: int, rows: slice = slice(None)) -> TaskBatch:
         """Some rows, all by default, of the batch of a step."""
         chosen = self._batches_of(step // _POOL_BATCHES)[step % _POOL_BATCHES][rows]
-        return collate([self._items[i] for i in chosen.tolist()], self._output, self._pad_id)
+        return collate([self._items[i] for i in chosen.tolist()], self._output, self._pad_id, self._positions)
 
     def _batches_of(self, pool: int) -> NDArray[np.int64]:
         """The items of fifty steps, fewer at the end of the run: (steps, batch)."""

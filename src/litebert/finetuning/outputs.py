@@ -21,7 +21,7 @@ from litebert.config.finetuning import HeadName
 from litebert.data import IGNORED
 from litebert.errors import ModelError, nearest
 from litebert.finetuning.items import Item
-from litebert.interop.layouts import READS_CLS
+from litebert.registry import OUTPUTS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,7 +50,11 @@ class Output(ABC):
     name: ClassVar[str]
     """What saved models call it, as their `problem`."""
     head: ClassVar[HeadName]
-    """The head that holds it in other software. Those called sequence and choice read [CLS], the others every token."""
+    """The head that holds it in saved models; all outputs of one head read the same."""
+    reads_cls: ClassVar[bool] = True
+    """Whether its head reads [CLS]; else it reads every token."""
+    problem_type: ClassVar[str] = ""
+    """What Hugging Face calls it, where one head of theirs has several outputs."""
     classes: ClassVar[int | None] = None
     """Numbers that the head gives, where it is not one for each label."""
     targets: ClassVar[type[np.number[Any]]] = np.int64
@@ -68,16 +72,19 @@ class Output(ABC):
         """Numbers that the head gives, of [CLS] or of every token."""
         return self.classes or len(self.labels)
 
+    @classmethod
+    def restored(cls, classes: int, labels: Sequence[str]) -> Output:
+        """The output of a saved model whose head gives so many numbers, or a ModelError where it gives others."""
+        made = cls() if cls.classes else cls(tuple(labels) or tuple(f"LABEL_{i}" for i in range(classes)))
+        if made.width != classes:
+            raise ModelError(f"the model's head gives {classes} numbers, and '{cls.name}' is read from {made.width}")
+        return made
+
     # ---- learning --------------------------------------------------------------------------------------------------
 
     def fit(self, targets: Sequence[Any]) -> tuple[Output, Sequence[Any]]:
         """The output as it learns from training targets, and these as it learns them; only numbers have a scale."""
         return self, targets
-
-    @property
-    def reads_cls(self) -> bool:
-        """Whether its head reads [CLS]; else it reads every token."""
-        return self.head in READS_CLS
 
     def settle(self, head: ClassifierHead) -> None:  # noqa: B027 (only numbers have something to do)
         """Change a trained head so that the output as it was before `fit` reads it."""
@@ -158,6 +165,7 @@ class OneClass(Output):
     """One of C classes. A target is the class, an int."""
 
     name, head = "classes", "sequence"
+    problem_type = "single_label_classification"
     scores = ("accuracy", "macro_f1", "matthews")
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
@@ -181,6 +189,7 @@ class SeveralLabels(OneClass):
     """Any of C labels, none too. A target is a tuple of C zeros and ones."""
 
     name, targets = "labels", np.float32
+    problem_type = "multi_label_classification"
     scores = ("micro_f1", "macro_f1", "exact")
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
@@ -216,6 +225,7 @@ class Number(Output):
     deviation: float = 1.0
 
     name, head = "number", "sequence"
+    problem_type = "regression"
     classes, targets = 1, np.float32
     scores = ("r2", "pearson", "spearman", "rmse")
 
@@ -280,7 +290,7 @@ class OneChoice(Output):
 class Tags(Output):
     """One of C tags for some of the tokens. A target is int64 (n,), `IGNORED` for a token that no word answers by."""
 
-    name, head = "tokens", "tokens"
+    name, head, reads_cls = "tokens", "tokens", False
     task, separator, unit = "tagging", " ", "words"
     scores = ("f1", "precision", "recall")
 
@@ -322,7 +332,7 @@ class OneSpan(Output):
     longest: int = 30
     """Most tokens of an answer that is found; training knows no limit."""
 
-    name, head = "span", "span"
+    name, head, reads_cls = "span", "span", False
     classes, task = 2, "squad"
     scores = ("f1",)
 
@@ -358,24 +368,18 @@ class OneSpan(Output):
         return False
 
 
-OUTPUTS = (OneClass, SeveralLabels, Number, Tags, OneSpan, OneChoice)
-
-
-def saved_output(settings: Mapping[str, Any], outputs: Sequence[type[Output]] = OUTPUTS) -> Output:
+def saved_output(settings: Mapping[str, Any]) -> Output:
     """The output of a saved model, from the `kind` of its head, its `classes`, and its `problem` and `labels` where
-    these are known: else the first of `outputs` that has the head, but a number where a text's head gives one.
+    these are known: else the first that has the head, but a number where a text's head gives one.
 
     Raises:
         ModelError: no output is like that.
     """
     classes = settings["classes"]
-    found = {output.name: output for output in outputs if output.head == settings["kind"]}
+    found = {name: output for name, output in OUTPUTS.items() if output.head == settings["kind"]}
     usual = Number.name if classes == 1 and Number.name in found else next(iter(found), "")
     name = settings.get("problem") or usual
     if name not in found:
         raise ModelError(f"no known output is called '{name}'; {nearest(name, found)}")
-    labels = tuple(settings.get("labels") or (f"LABEL_{i}" for i in range(classes)))
-    made = found[name](labels) if found[name].classes is None else found[name]()
-    if made.width != classes:
-        raise ModelError(f"the model's head gives {classes} numbers, and '{name}' is read from {made.width}")
-    return made
+    restored: Output = found[name].restored(classes, settings.get("labels") or ())
+    return restored

@@ -2,7 +2,8 @@
 
 A run folder holds
 
-    finetune.json     the config and the task, the steps it takes, and hashes of the model and of the encoded data
+    finetune.json     the config, the task and the names of its files, the steps it takes, and hashes of the model and
+                      of the encoded data
     metrics.jsonl     one row per window of steps, scores on the development parts and remarks
     checkpoints/      the newest valid ones; the same command continues
     best.safetensors  the weights with the best score so far
@@ -17,19 +18,22 @@ import logging
 import math
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 
-from litebert.config import Config, SequenceConfig, replace
+from litebert import progress
+from litebert.config import Config, MaskingConfig, SequenceConfig, TrainConfig, replace
 from litebert.config.amounts import parse_amount
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
-from litebert.finetuning.batches import TaskBatch, TaskBatches
+from litebert.finetuning.batches import PaddedRows, TaskBatch, TaskBatches
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.scoring import Logits, logits_of, metric_name, network_logits, one_answer, score_parts
@@ -42,13 +46,17 @@ from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
 from litebert.storage import numbers, read_json, write_json, written_whole
 from litebert.train import device as devices
+from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome
+from litebert.train.memory import memory_explained, require_memory
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import ASIDE, RunFolder
 
 log = logging.getLogger("litebert")
 
 IDENTITY = "finetune.json"
+CONTENTS = (IDENTITY, "metrics.jsonl", "checkpoints", "best.safetensors", "model", "predictions", "scores.json")
+"""All that a run writes."""
 _HEAD = "task"
 """Name of the one loss."""
 OnStep = Callable[[Loop[TaskBatch]], None]
@@ -77,6 +85,7 @@ def finetune(
     config: FinetuneConfig | None = None,
     *,
     tokenizer: str | Path | None = None,
+    overwrite: bool = False,
     device: str = "auto",
     on_step: OnStep | None = None,
 ) -> Finetuned:
@@ -85,13 +94,17 @@ def finetune(
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
         config: by default the recipe that `recipes.finetuning.default_recipe_for` finds for the encoder and the task.
+        overwrite: delete the run in `out`, if there is one, and start anew.
 
     Raises:
         DataError: a file of the task cannot be used.
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    return finetune_seeds(model, task, out, config, tokenizer=tokenizer, device=device, on_step=on_step)[0]
+    runs = finetune_seeds(
+        model, task, out, config, tokenizer=tokenizer, overwrite=overwrite, device=device, on_step=on_step
+    )
+    return runs[0]
 
 
 def finetune_seeds(
@@ -103,8 +116,10 @@ def finetune_seeds(
     seeds: int = 1,
     tokenizer: str | Path | None = None,
     start: InitialModel | None = None,
+    overwrite: bool = False,
     device: str = "auto",
     on_step: OnStep | None = None,
+    remarks: Sequence[str] = (),
 ) -> list[Finetuned]:
     """`finetune` in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the config's.
 
@@ -112,20 +127,31 @@ def finetune_seeds(
 
     Args:
         start: what `load_initial` gave, where it was asked before.
+        remarks: warnings so far, which become events in the metrics of each run.
     """
     paths = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
-    folders = [RunFolder(path, IDENTITY) for path in paths]
+    if seeds < 1:
+        raise ConfigError(f"seeds is {seeds}; it must be at least 1")
+    folders = [run_folder(path) for path in paths]
     if seeds > 1 and (Path(out) / IDENTITY).exists():
-        raise RunError(f"{out} holds a run of one seed; give another --out for {seeds}")
+        raise RunError(f"{out} holds a run of one seed; give another --out for {seeds} seeds")
+    if (Path(out) / "recipe.json").exists() and not (Path(out) / IDENTITY).exists():
+        raise RunError(f"{out} holds a pretraining run; give --out a new or empty folder")
     for folder in folders:
         folder.check()
-    prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
+        if overwrite:
+            folder.removable()
+    heard = list(remarks)
+    with metrics.remarks(heard):
+        prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
+    heard += prepared.notes
     runs: list[Finetuned] = []
+    _remark_on_steps(prepared)
     for seed, folder in enumerate(folders, prepared.config.train.seed):
         if seeds > 1:
             log.info(f"seed {len(runs) + 1} of {seeds}")
         own = replace(prepared.config, train=replace(prepared.config.train, seed=seed))
-        runs.append(_one_seed(replace(prepared, config=own), folder, device, on_step))
+        runs.append(_one_seed(replace(prepared, config=own), folder, overwrite, device, on_step, list(heard)))
         outcome = runs[-1].outcome
         if not outcome.finished or (outcome.signal is not None and len(runs) < seeds):
             return runs
@@ -135,37 +161,58 @@ def finetune_seeds(
     return runs
 
 
-def _one_seed(prepared: PreparedTask, folder: RunFolder, device: str, on_step: OnStep | None) -> Finetuned:
+def run_folder(out: str | Path) -> RunFolder:
+    """The folder of a fine-tuning run."""
+    return RunFolder(Path(out), IDENTITY, contents=CONTENTS)
+
+
+def _one_seed(
+    prepared: PreparedTask, folder: RunFolder, overwrite: bool, device: str, on_step: OnStep | None, remarks: list[str]
+) -> Finetuned:
     """A run to its end, and once more where it collapsed."""
-    machine = devices.choose(prepared.config.train.precision, device)
-    with folder.owned():
-        done = _run(prepared, folder, machine, on_step)
+    with metrics.remarks(remarks), folder.owned():
+        machine = devices.choose(prepared.config.train.precision, device)
+        done = _run(prepared, folder, machine, on_step, remarks, overwrite)
         if done.collapsed and prepared.config.restart and not done.restarted:
             if done.outcome.signal is not None:  # the same command goes on from here
                 return replace(done, outcome=replace(done.outcome, finished=False), scores={})
             rate = prepared.config.train.optimizer.learning_rate / 3
-            log.warning("the model gives one answer to everything; starting once more with a learning rate of "
-                        f"{rate:.1e} (what there was lies in {ASIDE}/)")  # fmt: skip
+            log.warning(f"the model gives one answer to every example of {prepared.dev[0].name}; starting once more "
+                        f"with a learning rate of {rate:.1e} (the first run is in {folder.path}/{ASIDE}/)")  # fmt: skip
             folder.set_aside()
-            done = _run(prepared, folder, machine, on_step)
+            done = _run(prepared, folder, machine, on_step, remarks)
         if done.collapsed:
-            log.warning("the model gives one answer to everything: its scores are those of guessing")
+            log.warning(f"the model in {folder.path} gives one answer to every example of {prepared.dev[0].name}: its "
+                        "scores are those of guessing")  # fmt: skip
+            if folder.ranks.main:
+                with closing(metrics.MetricsLog(folder.path, done.outcome.step)) as rows:
+                    rows.note(done.outcome.step, remarks)
     return done
 
 
-def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_step: OnStep | None) -> Finetuned:
+def _run(
+    prepared: PreparedTask,
+    place: RunFolder,
+    machine: devices.Device,
+    on_step: OnStep | None,
+    remarks: list[str],
+    overwrite: bool = False,
+) -> Finetuned:
     """One run to its end; after one that collapsed, at a third of the rate."""
-    again = place.was_set_aside
+    again = place.was_set_aside and not overwrite
     task, config, folder, pad = prepared.task, prepared.config, place.path, prepared.start.tokenizer.pad_id
     train = prepared.train.items
-    batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
-    steps = config.steps or max(1, math.ceil(config.epochs * len(train) / batch))
+    batch, steps = _plan(prepared)
     warmup = config.train.schedule.warmup
     if 1 <= warmup >= steps:
-        raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of {steps}; give a share of the run, such as 0.1")
+        raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of a run of {steps}; give a share of the "
+                          "run, such as 0.1")  # fmt: skip
     output, targets = task.output.fit([item.target for item in train])
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
+    require_memory(_planned(prepared), machine, rows=max(len(item.rows) for item in items))
     model = task_model(prepared.start, task, config).to(machine.device)
+    if overwrite:
+        place.clear()
     claim(place, prepared, steps, items)
     settings, optimizer = config.train, config.train.optimizer
     if again:
@@ -175,13 +222,14 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
         outcome, scores = Outcome(steps, True, None, {}, 0, 0.0), numbers(read_json(file, RunError))
         return Finetuned(folder, steps, outcome, scores, False, again)
-    batches = TaskBatches(items, output, pad, batch, steps, config.train.seed)
+    batches = TaskBatches(items, output, pad, batch, steps, config.train.seed, model.encoder.config.max_positions)
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, folder / "best.safetensors", place.ranks)
     loop = Loop(
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
-        on_step=on_step, ranks=place.ranks,
+        on_step=on_step, ranks=place.ranks, remarks=remarks,
     )  # fmt: skip
-    outcome = loop.run()
+    with memory_explained(machine, config.train.micro_batch or batch):
+        outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
     if place.ranks.main and not file.exists():
@@ -200,6 +248,41 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
         write_json(file, scores)
     one = trainable.diagnostic_state["one_answer"]
     return Finetuned(folder, steps, outcome, numbers(read_json(file, RunError)), one, again)
+
+
+def _planned(prepared: PreparedTask) -> Config:
+    """A config that takes as much memory: its vocabulary head has next to nothing to guess."""
+    loop, encoder = prepared.config.train, prepared.start.encoder
+    longest = max(item.length for item in prepared.train.items)
+    return Config(
+        name=prepared.source,
+        encoder=encoder,
+        sequences=SequenceConfig(length=max(8, min(longest, encoder.max_positions))),
+        masking=MaskingConfig(rate=1e-6),
+        objectives=("mlm",),
+        train=TrainConfig(batch=loop.batch, micro_batch=loop.micro_batch, optimizer=loop.optimizer),
+    )
+
+
+FEW_STEPS = 100
+"""A run of fewer steps seldom learns a task."""
+
+
+def _plan(prepared: PreparedTask) -> tuple[int, int]:
+    """Sequences of a batch, and how many steps a run takes."""
+    config = prepared.config
+    batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
+    return batch, config.steps or max(1, math.ceil(config.epochs * len(prepared.train.items) / batch))
+
+
+def _remark_on_steps(prepared: PreparedTask) -> None:
+    batch, steps = _plan(prepared)
+    if steps < FEW_STEPS and not prepared.config.steps:
+        rate, smaller = prepared.config.train.optimizer.learning_rate, max(1, min(8, batch // 2))
+        log.warning(f"{prepared.config.epochs:g} epochs of {len(prepared.train.items)} rows in batches of {batch} are "
+                    f"only {steps} steps, which may be too few to learn; try --train.batch '{smaller} "
+                    f"sequences', --epochs {3 * prepared.config.epochs:g} or --train.optimizer.learning-rate "
+                    f"{3 * rate:.1g}")  # fmt: skip
 
 
 def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask) -> None:
@@ -255,8 +338,17 @@ class TrainableTaskModel:
     def logits(self, part: EncodedPart) -> Logits:
         """What the model says of a part now."""
         self.module.eval()
-        compute = partial(network_logits, self.module, self.device)
-        logits = logits_of(compute, part.items, self.output, self.prepared.start.tokenizer.pad_id)
+        with progress.task(
+            f"scoring {part.name}", total=sum(len(item.rows) for item in part.items), unit="rows"
+        ) as bar:
+
+            def compute(rows: PaddedRows) -> NDArray[np.float32]:
+                found = network_logits(self.module, self.device, rows)
+                bar.advance(len(found))
+                return found
+
+            pad, positions = self.prepared.start.tokenizer.pad_id, self.module.encoder.config.max_positions
+            logits = logits_of(compute, part.items, self.output, pad, positions)
         self.module.train()
         return logits
 

@@ -14,6 +14,7 @@ from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.task import Task
 from litebert.model.task_model import TaskModel
+from litebert.progress import tracked
 from litebert.train import device as devices
 
 EVALUATION_TOKENS = 8192
@@ -57,11 +58,13 @@ def network_logits(model: TaskModel, device: devices.Device, rows: PaddedRows) -
 
 
 def logits_of(
-    compute: Callable[[PaddedRows], NDArray[np.float32]], items: Sequence[Item], output: Output, pad_id: int
-) -> Logits:
+    compute: Callable[[PaddedRows], NDArray[np.float32]], items: Sequence[Item], output: Output, pad_id: int,
+    positions: int | None = None,
+) -> Logits:  # fmt: skip
     """Logits of each item, in order, by any engine: `compute` gives (R, C) or (R, S, C) for R rows of S tokens.
 
-    It is given items of nearly the same length, as many as fit `EVALUATION_TOKENS`.
+    No row is padded beyond the `positions` of the model. `compute` is given items of nearly the same length, as many as
+    fit `EVALUATION_TOKENS`.
     """
     chunks: list[list[int]] = []
     rows = 0
@@ -72,8 +75,8 @@ def logits_of(
             rows = len(items[i].rows)
         chunks[-1].append(i)
     out: Logits = [np.zeros(0, np.float32)] * len(items)
-    for chunk in chunks:
-        found = compute(pad_rows([row for i in chunk for row in items[i].rows], pad_id))
+    for chunk in tracked(chunks, "scoring", len(items), "items", len):
+        found = compute(pad_rows([row for i in chunk for row in items[i].rows], pad_id, positions))
         ends = np.cumsum([len(items[i].rows) for i in chunk])
         for i, own in zip(chunk, np.split(found, ends[:-1]), strict=True):
             out[i] = output.of_item(own, items[i])

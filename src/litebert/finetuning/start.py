@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from litebert import progress
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.config.serialization import to_dict
@@ -68,15 +69,14 @@ def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: T
         return InitialModel(encoder, None, given, fresh_dense(config), (note,))
     loaded = read_folder(model)
     if given is not None and loaded.tokenizer is not None and given.fingerprint != loaded.tokenizer.fingerprint:
-        raise ConfigError(f"{model} was trained with a tokenizer of its own, and {tokenizer} is another; "
-                          "leave --tokenizer out")  # fmt: skip
+        raise ConfigError(f"{tokenizer} is not the tokenizer that {model} was trained with; leave --tokenizer out")
     words = given or loaded.tokenizer
     if words is None:
         raise ConfigError(f"{model} has no tokenizer; give it a --tokenizer")
     shape = loaded.config.encoder
     if words.vocab_size > shape.vocab_size:
-        raise ConfigError(f"the tokenizer has {words.vocab_size} pieces and {model} has {shape.vocab_size}; "
-                          "give the model's own")  # fmt: skip
+        raise ConfigError(f"the tokenizer has {words.vocab_size} pieces, but {model} has embeddings for "
+                          f"{shape.vocab_size}; give the model's own")  # fmt: skip
     unread = untrained_notes(loaded.untrained, loaded.config, loaded.path)  # of heads that fine-tuning has no use for
     notes = [note for note in loaded.notes if note not in unread]
     if task is not None and task.output.reads_cls and not shape.pooler and loaded.dense is None:
@@ -116,40 +116,52 @@ class PreparedTask:
     train: EncodedPart
     dev: tuple[EncodedPart, ...]
     tests: tuple[EncodedPart, ...]
+    notes: tuple[str, ...] = ()
+    """What a person should know about the parts and the model."""
 
 
+@progress.task("reading the task")
 def prepare_task(
     model: str | Path, task: Task[Any], config: FinetuneConfig | None, start: InitialModel
 ) -> PreparedTask:
     """Read and encode; arguments and errors are those of `finetune_seeds`."""
     config = config or finetune_recipe(default_recipe_for(start.encoder, start.dense), task.full_name)
     if config.length > start.encoder.max_positions:
-        log.info(f"length {config.length} is cut to the {start.encoder.max_positions} positions of {model}")
+        log.info(f"length is {start.encoder.max_positions} instead of {config.length}: {model} has no more positions")
         config = replace(config, length=start.encoder.max_positions)
     if not task.dev:
-        raise DataError(f"{task.name} has no part to choose the best weights by; give a dev file")
-    train, *others = (_part(task, name, start.tokenizer, config.length) for name in ("train", *task.dev, *task.tests))
-    for note in (*start.notes, *filter(None, [task.output.balance([item.target for item in train.items])])):
+        raise DataError(f"the {task.name} task has no part to choose the best weights by; give a dev file")
+    notes: list[str] = []
+    train, *others = (
+        _part(task, name, start.tokenizer, config.length, notes) for name in ("train", *task.dev, *task.tests)
+    )
+    notes += start.notes
+    if balance := task.output.balance([item.target for item in train.items]):
+        notes.append(balance)
+    for note in notes:
         log.info(note)
     dev, tests = others[: len(task.dev)], others[len(task.dev) :]
-    return PreparedTask(str(model), task, start, config, train, tuple(dev), tuple(tests))
+    return PreparedTask(str(model), task, start, config, train, tuple(dev), tuple(tests), tuple(notes))
 
 
-def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int) -> EncodedPart:
-    examples = task.read(name)
-    items = task.encode(examples, tokenizer, length)
-    for note in task.notes:
-        log.info(note)
+def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: list[str]) -> EncodedPart:
+    files = task.file_names.get(name, [])
+    label = f"{name} ({', '.join(files) if len(files) < 4 else f'{len(files)} files'})" if files else name
+    with progress.task(f"reading and tokenizing {label}"):
+        examples = task.read(name)
+        items = task.encode(examples, tokenizer, length)
+    notes += [f"{label}: {note}" for note in task.notes]
     if name == "train":
         items = [item for item in items if item.target is not None]
     if not items:
-        raise DataError(f"{task.name} has no example in its {name} part; give a file with some")
+        raise DataError(f"the {name} part of the {task.name} task holds no example; give a file with some")
     return EncodedPart(name, examples, items)
 
 
 # ---- which run it is -----------------------------------------------------------------------------------------------
 
-_FREE = ("format", "model", "steps", "test_fingerprint", "config.train.save_every", "config.train.keep_checkpoints")
+_FREE = ("format", "model", "steps", "tokenizer_fingerprint", "test_fingerprint", "config.train.save_every",
+         "config.train.keep_checkpoints")  # fmt: skip
 """Fields of finetune.json that may change between calls: they change no weight, follow from the rest, or are compared
 apart."""
 
@@ -161,9 +173,12 @@ def claim(folder: RunFolder, prepared: PreparedTask, steps: int, train: Sequence
         RunError: the folder holds another run.
     """
     run = _identity(prepared, steps, train)
+    tests = [item for part in prepared.tests for item in part.items]
+    unlabelled = _digest(_tokens([replace(item, target=None) for item in tests], ()))  # as tables once were
     for there in folder.identities():
-        folder.refuse_other({**there, "config": current_fields(there.get("config", {}))}, run, _FREE)
-        if there.get("test_fingerprint") != run["test_fingerprint"]:
+        compared = {**there, "config": current_fields(there.get("config", {})), "files": run["files"]}
+        folder.refuse_other(compared, run, _FREE)
+        if there.get("test_fingerprint") not in (run["test_fingerprint"], unlabelled):
             raise RunError(f"{folder.path} holds a run with another test part; give its own, or answer this one with "
                            "litebert predict")  # fmt: skip
     if not folder.identity_file.exists():
@@ -180,11 +195,13 @@ def _identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict
         "task": task.full_name,
         "metric": metric_name(task),
         "model": prepared.source,
+        "files": task.file_names,  # by part, their names; for people and tables, never compared
         "steps": steps,
         "config": to_dict(prepared.config),
         "threshold": None,  # every finetune.json of this format has one
         **task.identity(),
         "model_fingerprint": _digest(_weights(start)),
+        "tokenizer_fingerprint": start.tokenizer.fingerprint,
         "data_fingerprint": _digest(_tokens([*train, *dev], task.output.labels)),
         "test_fingerprint": _digest(_tokens(tests, ())),
         # Of examples as their files have them: the same for every tokenizer.

@@ -9,13 +9,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.errors import DataError
+from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
 from litebert.text.records import FileFormat, Notes
@@ -44,13 +43,7 @@ class Task(ABC, Generic[E]):
     tests: tuple[str, ...] = ()
     """The parts to be answered, and scored where their answers are known; they choose nothing."""
 
-    def __init__(
-        self, output: Output, metric: str | None = None, files: Mapping[str, str | Path | None] = MappingProxyType({})
-    ) -> None:
-        """`files`: that of each part, None where there is none; for tasks whose parts are files."""
-        self._files = {part: Path(file) for part, file in files.items() if file is not None}
-        self.dev = tuple(part for part in self._files if part not in ("train", "test"))
-        self.tests = tuple(part for part in self._files if part == "test")
+    def __init__(self, output: Output, metric: str | None = None) -> None:
         self.output = output
         self.metric = metric or output.scores[0]
         """The score that chooses a checkpoint; higher is better."""
@@ -88,8 +81,13 @@ class Task(ABC, Generic[E]):
         return self.name
 
     @property
+    def file_names(self) -> dict[str, list[str]]:
+        """The names of the files of each part, where the task knows them."""
+        return {}
+
+    @property
     def notes(self) -> list[str]:
-        """What reading and encoding since the last `read` found worth saying: rows skipped, texts cut."""
+        """What reading and encoding since the last `read` found: rows skipped, texts truncated."""
         return self._found.notes()
 
     # ---- examples --------------------------------------------------------------------------------------------------
@@ -139,16 +137,14 @@ class Task(ABC, Generic[E]):
     def encode(self, examples: Sequence[E], tokenizer: Tokenizer, length: int) -> list[Item]:
         """Rows of at most `length` tokens; done once, whatever the number of epochs."""
 
-    def _file(self, part: str) -> Path:
-        """The file of a part.
+    def labelled(self, source: Any, **options: Any) -> list[E]:
+        """The examples of a file with answers, to be scored; `options` say how to read it, as in `task_of`.
 
         Raises:
-            DataError: the task was given none.
+            ConfigError: the task has no such option, or cannot do it.
+            DataError: as for `from_data`.
         """
-        if part not in self._files:
-            known = ", ".join(self._files) or "none"
-            raise DataError(f"{self.name} has no file for the part '{part}' (it has {known}); give one")
-        return self._files[part]
+        raise ConfigError(f"the task {self.name} does not read labelled files; override its method `labelled`")
 
     # ---- answers ---------------------------------------------------------------------------------------------------
 
@@ -157,8 +153,12 @@ class Task(ABC, Generic[E]):
         return self.output.answers(logits)
 
     def record(self, example: E, answer: Any) -> dict[str, Any]:
-        """What `predict` tells of an answer."""
+        """What `predict` reports of an answer, in the form of its benchmark."""
         return self.output.record(answer)
+
+    def by_class(self, examples: Sequence[E], answers: Sequence[Any]) -> dict[str, dict[str, float]]:
+        """`precision`, `recall`, `f1` and `count` of each class, where there are classes; arguments as in `score`."""
+        return {}
 
     @abstractmethod
     def score(self, examples: Sequence[E], answers: Sequence[Any]) -> dict[str, float]:
@@ -174,7 +174,9 @@ class Task(ABC, Generic[E]):
         """Those that `score` reads."""
         pairs = [pair for pair in zip(examples, answers, strict=True) if is_known(pair[0])]
         if not pairs:
-            raise DataError(f"the examples of {self.name} have no answers to score by; give a part that has")
+            files = ", ".join(dict.fromkeys(name for names in self.file_names.values() for name in names))
+            raise DataError(f"no example of {files or f'the {self.name} task'} has an answer to score by; give a "
+                            "labelled file")  # fmt: skip
         labelled, found = zip(*pairs, strict=True)
         return labelled, found
 

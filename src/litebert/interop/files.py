@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import re
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +18,8 @@ from torch import Tensor
 from litebert.errors import ModelError
 from litebert.storage import read_json, sha256_of, written_whole
 from litebert.tokenizer import Tokenizer
+
+log = logging.getLogger("litebert")
 
 WEIGHTS = "model.safetensors"
 CHECKPOINT = re.compile(r"step-(\d{8,})(\.old)?")
@@ -40,20 +44,36 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors or PyTorch file; of the latter, nothing but tensors is unpickled.
 
     Raises:
-        ModelError: the file is damaged or holds something else.
+        ModelError: the file is damaged, or holds something else, which is not unpickled since that can run code.
     """
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        tensors = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, about old pickles
+            tensors = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        reason = str(error).partition("\n")[0]
+    except Exception as error:  # what a damaged pickle raises is anything
+        if isinstance(error, pickle.UnpicklingError):
+            if "unsupported global" in str(error).lower() or _is_pickle(path):
+                raise ModelError(
+                    f"{path} is a pickle of more than tensors, and reading such a file can run any code, so it is "
+                    f"refused; ask its author for {WEIGHTS}, or where you trust it open it with transformers and "
+                    "write it again with save_pretrained"
+                ) from None
+            error = ValueError("no pickle of tensors")  # torch's own words advise to allow it
+        reason = str(error).partition("\n")[0] or type(error).__name__
         raise ModelError(f"{path} is damaged or not a file of weights ({reason}); copy it again") from None
     if not isinstance(tensors, dict) or not all(isinstance(item, Tensor) for item in tensors.values()):
         raise ModelError(f"{path} must hold tensors by name and nothing else")
     return tensors
+
+
+def _is_pickle(path: Path) -> bool:
+    """Whether a file begins as pickles do, outside torch's own container."""
+    with open(path, "rb") as file:
+        return file.read(1) == pickle.PROTO
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -85,27 +105,39 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise ModelError(f"cannot write {folder}: {error}; free the disk or choose another destination") from None
 
 
-def newest_weights(run: Path) -> tuple[Path, list[str]]:
-    """The newest whole model of a run folder, and notes on newer ones that are damaged.
+def newest_weights(run: Path) -> Path:
+    """The newest whole model of a run folder; a warning names newer ones that are damaged or cannot be read.
 
     Only the weights are checked against the hash in their checkpoint's index.json: reading needs nothing else.
 
     Raises:
         ModelError: the run has no whole checkpoint.
     """
-    found, damaged = newest_whole(run / "checkpoints", _damage)
-    if found is None:
-        state = "only damaged checkpoints" if damaged else "no checkpoint yet"
-        raise ModelError(f"{run} has {state}; run the command that made it again to continue it")
-    return found / WEIGHTS, [f"{path} is damaged and was passed over for an older checkpoint" for path, _ in damaged]
+    found, damaged = newest_whole(run / "checkpoints", _fault)
+    if found is not None:
+        for path, fault in damaged:
+            log.warning(f"{path} {fault}; using the older checkpoint {found.name}")
+        return found / WEIGHTS
+    if damaged:
+        faults = "; ".join(f"{path} {fault}" for path, fault in damaged)
+        raise ModelError(f"no checkpoint of {run} can be used ({faults}); restore one from a backup")
+    raise ModelError(
+        f"the run in {run} has no checkpoint yet; wait until it writes one (train.save_every), or run its command again"
+    )
 
 
-def _damage(checkpoint: Path) -> str | None:
+def _fault(checkpoint: Path) -> str | None:
+    """What is wrong with the weights of a checkpoint, or None."""
     try:
         index = read_json(checkpoint / "index.json", ModelError)
-        return None if index["files"][WEIGHTS]["sha256"] == sha256_of(checkpoint / WEIGHTS) else "its hash differs"
-    except (ModelError, OSError, KeyError, TypeError) as error:
-        return str(error)
+        whole = index["files"][WEIGHTS]["sha256"] == sha256_of(checkpoint / WEIGHTS)
+    except OSError as error:
+        return f"cannot be read ({Path(str(error.filename)).name}: {error.strerror})"
+    except ModelError as error:
+        return f"cannot be used ({error})"
+    except (KeyError, TypeError):
+        whole = False
+    return None if whole else f"is damaged ({WEIGHTS} does not match its index.json)"
 
 
 def newest_whole(folder: Path, damage: Callable[[Path], str | None]) -> tuple[Path | None, list[tuple[Path, str]]]:

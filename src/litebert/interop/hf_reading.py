@@ -6,9 +6,9 @@ or less than that class. Only where classifiers of several classes have the same
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -16,14 +16,16 @@ from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_tensors, read_tokenizer, weights_file
-from litebert.interop.layouts import READS_CLS, TASK_HEADS, TASK_PARTS, Layout, Row
-from litebert.interop.loaded import LoadedModel, check, fill, untrained_notes
+from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
+from litebert.interop.loaded import LoadedModel, check, fill, outputs_of, untrained_notes
 from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import OBJECTIVES
 from litebert.storage import read_json
+
+M = TypeVar("M", Pretrainer, TaskModel)
 
 
 def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
@@ -40,14 +42,14 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     layout = layout_of(settings, source)
     file = weights_file(folder)
     tensors = modernise(layout, read_tensors(file), str(file))
-    found = [part for part, rows in layout.parts.items() if part != "backbone" and tensors.keys() & _names(rows)]
-    kind = _kind(layout, settings, found, head, source)
+    found = [part for part, names in layout.parts.items() if part != "backbone" and tensors.keys() & _names(names)]
+    head = _head(layout, settings, found, head, source)
     notes: list[str] = []
     if "dense" in found and "pooler" in found:  # older classifiers of RoBERTa's have both, and read one
         found.remove("pooler")
         tensors = {name: tensor for name, tensor in tensors.items() if name not in _names(layout.parts["pooler"])}
         notes.append(f"{folder} has a pooler that its classifier does not read; it is left out")
-    if "pooler" not in found and ("sentence" in found or (kind and "pooler" in layout.heads[kind])):
+    if "pooler" not in found and ("sentence" in found or (head and "pooler" in layout.heads[head])):
         found.append("pooler")  # then its absence is an error that names it
     config = encoder_config(layout, settings, found, source)
     if config.projects and "projection" not in found:
@@ -55,42 +57,47 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     state = to_ours(pairs(layout, ["backbone", *found], config, layout.sentence or ""), tensors, str(file))
 
     model: Pretrainer | TaskModel
-    untrained: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     task: dict[str, Any] = {}
-    if kind is None:
-        beside = {name: read_tensors(folder / one.foreign_file) for name, one in OBJECTIVES.items()
-                  if one.foreign_file and (folder / one.foreign_file).is_file()}  # fmt: skip
-        objectives, untrained = _objectives(layout, found, beside)
-        whole = _whole_config(folder, config, objectives, beside)
-        model = Pretrainer(whole)
+    beside = {name: read_tensors(folder / one.foreign_file) for name, one in OBJECTIVES.items()
+              if head is None and one.foreign_file and (folder / one.foreign_file).is_file()}  # fmt: skip
+    objectives, untrained = _objectives(layout, found, beside)
+    whole = _whole_config(folder, config, objectives, beside)
+    if head is None:
+        model = _built(source, Pretrainer, whole)
         for name, stored in beside.items():
             check(model.objectives[name].state_dict(), stored, (), folder / OBJECTIVES[name].foreign_file)
             state.update({f"objectives.{name}.{key}": tensor.float() for key, tensor in stored.items()})
     else:
-        whole = _whole_config(folder, config, ("mlm",), {})
-        classes = len(state["head.classifier.bias"])
-        model = TaskModel(config, kind in READS_CLS, classes, layout.dense if "head.dense.bias" in state else None)
-        labels = _labels(settings, classes) if kind in ("sequence", "tokens") else ()
-        task = {"kind": kind, "length": _longest(folder, config.max_positions)}
-        if kind == "sequence" and (problem := problem_of(settings, source)) is not None:
-            task["problem"] = problem
+        classes, usual = len(state["head.classifier.bias"]), next(iter(outputs_of(head).values()))
+        dense = layout.dense if "head.dense.bias" in state else None
+        model = _built(source, TaskModel, config, usual.reads_cls, classes, dense)
+        labels, untrained = _labels(settings, classes) if usual.classes is None else (), ()
+        longest = _longest(folder, config.max_positions)
+        task = {"kind": head, "length": longest, **problem_of(settings, head, source)}
     fill(model, state, untrained, file)
     notes += untrained_notes(untrained, whole, folder)
     tokenizer = read_tokenizer(folder)
     return LoadedModel(model, whole, tokenizer, folder, labels, untrained, tuple(notes), task, layout.dense)
 
 
+def _built(source: str, network: Callable[..., M], *arguments: Any) -> M:
+    """A network, whose refusal to be built names the file of its sizes."""
+    try:
+        return network(*arguments)
+    except ModelError as error:
+        raise ModelError(f"{source}: {error}") from None
+
+
 def _longest(folder: Path, positions: int) -> int:
     """To how many tokens `truncation=True` cuts; where the folder does not say, all there is room for."""
     file = folder / "tokenizer_config.json"
     longest = read_json(file, ModelError).get("model_max_length") if file.is_file() else None
-    if not isinstance(longest, (int, float)) or longest < 1:
-        return positions
-    return int(min(longest, positions))  # theirs say 1e30 where they do not know
+    # Theirs say 1e30 where they do not know.
+    return int(min(longest, positions)) if isinstance(longest, (int, float)) and longest >= 1 else positions
 
 
-def _kind(
+def _head(
     layout: Layout, settings: Mapping[str, Any], found: Sequence[str], asked: HeadName | None, source: str
 ) -> HeadName | None:
     """The fine-tuning head of a folder, None where it has none."""
@@ -102,11 +109,11 @@ def _kind(
         return heads[0]
     classes = settings.get("architectures")
     named = classes if isinstance(classes, list) else []
-    kind = next((name for name in heads if layout.class_of(name) in named), asked)
-    if kind not in heads:
+    head = next((name for name in heads if layout.class_of(name) in named), asked)
+    if head not in heads:
         possible = ", ".join(layout.class_of(name) for name in heads)
         raise ModelError(f"{source} does not say what its classifier is for; set architectures to one of {possible}")
-    return kind
+    return head
 
 
 def _objectives(
@@ -123,7 +130,8 @@ def _objectives(
         if name in beside or (one.foreign_part in found and (one.sentence is None or name == layout.sentence))
     ]
     needed = {need: None for name in objectives for need in OBJECTIVES[name].needs if need not in objectives}
-    untrained = tuple(needed) if objectives else ("mlm",)  # what a head learned from has a folder of its own
+    any_head = (name for name, one in OBJECTIVES.items() if one.foreign_part in layout.parts)
+    untrained = tuple(needed) if objectives else (next(any_head),)  # what a head learned from has a folder of its own
     return (*untrained, *objectives), untrained
 
 
@@ -141,9 +149,9 @@ def _whole_config(
         raise ModelError(f"{folder}: {error}") from None
 
 
-def _names(rows: Sequence[Row]) -> set[str]:
-    """Every name of theirs in rows without a slot."""
-    return {f"{name}.{leaf}" for row in rows for name in row.theirs for leaf in row.leaves}
+def _names(modules: Sequence[Names]) -> set[str]:
+    """Every name of theirs, of modules without a slot."""
+    return {f"{name}.{leaf}" for module in modules for name in module.theirs for leaf in module.leaves}
 
 
 def _labels(settings: Mapping[str, Any], classes: int) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from litebert.config import EncoderConfig
 from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError, nearest
 from litebert.interop.files import WEIGHTS, new_folder, write_tensors
-from litebert.interop.layouts import Layout
+from litebert.interop.layouts import HEADS, Layout
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.settings import layout_for, padding_id, settings_of
 from litebert.interop.weights import pairs, to_theirs
@@ -38,69 +38,57 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
     Raises:
         ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
     """
-    model, tokenizer, task = loaded.model, loaded.tokenizer, loaded.task
-    has = _parts_of(loaded)
-    dense = model.dense if isinstance(model, TaskModel) else None
-    generator = model.config.generator if isinstance(model, Pretrainer) else None
-    config, state = model.encoder.config, dict(model.state_dict())
-    if generator is not None and head == "mlm":
-        config, state = generator, _own_and_borrowed(state)
+    model, tokenizer = loaded.model, loaded.tokenizer
+    config, state, has = model.encoder.config, dict(model.state_dict()), _parts_of(loaded)
+    objectives = model.named_objectives if isinstance(model, Pretrainer) else {}
+    classifier = model if isinstance(model, TaskModel) else None
+    dense = classifier.dense if classifier else None
+    generating = (one for one in objectives.values() if _without_prefix(state, f"objectives.{one.name}.generator."))
+    if (proposing := next(generating, None)) and head == proposing.foreign_part:
+        config, state = loaded.config.generator or config, _own_and_borrowed(state, f"objectives.{proposing.name}.")
     layout, notes = layout_for(config, has, dense)
-    head = _head_to_write(layout, loaded, has, head)
-    name = layout.class_of(head)
-    parts = ["backbone", *(["projection"] if config.projects or layout.always_projects else [])]
-    parts += layout.heads[head]
-    if layout.erf_mlm and "mlm" in parts and config.activation != "gelu":
+    proposes, asked = proposing.foreign_part if proposing else "", head
+    head = _head_to_write(layout, loaded, has, proposes, asked)
+    name, parts = layout.class_of(head), list(layout.heads[head])
+    if {*layout.gelu_parts} & {*parts} and config.activation != "gelu":
         raise ModelError(
             f"{name} computes gelu in its head whatever the encoder does, and encoder.activation is "
             f"{config.activation}; write head=backbone, or keep the model as a litebert folder"
         )
-    if generator is not None and head == "mlm":
-        has = ["mlm"]
-        notes.append("what is written is the generator; without head=mlm it is the model that learned from it")
-    elif generator is not None and "mlm" in has:
-        has.remove("mlm")
-        notes.append("the generator is left out; head=mlm (--head mlm) writes it to a folder of its own")
+    if proposing and asked == proposes:
+        has = [proposes]
+        notes.append(f"what is written is the generator; without head={head} it is the model that learned from it")
+    elif proposes in has:
+        has.remove(proposes)
+        notes.append(f"the generator is left out; head={proposes} (--head {proposes}) writes it to a folder of its own")
     _pooler_as_dense(state, has, parts, dense)
-    objectives = model.named_objectives if isinstance(model, Pretrainer) else {}
     notes += _left_out(has, parts, name, {one.foreign_part: one.network_name for one in objectives.values()})
     if "pooler" in parts and "pooler" not in has:
         parts.remove("pooler")
         notes.append(f"the model has no pooler; open it with {name}.from_pretrained(folder, add_pooling_layer=False)")
-    sentence = next((name for name, one in objectives.items() if one.foreign_part == "sentence"), "")
+    sentence = next((key for key, one in objectives.items() if one.foreign_part == "sentence"), "")
     if "sentence" in parts and sentence != layout.sentence:
         notes.append(
-            f"the {sentence} head is written as {name}'s {layout.sentence} head, which has the same shape; keep in "
-            f"mind that it tells {sentence}"
+            f"the {sentence} head is written as {name}'s {layout.sentence} head, which has the same shape; it still "
+            f"answers {sentence}"
         )
-    homeless = {
-        key: one.foreign_file for key, one in objectives.items() if not one.foreign_part and key not in loaded.untrained
-    }
-    for key, file in homeless.items():
-        place = f"in {file}, which transformers does not read" if file else "left out: transformers has no place for it"
-        notes.append(f"the {objectives[key].network_name} is {place}")
-    notes += _fit_embeddings(state, layout, config, tokenizer)
-    dropout, names, longest = 0.1, tuple[str, ...](), config.max_positions
-    if isinstance(model, TaskModel):
-        dropout = model.head.dropout.p
-        longest = min(longest, int(task.get("length", longest)))
-        usual: Mapping[str, Any] = TASKS[task["task"]].usual if task.get("task") in TASKS else {}
-        notes += [
-            f"transformers keeps no {key} of a task, so {task[key]} stays behind; a litebert folder keeps it"
-            for key, value in usual.items()
-            if task.get(key, value) != value
-        ]
-        if head in ("sequence", "tokens"):
-            names = loaded.labels or tuple(f"LABEL_{index}" for index in range(model.classes))
-    settings = settings_of(layout, config, head, tokenizer, names, dropout, task.get("problem"))
+    homeless = [one for key, one in objectives.items() if not one.foreign_part and key not in loaded.untrained]
+    notes += [f"the {one.network_name} is {_place(one.foreign_file)}" for one in homeless]
+    notes += _fit_embeddings(state, layout, config, tokenizer) + _settings_left_out(loaded.task)
+    parts = ["backbone", *(["projection"] if config.projects or layout.always_projects else []), *parts]
+    numbered = tuple(f"LABEL_{index}" for index in range(classifier.classes)) if classifier else ()
+    dropout = classifier.head.dropout.p if classifier else 0.1
+    labels, problem = loaded.labels or numbered, loaded.task.get("problem")
+    settings = settings_of(layout, config, head, tokenizer, labels, dropout, problem)
     with new_folder(Path(folder)) as partial:
         write_tensors(partial / WEIGHTS, to_theirs(pairs(layout, parts, config, sentence), state))
-        for key, file in homeless.items():
-            if file:
-                write_tensors(partial / file, _without_prefix(state, f"objectives.{key}."))
+        for one in homeless:
+            if one.foreign_file:
+                write_tensors(partial / one.foreign_file, _without_prefix(state, f"objectives.{one.name}."))
         (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         if tokenizer is not None:
             tokenizer.save(partial, token_types=config.segment_types >= 2)
+            longest = min(config.max_positions, int(loaded.task.get("length", config.max_positions)))
             _set_longest(partial / "tokenizer_config.json", longest)
     return tuple(notes)
 
@@ -109,21 +97,20 @@ def _parts_of(loaded: LoadedModel) -> list[str]:
     model = loaded.model
     parts = ["pooler"] if model.encoder.pooler is not None else []
     if isinstance(model, TaskModel):
-        return [*parts, "span" if loaded.head == "span" else "classifier"]
+        return [*parts, HEADS[loaded.head][-1]]
     trained = [one.foreign_part for name, one in model.named_objectives.items() if name not in loaded.untrained]
     return parts + [part for part in trained if part]
 
 
-def _head_to_write(layout: Layout, loaded: LoadedModel, has: Sequence[str], asked: HeadName | None) -> HeadName:
-    model = loaded.model
-    possible: list[HeadName]
-    if isinstance(model, TaskModel):
-        possible = ["backbone", loaded.head]
+def _head_to_write(
+    layout: Layout, loaded: LoadedModel, has: Sequence[str], proposes: str, asked: HeadName | None
+) -> HeadName:
+    """The head that was asked for, else the one that holds most; `proposes` is the part of a generator."""
+    if isinstance(loaded.model, TaskModel):
+        possible: list[HeadName] = ["backbone", loaded.head]
     else:
-        possible = ["backbone", "mlm", "pretraining"]
-        if model.config.generator is not None:
-            possible = ["mlm", "backbone", "discriminator"]  # the generator is written when asked for, and only then
-        possible = [name for name in possible if name in layout.heads and {*layout.heads[name]} <= {*has, "pooler"}]
+        possible = [name for name, parts in layout.heads.items() if {*parts} <= {*has, "pooler"}]
+        possible.sort(key=lambda name: proposes not in layout.heads[name])  # a generator is written when asked for
     if asked is not None and asked not in possible:
         raise ModelError(f"the model has no {asked} head to write; {nearest(asked, possible)}")
     return asked or possible[-1]
@@ -136,11 +123,24 @@ def _left_out(has: Sequence[str], parts: Sequence[str], architecture: str, heads
     return [f"the {words[part]} is left out: {architecture} has none" for part in has if part not in written]
 
 
-def _own_and_borrowed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _place(file: str) -> str:
+    return f"in {file}, which transformers does not read" if file else "left out: transformers has no place for it"
+
+
+def _settings_left_out(task: Mapping[str, Any]) -> list[str]:
+    usual = TASKS[task["task"]].usual if task.get("task") in TASKS else {}
+    return [
+        f"transformers keeps no {key} of a task, so {task[key]} stays behind; a litebert folder keeps it"
+        for key, value in usual.items()
+        if task.get(key, value) != value
+    ]
+
+
+def _own_and_borrowed(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The generator under the names of an encoder: the embeddings it borrows, then what is its own, and its head."""
     borrowed = {name: tensor for name, tensor in state.items() if name.startswith("encoder.embedding.")}
-    own = _without_prefix(state, "objectives.mlm.generator.")
-    head = {name: tensor for name, tensor in state.items() if name.startswith("objectives.mlm.head.")}
+    own = _without_prefix(state, f"{prefix}generator.")
+    head = {name: tensor for name, tensor in state.items() if name.startswith(f"{prefix}head.")}
     return {**borrowed, **{f"encoder.{name}": tensor for name, tensor in own.items()}, **head}
 
 

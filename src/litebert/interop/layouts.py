@@ -17,9 +17,6 @@ from litebert.config.finetuning import HeadName
 TASK_HEADS: tuple[HeadName, ...] = ("sequence", "tokens", "span", "choice")
 """Heads of a fine-tuned model."""
 
-READS_CLS: tuple[HeadName, ...] = ("sequence", "choice")
-"""Those of them that read [CLS]; the others read every token."""
-
 TASK_PARTS = ("dense", "output", "summary", "classifier", "span")
 """Parts of a table that belong to those heads."""
 
@@ -36,7 +33,7 @@ _CLASSES: dict[HeadName, str] = {
 
 
 @dataclass(frozen=True)
-class Row:
+class Names:
     """One of our modules and theirs. Several of theirs are ours stacked along the first dimension."""
 
     ours: str
@@ -52,8 +49,8 @@ class Layout:
     """With a dot after it, it comes before backbone names in every class but the bare backbone."""
     classes: str
     """How the names of its classes begin."""
-    parts: Mapping[str, tuple[Row, ...]]
-    """Rows by part: backbone, projection, pooler, mlm, sentence, discriminator, and those of TASK_PARTS."""
+    parts: Mapping[str, tuple[Names, ...]]
+    """By part: backbone, projection, pooler, mlm, sentence, discriminator, and those of TASK_PARTS."""
     heads: Mapping[HeadName, tuple[str, ...]]
     """Its classes, and the parts each holds beyond the backbone."""
     tied: Mapping[str, str]
@@ -62,8 +59,8 @@ class Layout:
     """The sentence objective its pretraining class has."""
     dense: Literal["tanh", "gelu"] | None = None
     """The activation after the dense map of its classifiers of sequences; None where they read the pooler."""
-    erf_mlm: bool = False
-    """Its vocabulary head computes gelu whatever hidden_act says."""
+    gelu_parts: tuple[HeadName, ...] = ()
+    """Parts, called like their class, that compute gelu whatever hidden_act says."""
     grouped: bool = False
     """Slots are groups of layers (num_hidden_groups), else layers."""
     always_projects: bool = False
@@ -87,7 +84,7 @@ class Layout:
         return self.classes + _CLASSES[head]
 
 
-_HEADS: Mapping[HeadName, tuple[str, ...]] = {
+HEADS: Mapping[HeadName, tuple[str, ...]] = {
     "backbone": ("pooler",),
     "mlm": ("mlm",),
     "sequence": ("pooler", "classifier"),
@@ -96,12 +93,12 @@ _HEADS: Mapping[HeadName, tuple[str, ...]] = {
     "choice": ("pooler", "classifier"),
 }
 _CLASSIFIERS = {
-    "classifier": (Row("head.classifier", ("classifier",)),),
-    "span": (Row("head.classifier", ("qa_outputs",)),),
+    "classifier": (Names("head.classifier", ("classifier",)),),
+    "span": (Names("head.classifier", ("qa_outputs",)),),
 }
 _TWO_MAPS = {  # of sequences, in RoBERTa and ELECTRA
-    "dense": (Row("head.dense", ("classifier.dense",)),),
-    "output": (Row("head.classifier", ("classifier.out_proj",)),),
+    "dense": (Names("head.dense", ("classifier.dense",)),),
+    "output": (Names("head.classifier", ("classifier.out_proj",)),),
 }
 _ENCODER_ONLY = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 
@@ -113,26 +110,26 @@ _ALBERT_BLOCK = ("attention", "attention.dense", "attention.LayerNorm",
                  "ffn", "ffn_output", "full_layer_layer_norm")  # fmt: skip
 
 
-def _backbone(prefix: str, layer: str = "encoder.layer.{slot}", names: tuple[str, ...] = _BLOCK) -> tuple[Row, ...]:
+def _backbone(prefix: str, layer: str = "encoder.layer.{slot}", names: tuple[str, ...] = _BLOCK) -> tuple[Names, ...]:
     embeddings = f"{prefix}.embeddings"
     heads, *others = (f"{prefix}.{layer}.{name}" for name in names)
     attention, feedforward = "encoder.attention.{attention}", "encoder.feedforward.{feedforward}"
     ours = (f"{attention}.output", f"{attention}.norm", *(f"{feedforward}.{of}" for of in ("input", "output", "norm")))
     return (
-        Row("encoder.embedding.word", (f"{embeddings}.word_embeddings",), ("weight",)),
-        Row("encoder.embedding.position", (f"{embeddings}.position_embeddings",), ("weight",)),
-        Row("encoder.embedding.token_type", (f"{embeddings}.token_type_embeddings",), ("weight",)),
-        Row("encoder.embedding.norm", (f"{embeddings}.LayerNorm",)),
-        Row(f"{attention}.qkv", (f"{heads}.query", f"{heads}.key", f"{heads}.value")),
-        *(Row(own, (other,)) for own, other in zip(ours, others, strict=True)),
+        Names("encoder.embedding.word", (f"{embeddings}.word_embeddings",), ("weight",)),
+        Names("encoder.embedding.position", (f"{embeddings}.position_embeddings",), ("weight",)),
+        Names("encoder.embedding.token_type", (f"{embeddings}.token_type_embeddings",), ("weight",)),
+        Names("encoder.embedding.norm", (f"{embeddings}.LayerNorm",)),
+        Names(f"{attention}.qkv", (f"{heads}.query", f"{heads}.key", f"{heads}.value")),
+        *(Names(own, (other,)) for own, other in zip(ours, others, strict=True)),
     )
 
 
-def _mlm(dense: str, norm: str, bias: str) -> tuple[Row, ...]:
+def _mlm(dense: str, norm: str, bias: str) -> tuple[Names, ...]:
     return (
-        Row("objectives.mlm.head.dense", (dense,)),
-        Row("objectives.mlm.head.norm", (norm,)),
-        Row("objectives.mlm.head", (bias,), ("bias",)),
+        Names("objectives.mlm.head.dense", (dense,)),
+        Names("objectives.mlm.head.norm", (norm,)),
+        Names("objectives.mlm.head", (bias,), ("bias",)),
     )
 
 
@@ -141,13 +138,13 @@ ALBERT = Layout(
     classes="Albert",
     parts={
         "backbone": _backbone("albert", "encoder.albert_layer_groups.{slot}.albert_layers.0", _ALBERT_BLOCK),
-        "projection": (Row("encoder.embedding.project", ("albert.encoder.embedding_hidden_mapping_in",)),),
-        "pooler": (Row("encoder.pooler", ("albert.pooler",)),),
+        "projection": (Names("encoder.embedding.project", ("albert.encoder.embedding_hidden_mapping_in",)),),
+        "pooler": (Names("encoder.pooler", ("albert.pooler",)),),
         "mlm": _mlm("predictions.dense", "predictions.LayerNorm", "predictions"),
-        "sentence": (Row("objectives.{sentence}.head.classifier", ("sop_classifier.classifier",)),),
+        "sentence": (Names("objectives.{sentence}.head.classifier", ("sop_classifier.classifier",)),),
         **_CLASSIFIERS,
     },
-    heads={**_HEADS, "pretraining": ("pooler", "mlm", "sentence")},
+    heads={**HEADS, "pretraining": ("pooler", "mlm", "sentence")},
     tied={
         "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
@@ -167,12 +164,12 @@ BERT = Layout(  # SpanBERT's too
     classes="Bert",
     parts={
         "backbone": _backbone("bert"),
-        "pooler": (Row("encoder.pooler", ("bert.pooler.dense",)),),
+        "pooler": (Names("encoder.pooler", ("bert.pooler.dense",)),),
         "mlm": _mlm("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions"),
-        "sentence": (Row("objectives.{sentence}.head.classifier", ("cls.seq_relationship",)),),
+        "sentence": (Names("objectives.{sentence}.head.classifier", ("cls.seq_relationship",)),),
         **_CLASSIFIERS,
     },
-    heads={**_HEADS, "pretraining": ("pooler", "mlm", "sentence")},
+    heads={**HEADS, "pretraining": ("pooler", "mlm", "sentence")},
     tied={
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
@@ -187,18 +184,18 @@ ROBERTA = Layout(
     classes="Roberta",
     parts={
         "backbone": _backbone("roberta"),
-        "pooler": (Row("encoder.pooler", ("roberta.pooler.dense",)),),
+        "pooler": (Names("encoder.pooler", ("roberta.pooler.dense",)),),
         "mlm": _mlm("lm_head.dense", "lm_head.layer_norm", "lm_head"),
         **_TWO_MAPS,
         **_CLASSIFIERS,
     },
-    heads={**_HEADS, "sequence": ("dense", "output")},
+    heads={**HEADS, "sequence": ("dense", "output")},
     tied={
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
     },
     dense="tanh",
-    erf_mlm=True,
+    gelu_parts=("mlm",),
     offset_positions=True,
     fixed=_ENCODER_ONLY,
     token_ids={"pad_token_id": ("pad_id", 1), "bos_token_id": ("cls_id", 0), "eos_token_id": ("sep_id", 2)},
@@ -209,18 +206,18 @@ ELECTRA = Layout(
     classes="Electra",
     parts={
         "backbone": _backbone("electra"),
-        "projection": (Row("encoder.embedding.project", ("electra.embeddings_project",)),),
+        "projection": (Names("encoder.embedding.project", ("electra.embeddings_project",)),),
         "mlm": _mlm("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"),
         "discriminator": (
-            Row("objectives.rtd.head.dense", ("discriminator_predictions.dense",)),
-            Row("objectives.rtd.head.classifier", ("discriminator_predictions.dense_prediction",)),
+            Names("objectives.rtd.head.dense", ("discriminator_predictions.dense",)),
+            Names("objectives.rtd.head.classifier", ("discriminator_predictions.dense_prediction",)),
         ),
         **_TWO_MAPS,
-        "summary": (Row("head.dense", ("sequence_summary.summary",)),),
+        "summary": (Names("head.dense", ("sequence_summary.summary",)),),
         **_CLASSIFIERS,
     },
     heads={
-        **_HEADS,
+        **HEADS,
         "backbone": (),
         "discriminator": ("discriminator",),
         "sequence": ("dense", "output"),
@@ -228,7 +225,7 @@ ELECTRA = Layout(
     },
     tied={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
     dense="gelu",
-    erf_mlm=True,
+    gelu_parts=("mlm",),
     fixed=_ENCODER_ONLY,
     fixed_by_part={"summary": {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}},
     token_ids={"pad_token_id": ("pad_id", 0)},

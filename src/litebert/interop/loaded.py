@@ -15,6 +15,7 @@ from litebert.errors import ModelError
 from litebert.model.heads import HeadActivation
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
+from litebert.registry import OUTPUTS
 from litebert.tokenizer import Tokenizer
 
 
@@ -43,8 +44,9 @@ class LoadedModel:
     def head(self) -> HeadName:
         """The head of a fine-tuned model: as its task says, else by what it reads."""
         assert isinstance(self.model, TaskModel)
-        said: HeadName = self.task.get("kind", "sequence" if self.model.reads_cls else "tokens")
-        return said
+        reads_alike = (one.head for one in OUTPUTS.values() if one.reads_cls == self.model.reads_cls)
+        named: HeadName = self.task.get("kind") or next(reads_alike)
+        return named
 
     @property
     def task_record(self) -> dict[str, Any]:
@@ -61,6 +63,11 @@ class LoadedModel:
                 f"{self.path} has a tokenizer of {self.tokenizer.vocab_size} pieces for a model of {pieces}; put the "
                 "tokenizer it was trained with there"
             )
+
+
+def outputs_of(head: object) -> dict[str, Any]:
+    """The registered outputs (`finetuning.outputs.Output`) of a head by name, the usual one first."""
+    return {name: one for name, one in OUTPUTS.items() if one.head == head}
 
 
 def untrained_notes(untrained: Sequence[str], config: Config, folder: Path) -> list[str]:

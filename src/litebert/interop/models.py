@@ -18,21 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from litebert import registry
+from litebert import progress
 from litebert.config import Config
 from litebert.config.finetuning import HeadName
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop import files
 from litebert.interop.hf_reading import read_hf
-from litebert.interop.layouts import READS_CLS, TASK_HEADS
-from litebert.interop.loaded import LoadedModel, fill, fresh_dense, untrained_notes
-from litebert.interop.settings import PROBLEM_TYPES
+from litebert.interop.layouts import TASK_HEADS
+from litebert.interop.loaded import LoadedModel, fill, fresh_dense, outputs_of, untrained_notes
 from litebert.model.blocks import ACTIVATIONS
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import FORMATS
 from litebert.storage import read_json
+from litebert.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,7 @@ class Conversion:
     notes: tuple[str, ...]
 
 
+@progress.task("loading the model")
 def read_folder(path: str | Path, head: HeadName | None = None) -> LoadedModel:
     """Open a run folder, a litebert model folder or a Hugging Face folder.
 
@@ -73,6 +74,7 @@ def read_folder(path: str | Path, head: HeadName | None = None) -> LoadedModel:
     )
 
 
+@progress.task("converting")
 def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadName | None = None) -> Conversion:
     """Read any model folder and write it in another format.
 
@@ -110,51 +112,67 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
 
 
 def _load_own(folder: Path) -> LoadedModel:
-    run = (folder / "checkpoints").is_dir()
-    file, notes = files.newest_weights(folder) if run else (files.weights_file(folder), [])
+    run = (folder / "run.json").is_file() or (folder / "checkpoints").is_dir()
+    file = files.newest_weights(folder) if run else files.weights_file(folder)
     recipe = folder / "recipe.json"
     try:
         config = from_dict(Config, read_json(recipe, ModelError))
     except ConfigError as error:
         raise ModelError(f"{recipe}: {error}") from None
     tensors, fresh = files.read_tensors(file), fresh_dense(config)
-    tokenizer = files.read_tokenizer(folder / "tokenizer")
+    tokenizer = _own_tokenizer(folder)
     if (folder / "task.json").is_file():
         task = _task(folder / "task.json")
-        labels = tuple(map(str, task.get("labels", [])))
+        labels, usual = tuple(map(str, task.get("labels", []))), next(iter(outputs_of(task["kind"]).values()))
         try:
-            classifier = TaskModel(config.encoder, task["kind"] in READS_CLS, task["classes"], task.get("dense"))
+            classifier = TaskModel(config.encoder, usual.reads_cls, task["classes"], task.get("dense"))
         except ModelError as error:
             raise ModelError(f"{folder / 'task.json'} does not fit {recipe}: {error}") from None
         fill(classifier, tensors, (), file)
         fresh = classifier.dense or fresh
-        return LoadedModel(classifier, config, tokenizer, folder, labels, (), tuple(notes), task, fresh)
-    model = Pretrainer(config)
+        return LoadedModel(classifier, config, tokenizer, folder, labels, (), (), task, fresh)
+    try:
+        model = Pretrainer(config)
+    except ModelError as error:
+        raise ModelError(f"{recipe}: {error}") from None
     untrained = tuple(name for name in model.objectives if model.objectives[name].state_dict()
                       and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
     fill(model, tensors, untrained, file)
-    notes += untrained_notes(untrained, config, folder)
-    return LoadedModel(model, config, tokenizer, folder, (), untrained, tuple(notes), dense=fresh)
+    notes = tuple(untrained_notes(untrained, config, folder))
+    return LoadedModel(model, config, tokenizer, folder, (), untrained, notes, dense=fresh)
+
+
+def _own_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer of a model folder, which must be the one that its run was trained with."""
+    tokenizer = files.read_tokenizer(folder / "tokenizer")
+    run = next((file for file in (folder / "run.json", folder.parent / "finetune.json") if file.is_file()), None)
+    if tokenizer is None or run is None:
+        return tokenizer
+    trained = read_json(run, ModelError).get("tokenizer_fingerprint")  # none in runs of older versions
+    if trained not in (None, tokenizer.fingerprint):
+        raise ModelError(
+            f"{folder / 'tokenizer'} is another tokenizer ({tokenizer.fingerprint[:12]}) than the one of the training, "
+            f"which {run} records ({str(trained)[:12]}); copy that one back"
+        )
+    return tokenizer
 
 
 def _task(path: Path) -> dict[str, Any]:
     """What a task.json says, checked."""
     task = read_json(path, ModelError)
-    kind, classes, dense, labels = task.get("kind"), task.get("classes"), task.get("dense"), task.get("labels", [])
-    if kind not in TASK_HEADS:
-        raise ModelError(f"{path} has kind {kind!r}; {nearest(str(kind), TASK_HEADS)}")
-    if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
-        raise ModelError(f"{path} has classes {classes!r}; it must be a whole number above 0")
-    if dense is not None and str(dense) not in ACTIVATIONS:
-        raise ModelError(f"{path} has dense {dense!r}; {nearest(str(dense), ACTIVATIONS)}")
-    problem, length = task.get("problem"), task.get("length")
-    if problem is not None and not isinstance(problem, str):
-        raise ModelError(f"{path} has problem {problem!r}; {nearest(str(problem), PROBLEM_TYPES.values())}")
-    usual = kind != "sequence" or problem in (None, *PROBLEM_TYPES.values())
-    if not usual and task.get("task") not in registry.TASKS:
-        raise ModelError(f"{path} has problem {problem!r}; {nearest(str(problem), PROBLEM_TYPES.values())}")
-    if length is not None and (not isinstance(length, int) or isinstance(length, bool) or length < 1):
-        raise ModelError(f"{path} has length {length!r}; it must be a whole number above 0")
-    if not isinstance(labels, list) or (usual and len(labels) not in (0, classes)):
-        raise ModelError(f"{path} must name all {classes} classes in labels, or none")
+    outputs, classes, labels = outputs_of(task.get("kind")), task.get("classes"), task.get("labels", [])
+    known = {"kind": TASK_HEADS, "dense": (None, *ACTIVATIONS), "problem": (None, *outputs)}
+    for key, names in known.items():
+        if (name := task.get(key)) not in names:
+            raise ModelError(f"{path} has {key} {name!r}; {nearest(str(name), filter(None, names))}")
+    for key in ("classes", "length"):
+        number = task.get(key, 1 if key == "length" else None)
+        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+            raise ModelError(f"{path} has {key} {number!r}; it must be a whole number above 0")
+    if not isinstance(labels, list):
+        raise ModelError(f"{path} has labels {labels!r}; list the names of all classes, or none")
+    try:
+        next(one for name, one in outputs.items() if task.get("problem") in (None, name)).restored(classes, labels)
+    except ModelError as error:
+        raise ModelError(f"{path} has classes {classes} and {len(labels)} labels: {error}") from None
     return task

@@ -7,19 +7,14 @@ from typing import Any, TypeVar
 
 from litebert.config import Activation, EncoderConfig
 from litebert.config.finetuning import HeadName
+from litebert.config.pretraining import LARGEST_SIZES
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA, Layout
+from litebert.interop.loaded import outputs_of
 from litebert.interop.weights import groups_agree, slots
 from litebert.tokenizer import Tokenizer
 
 T = TypeVar("T")
-
-PROBLEM_TYPES = {
-    "single_label_classification": "classes",
-    "multi_label_classification": "labels",
-    "regression": "number",
-}
-"""Their problem_type, which says how the outputs of a classifier of texts are read; ours."""
 
 _ACTIVATIONS: Mapping[str, Activation] = {
     "gelu": "gelu",
@@ -110,14 +105,14 @@ def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = 
 def _layout(config: EncoderConfig, has: Collection[str], dense: str | None) -> Layout:
     if config.position_offset > 0:
         return ROBERTA
-    if "discriminator" in has or dense == ELECTRA.dense:
+    if not {*has} <= {*ALBERT.parts} or dense == ELECTRA.dense:
         return ELECTRA
     unshared = config.sharing == "none"
     if unshared and not config.projects:
         return BERT
     # A map E -> H without sharing has two homes; the one without a pooler has a fixed activation in its mlm head.
     factorised = config.embedding_size != config.hidden_size and not config.pooler and dense is None
-    if unshared and factorised and ("mlm" not in has or config.activation == "gelu"):
+    if unshared and factorised and (not {*has} & {*ELECTRA.gelu_parts} or config.activation == "gelu"):
         return ELECTRA
     return ALBERT
 
@@ -166,6 +161,8 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
     values: dict[str, Any] = {}
     for field, key in _sizes(layout).items():
         values[field] = _whole(settings, key, source)
+        if values[field] > LARGEST_SIZES[field]:  # before anything is counted up to it
+            raise ModelError(f"{source} has {key}={values[field]}; it must be at most {LARGEST_SIZES[field]}")
     values.setdefault("embedding_size", values["hidden_size"])
     if layout.offset_positions:
         (_, pad_id) = layout.token_ids["pad_token_id"]
@@ -183,10 +180,10 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
     else:
         values["sharing"] = "none"
     activation = _known(_ACTIVATIONS, "hidden_act", settings.get("hidden_act", layout.activation), source)
-    if layout.erf_mlm and "mlm" in parts and activation != "gelu":
+    if activation != "gelu" and (bound := {*layout.gelu_parts} & {*parts}):
         raise ModelError(
-            f"{source} has hidden_act={settings['hidden_act']!r}, and {layout.class_of('mlm')} computes gelu "
-            "in its head all the same; only hidden_act='gelu' can be computed"
+            f"{source} has hidden_act={settings['hidden_act']!r}, but the head of {layout.class_of(bound.pop())} "
+            "computes gelu whatever hidden_act says; only hidden_act='gelu' can be computed"
         )
     try:
         return EncoderConfig(
@@ -233,14 +230,16 @@ def _known(table: Mapping[str, T], key: str, name: object, source: str) -> T:
     return table[str(name)]
 
 
-def problem_of(settings: Mapping[str, Any], source: str) -> str | None:
-    """What the outputs of a classifier of texts are: classes, labels or number; None where config.json does not say.
+def problem_of(settings: Mapping[str, Any], head: HeadName, source: str) -> dict[str, str]:
+    """`problem` as a task.json has it, from a config.json with a known problem_type; empty where it has none."""
+    named, known = settings.get("problem_type"), _problem_types(head)
+    return {"problem": _known(known, "problem_type", named, source)} if known and named is not None else {}
 
-    Raises:
-        ModelError: its problem_type is not known.
-    """
-    named = settings.get("problem_type")
-    return None if named is None else _known(PROBLEM_TYPES, "problem_type", named, source)
+
+def _problem_types(head: HeadName) -> dict[str, str]:
+    """What they call the outputs of a head, and the names of ours."""
+    named = reversed(outputs_of(head).items())  # what is built on another output does not take its place
+    return {one.problem_type: name for name, one in named if one.problem_type}
 
 
 def padding_id(config: EncoderConfig, tokenizer: Tokenizer | None) -> int:
@@ -260,8 +259,8 @@ def settings_of(
     """The config.json of a model.
 
     Args:
-        labels: names of its classes.
-        problem: of a classifier of texts, what its outputs are: classes, labels or number.
+        labels: names of its classes; written where the head has classes.
+        problem: the name of its output.
     """
     settings: dict[str, Any] = {
         "architectures": [layout.class_of(head)],
@@ -283,9 +282,9 @@ def settings_of(
         settings[_SIZES["max_positions"]] += pad_id + 1
     if layout.grouped:
         settings.update(num_hidden_groups=len(slots(layout, config)), inner_group_num=1)
-    if labels:
+    if any(one.classes is None for one in outputs_of(head).values()):
         settings["id2label"] = {str(index): label for index, label in enumerate(labels)}
         settings["label2id"] = {label: index for index, label in enumerate(labels)}
-    if head == "sequence" and problem in PROBLEM_TYPES.values():
-        settings["problem_type"] = next(name for name, ours in PROBLEM_TYPES.items() if ours == problem)
+    if (name := next((name for name, ours in _problem_types(head).items() if ours == problem), None)) is not None:
+        settings["problem_type"] = name
     return settings

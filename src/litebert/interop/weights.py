@@ -43,14 +43,14 @@ def groups_agree(layers: int, groups: int) -> bool:
 
 
 def pairs(layout: Layout, parts: Collection[str], config: EncoderConfig, sentence: str = "") -> list[Pair]:
-    """The rows of some parts, spelled out for a config; `sentence` names our sentence objective."""
+    """The names of some parts, spelled out for a config; `sentence` names our sentence objective."""
     # In order of first mention and without repeats: most templates do not depend on the slot.
     found: dict[Pair, None] = {}
-    for row in (row for part in parts for row in layout.parts[part]):
+    for module in (module for part in parts for module in layout.parts[part]):
         for slot, (attention, feedforward) in enumerate(slots(layout, config)):
-            ours = row.ours.format(attention=attention, feedforward=feedforward, sentence=sentence)
-            theirs = [name.format(slot=slot) for name in row.theirs]
-            for leaf in row.leaves:
+            ours = module.ours.format(attention=attention, feedforward=feedforward, sentence=sentence)
+            theirs = [name.format(slot=slot) for name in module.theirs]
+            for leaf in module.leaves:
                 found[Pair(f"{ours}.{leaf}", tuple(f"{name}.{leaf}" for name in theirs))] = None
     return list(found)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from litebert import cost
 from litebert.config import Config
 from litebert.data.batches import Batch
 from litebert.model.encoder import Encoder
@@ -11,9 +12,14 @@ from litebert.model.objectives import Context, Loss, Objective
 
 
 class Pretrainer(nn.Module):
-    """The encoder and the network of each objective, under the names in `config.objectives`."""
+    """The encoder and the network of each objective, under the names in `config.objectives`.
+
+    Raises:
+        ModelError: it has more parameters than the memory has room for.
+    """
 
     def __init__(self, config: Config) -> None:
+        cost.require_room(cost.model_parameters(config))
         super().__init__()
         self.config = config
         self.encoder = Encoder(config.encoder)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from litebert import cost
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.model.encoder import Encoder, EncoderOutput
@@ -20,12 +21,14 @@ class TaskModel(nn.Module):
     the activation `dense`: tanh in RoBERTa's code, which makes that map a pooler, and gelu in ELECTRA's.
 
     Raises:
-        ModelError: `dense` where the head has no place for it, or neither `dense` nor a pooler where it needs one.
+        ModelError: `dense` where the head has no place for it, or neither `dense` nor a pooler where it needs one; or
+            more parameters than the memory has room for.
     """
 
     def __init__(
         self, config: EncoderConfig, reads_cls: bool, classes: int, dense: HeadActivation | None = None
     ) -> None:
+        cost.require_room({**cost.encoder_parameters(config), "head": cost.linear(config.hidden_size, classes)})
         super().__init__()
         if reads_cls and config.pooler == (dense is not None):
             raise ModelError(

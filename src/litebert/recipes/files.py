@@ -50,6 +50,8 @@ def _from_file(path: Path, seen: tuple[Path, ...]) -> Config:
         data: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:
         raise ConfigError(f"recipe file {path} cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise ConfigError(f"recipe file {path} is nested too deeply; give each field once, as a plain value") from None
     except ValueError as error:  # both decoders name the line
         raise ConfigError(f"recipe file {path} is not valid {path.suffix[1:].upper()}: {error}") from None
     if not isinstance(data, dict):

@@ -9,10 +9,8 @@ import csv
 import io
 import random
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
@@ -23,7 +21,6 @@ from litebert.storage import atomic_write
 from litebert.tasks.parts import held_out
 from litebert.tasks.table import Table
 from litebert.text.python_docs import package_of, python_docs
-from litebert.train.loop import Loop
 
 CLASSES, TRAIN, DEV = 8, 100, 50
 """Packages, and docstrings of each to learn from and to score on."""
@@ -50,14 +47,7 @@ def settings() -> FinetuneConfig:
     return replace(base, length=64, epochs=8, train=replace(base.train, save_every="1m", optimizer=optimizer))
 
 
-def compare(
-    pretrained: Path,
-    recipe: str,
-    tokenizer: Path,
-    folder: Path,
-    *,
-    on_step: Callable[[Loop[Any]], None] | None = None,
-) -> Comparison:
+def compare(pretrained: Path, recipe: str, tokenizer: Path, folder: Path) -> Comparison:
     """Fine-tune a run, and its recipe untrained, in `folder`/classifier and `folder`/untrained-classifier.
 
     The table goes to `folder`/packages. The same call again continues.
@@ -68,7 +58,7 @@ def compare(
     for model, out in ((str(pretrained), "classifier"), (recipe, "untrained-classifier")):
         task = Table(train, dev, text=TEXT, label=LABEL)
         classes = len(task.output.labels)
-        done = finetune(model, task, folder / out, settings(), tokenizer=tokenizer, on_step=on_step)
+        done = finetune(model, task, folder / out, settings(), tokenizer=tokenizer)
         if not done.outcome.finished:
             return Comparison({}, {}, classes, done.outcome.signal or 0)
         scores.append(done.scores)

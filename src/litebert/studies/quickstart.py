@@ -1,16 +1,16 @@
 """The main job in minutes: raw text to tokenizer, shards, a pretrained small ALBERT, scores, a classifier and a report.
 
-Every step is the same function the command line calls, and every step continues where an interrupted run stopped.
+Every step is the function that the command line calls, and continues where an interrupted run stopped.
 """
 
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -18,27 +18,32 @@ from litebert import cost
 from litebert.analysis import report
 from litebert.answer.masks import Example, MaskReader, examples
 from litebert.config import Config, replace
-from litebert.data.prepare import Watch, prepare
+from litebert.config.amounts import parse_amount
+from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
 from litebert.interop import read_folder
 from litebert.model.objectives import score_rows
 from litebert.model.pretrainer import Pretrainer
+from litebert.progress import task
 from litebert.recipes.files import recipe
-from litebert.storage import read_json, written_whole
+from litebert.storage import read_json
 from litebert.studies import packages
+from litebert.text.sentences import check_language
 from litebert.text.sources import documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.tokenizer.training import check_size
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate
-from litebert.train.loop import Loop
 from litebert.train.measure import measure, synthetic_batch
 from litebert.train.pretrain import Run, pretrain
 
 log = logging.getLogger("litebert")
 
 RECIPE, TWIN = "albert-tiny", "bert-tiny"
+VOCABULARY = 8192
+"""Pieces, where the text allows so many."""
 MEASURE_SECONDS = 6.0
 
 
@@ -47,36 +52,47 @@ def quickstart(
     text: Sequence[str] = ("python-docs",),
     *,
     language: str = "en",
-    vocab_size: int = 8192,
+    vocab_size: int | None = None,
     budget: str = "8m",
     show: Callable[..., None],
-    on_step: Callable[[Loop[Any]], None] | None = None,
-    watch: Watch = lambda documents, meter: documents,
+    program: str = "litebert",
 ) -> int:
-    """Run it all in the folder `out`; the exit status."""
+    """Run it all in the folder `out`; the exit status.
+
+    Args:
+        text: sources of text, as in `prepare`.
+        language: for sentence boundaries, as in `prepare`.
+        vocab_size: pieces of the tokenizer; None takes `VOCABULARY`, or as many as a smaller text allows.
+        budget: for pretraining.
+        show: prints a table: columns, rows and title.
+        program: how a shell calls litebert, for the commands shown at the end.
+
+    Raises:
+        ConfigError, DataError: an argument that cannot be, before any work.
+    """
     folder, began = Path(out), time.monotonic()
     config = recipe(RECIPE)
+    _check(folder, text, language, vocab_size, budget)
 
-    log.info(f"1/6  tokenizer: {vocab_size} unigram pieces")
+    log.info("1/6  tokenizer")
     _tokenizer(folder, text, vocab_size)
 
     log.info(f"2/6  {', '.join(text)} to token shards")
-    shards = prepare(
-        text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05, watch=watch
-    )
+    shards = prepare(text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05)
     log.info(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
 
     log.info(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
     config = replace(config, train=replace(config.train, budget=budget))
     with _indented():
-        run = pretrain(config, folder / "data", folder / RECIPE, on_step=on_step)
+        run = pretrain(config, folder / "data", folder / RECIPE)
     if not run.outcome.finished:
         log.info(f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue")
         return 128 + (run.outcome.signal or 0)
 
     log.info("4/6  held-out scores, and the same shape without sharing")
     scores = evaluate(run.folder, folder / "data", sequences=4096)
-    guesses = examples(MaskReader.of(read_folder(run.folder), torch.device("cpu")), shards.heldout)
+    with task("filling in masked words"):
+        guesses = examples(MaskReader.of(read_folder(run.folder), torch.device("cpu")), shards.heldout)
     twin = recipe(TWIN)
     sized = replace(twin.encoder, vocab_size=shards.tokenizer.vocab_size)
     comparison = compare([run.config, replace(twin, encoder=sized)])
@@ -85,7 +101,7 @@ def quickstart(
     if tuple(text) == ("python-docs",):
         log.info("5/6  a classifier: which package does a docstring come from, with this pretraining and without")
         with _indented():
-            bought = packages.compare(run.folder, RECIPE, folder / "tokenizer", folder, on_step=on_step)
+            bought = packages.compare(run.folder, RECIPE, folder / "tokenizer", folder)
         if bought.signal is not None:
             log.info("saved; run the same command to continue")
             return 128 + bought.signal
@@ -98,13 +114,18 @@ def quickstart(
     _write_report(path, run, shards, tables)
     for table in tables:
         show(table.columns, table.rows, title=table.title)
-    log.info(f"{path} holds the curves. Done in {(time.monotonic() - began) / 60:.1f} minutes. Next:\n")
-    log.info(f"  litebert plan {RECIPE} --measure")
+    log.info(f"wrote {path}, with the curves, in {(time.monotonic() - began) / 60:.1f} minutes. Next:\n")
+    longer = folder / "longer"
+    following: list[tuple[str | Path, ...]] = [
+        ("pretrain", RECIPE, "--data", folder / "data", "--out", longer, "--budget", "1h"),
+        ("compare", run.folder, longer),
+    ]
     if tuple(text) == ("python-docs",):
-        asked = f"--input {folder / 'packages' / 'dev.csv'} --text {packages.TEXT}"
-        log.info(f"  litebert predict {folder / 'classifier'} {asked}")
-    log.info(f"  litebert prepare YOUR_FOLDER --tokenizer {folder / 'tokenizer'} --out your-data")
-    log.info(f"  litebert pretrain {RECIPE} --data {folder / 'data'} --out longer --budget 1h")
+        asked = ("--input", folder / "packages" / "dev.csv", "--text", packages.TEXT)
+        following.insert(0, ("predict", folder / "classifier", *asked))
+    for words in following:
+        log.info(f"  {program} {shlex.join(map(str, words))}")
+    log.info(f"\nThe same with text of your own: {program} quickstart --text FILES_OR_FOLDERS --out mine")
     return 0
 
 
@@ -123,15 +144,31 @@ def _indented() -> Iterator[None]:
         log.removeFilter(indent)
 
 
-def _tokenizer(folder: Path, text: Sequence[str], vocab_size: int) -> None:
-    """Train it unless it is there; it appears whole or not at all."""
+def _check(folder: Path, text: Sequence[str], language: str, vocab_size: int | None, budget: str) -> None:
+    """Refuse arguments that cannot be, before any work."""
+    parse_amount(budget, "--budget", ("time", "steps", "tokens"))
+    check_language(language)
+    if "-" in text:
+        raise ConfigError(
+            "the quickstart reads its text twice, which standard input does not allow; give --text a file"
+        )
+    next(documents(text))  # raises where a source is not there, or holds no text
+    if vocab_size is not None:
+        check_size(vocab_size)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; give --out a folder")
+
+
+def _tokenizer(folder: Path, text: Sequence[str], vocab_size: int | None) -> None:
+    """Train it unless it is there."""
     place = folder / "tokenizer"
     if not place.exists():
         texts = (document.text for document in documents(text))
-        trained = train_tokenizer(texts, kind="unigram", vocab_size=vocab_size)
-        with written_whole(place) as aside:
-            trained.save(aside)
-    elif (size := Tokenizer.load(place).vocab_size) != vocab_size:
+        size = VOCABULARY if vocab_size is None else vocab_size
+        trained = train_tokenizer(texts, kind="unigram", vocab_size=size, shrink=vocab_size is None)
+        trained.write(place)
+        log.info(f"     {trained.vocab_size} unigram pieces")
+    elif (size := Tokenizer.load(place).vocab_size) != (vocab_size or size):
         raise ConfigError(f"{place} has {size} pieces and --vocab-size asks for {vocab_size}; give another --out")
 
 
@@ -142,14 +179,15 @@ def compare(configs: Sequence[Config]) -> report.Table:
     for config in configs:
         parts = cost.encoder_parameters(config.encoder)
         flat = replace(config, train=replace(config.train, depth_schedule=()))
-        rate = measure(flat, machine, MEASURE_SECONDS)
+        with task(f"measuring {config.name}"):
+            rate, seconds = measure(flat, machine, MEASURE_SECONDS), inference_seconds(config, machine)
         tokens = config.batch_sequences * config.sequences.length
         rows.append((
             config.name,
             f"{sum(parts.values()):,}",
             f"{4 * sum(parts.values()) / 2**20:.1f} MiB",
             f"{tokens / rate.mean_step_seconds:,.0f}",
-            f"{inference_seconds(config, machine) * 1000:.1f}",
+            f"{seconds * 1000:.1f}",
         ))  # fmt: skip
     first = configs[0]
     return report.Table(
@@ -180,7 +218,8 @@ def _score_table(scores: dict[str, float], shards: Shards) -> report.Table:
         title="Held-out scores",
         columns=("score", "model (without learning)"),
         rows=tuple(score_rows(scores)),
-        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one standard error. A loss at the "
+        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one standard error. The curves "
+        "below were scored on fewer sequences, so their last points differ a little. A loss at the "
         f"unigram entropy, {shards.unigram_entropy:.3f} nats, has learned nothing but how frequent each piece is.",
     )
 

@@ -18,8 +18,7 @@ import numpy as np
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer, OneChoice
-from litebert.finetuning.task import Task
-from litebert.tasks.parts import Data, given_files, part_files
+from litebert.tasks.parts import Data, FileTask, Layout, Source, given_files, layout_of, named, part_files
 from litebert.tasks.predictions import members, texts, write_records
 from litebert.text.records import FileFormat, Notes, records, require_text, shown
 from litebert.tokenizer import Tokenizer
@@ -57,28 +56,35 @@ class Choice(NamedTuple):
         return [f"{self.question} {choice}".lstrip(" ") for choice in self.choices]
 
 
-class ChoiceTask(Task[Choice]):
+class ChoiceTask(FileTask[Choice]):
     """Multiple choice read from JSON Lines (or Parquet) files; a subclass may read other ones.
 
-    `label` is the place of the right choice from 0, its letter, or its text.
+    `label` is the place of the right choice from 0, its letter, or its text. Without a dev part, a share `heldout` of
+    the contexts of the training part takes its place, each with all of its questions.
     """
 
     name, suffix = "choices", ".jsonl"
     inputs = "give (context, question, choices), of choices two or more"
-    takes: ClassVar[tuple[str, ...]] = ("dev", "test", "order")
+    takes: ClassVar[tuple[str, ...]] = ("dev", "test", "order", "heldout", "input_format", "encoding")
     usual = MappingProxyType({"order": "context"})
+    suffixes = (".jsonl", ".ndjson", ".parquet")
     blank = BLANK
+    contexts = "contexts"
+    """What shares a text, in words."""
 
-    def __init__(self, data: Data = MappingProxyType({}), *, order: Order = "context") -> None:
-        super().__init__(OneChoice(), files=part_files(data))
+    def __init__(
+        self, data: Data = MappingProxyType({}), *, order: Order = "context", heldout: float = 0.1,
+        layout: Layout | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(OneChoice(), files=part_files(data), heldout=heldout, layout=layout)
         if order not in get_args(Order):
             raise ConfigError(f"order is '{order}'; {nearest(order, get_args(Order))}")
         self.order = order
 
     @classmethod
-    def from_data(cls, name: str, data: str | Path, **options: Any) -> ChoiceTask:
-        """Of a folder's files, or of a training file with `dev` and `test` beside it."""
-        return cls(given_files(data, options), **options)
+    def from_data(cls, name: str, data: Source, **options: Any) -> ChoiceTask:
+        """Of a folder's files, or of training files with `dev` and `test` beside them."""
+        return cls(given_files(data, options), layout=layout_of(options), **options)
 
     def example(self, value: Any, name: str) -> Choice:
         """Of a context, a question and a list of choices."""
@@ -97,19 +103,21 @@ class ChoiceTask(Task[Choice]):
         return _choices(source, self._found, ("question",), form)
 
     def read(self, part: str) -> list[Choice]:
-        """The questions of a part, in the order of the file; only those of `test` may all be without an answer."""
-        path = self._file(part)
+        """The questions of a part, in the order of its files; only those of `test` may all be without an answer."""
+        paths = self._of(part)
         self._found = Notes()
-        examples = list(self._examples(path))
+        examples = [example for path in paths for example in self._examples(path)]
+        examples = self._own(part, examples, lambda i: examples[i].context, self.contexts)
         unknown = sum(example.label is None for example in examples)
         if unknown == len(examples) and part != "test":
-            raise DataError(f"no question in {path} has an answer to learn or score by; give a labelled {part} part")
+            raise DataError(f"no question in {named(paths)} has an answer, and a {part} part needs some; give a "
+                            "labelled file")  # fmt: skip
         if unknown:
             self._found["questions have no answer and are not scored"] += unknown
         return examples
 
     def encode(self, examples: Sequence[Choice], tokenizer: Tokenizer, length: int) -> list[Item]:
-        """One row for each choice, of at most `length` tokens; what is cut is counted and noted."""
+        """One row for each choice, of at most `length` tokens; what is truncated is counted and noted."""
         room = length - 2 - tokenizer.pair_separators
         most = min(QUESTION_TOKENS, room // 2)
         contexts = list(dict.fromkeys(example.context for example in examples))  # one article has many questions
@@ -120,7 +128,7 @@ class ChoiceTask(Task[Choice]):
             rows = []
             for asked in tokenizer.encode(example.filled(self.blank)):
                 if len(asked) > most:
-                    self._found[f"questions with their option were cut to {most} tokens"] += 1
+                    self._found[f"questions with their option were truncated to {most} tokens"] += 1
                     asked = asked[-most:] if self.order == "context" else asked[:most]
                 if len(context) > room - len(asked):
                     self._found[f"rows lost the end of their context at {length} tokens"] += 1
@@ -129,6 +137,10 @@ class ChoiceTask(Task[Choice]):
                 rows.append(build_row(tokenizer, first, second))
             items.append(Item(i, tuple(rows), example.label))
         return items
+
+    def record(self, example: Choice, answer: Answer) -> dict[str, Any]:
+        """The choice as the data writes it, and the probabilities of all."""
+        return super().record(example, answer) | {"prediction": self._written(answer.value)}
 
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
         """`accuracy` over all, and `accuracy_GROUP` over each group."""
@@ -149,16 +161,18 @@ class ChoiceTask(Task[Choice]):
             write_records(rows, file, "jsonl")
 
     def _examples(self, path: Path) -> Iterator[Choice]:
-        return _choices(path, self._found, ("question", "label", "id"))
+        form, _, encoding = self._layout
+        return _choices(path, self._found, ("question", "label", "id"), form, encoding)
 
     def _written(self, choice: int) -> int | str:
         return choice
 
 
 def _choices(
-    source: str | Path, found: Notes, optional: Sequence[str], form: FileFormat | None = None
+    source: str | Path, found: Notes, optional: Sequence[str], form: FileFormat | None = None, encoding: str = "utf-8"
 ) -> Iterator[Choice]:
-    for line, row in records(source, ("context", "choices"), found, optional=optional, form=form):
+    wanted = ("context", "choices")
+    for line, row in records(source, wanted, found, optional=optional, form=form, encoding=encoding):
         where = f"{source}:{line}"
         context, choices, question, *known = row
         label, name = known or (None, None)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.outputs import Answer, Number, OneClass
+from litebert.tasks.parts import Source
 from litebert.tasks.texts import Example, Label, TextTask
 from litebert.text.records import Notes, clean, lines, require_text, shown
 from litebert.text.sources import is_saved, open_dataset
@@ -128,7 +129,7 @@ class Glue(TextTask):
         self._source = source
         self._hub = _opened(str(source)[3:], name) if str(source).startswith("hf:") else None
         if source is not None and self._hub is None and not Path(source).is_dir():
-            raise DataError(f"{source} is no folder; give the one of {self.spec.folder}, or the one above it")
+            raise DataError(f"{source} is not a folder; give the one of {self.spec.folder}, or the one above it")
         self.dev = tuple(part for part in self.spec.dev if part == self.spec.dev[0] or self._has(part))
         self.tests = tuple(part for part in self.spec.files if self._has(part))
         if name == "mnli" and source is not None and self._hub is None:
@@ -137,8 +138,40 @@ class Glue(TextTask):
             self.tests += (_AX,) * len(self._ax.tests)
 
     @classmethod
-    def from_data(cls, name: str, data: str | Path, **options: Any) -> Glue:
+    def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
+        """The task that the settings name, with the labels as the model has them."""
+        task = super().from_settings(settings)
+        name = str(settings.get("task"))
+        if isinstance(task, Glue) and name in cls.specs:
+            task.name, task.spec, task._source, task._hub = name, cls.specs[name], None, None
+            task._score_names, task.metric = task.spec.scores, task.spec.scores[0]
+        return task
+
+    @property
+    def file_names(self) -> dict[str, list[str]]:
+        """The folder, or the name on the hub."""
+        name = str(self._source) if self._hub is not None else Path(self._source or "").name
+        return {"train": [name]} if name else {}
+
+    def labelled(self, source: Source, **options: Any) -> list[Example]:
+        """The first dev part of a folder, or the rows of an official training or dev file."""
+        (one,) = [source] if isinstance(source, (str, Path)) else source if len(source) == 1 else [None]
+        if one is None or options:
+            raise ConfigError(f"{self.name} is scored on one folder or file, without options; give --data alone")
+        if not Path(one).is_file():
+            task = type(self)(self.name, one)
+            examples, self._found = task.read(task.dev[0]), task._found
+            return examples
+        self._found = Notes()
+        return list(_from_file(self.spec, Path(one), False, self._found))
+
+    @classmethod
+    def from_data(cls, name: str, data: Source, **options: Any) -> Glue:
         """A task that has a training part."""
+        if not isinstance(data, (str, Path)):
+            if len(data) != 1:
+                raise ConfigError(f"{name} is read from one folder, and {len(data)} are given; name the folder")
+            data = data[0]
         task = cls(name, data)
         if not task.spec.dev:
             raise ConfigError(f"{name} has no training part; fine-tune mnli, with the folder diagnostic beside MNLI")
@@ -233,7 +266,9 @@ def _from_file(spec: Spec, path: Path, test: bool, found: Notes) -> Iterator[Exa
             width = len(row)
             places = (*texts, *(() if test else (spec.label,)))
             if width < max(place + 1 if place >= 0 else -place for place in places):
-                raise DataError(f"{path}:{number} has {width} columns, too few for {spec.folder}; put tabs between")
+                raise DataError(
+                    f"{path}:{number} has {width} columns, too few for {spec.folder}; put tabs between them"
+                )
             if test or spec.header:
                 if not _is_example(spec, row, test):
                     continue
@@ -242,7 +277,7 @@ def _from_file(spec: Spec, path: Path, test: bool, found: Notes) -> Iterator[Exa
             if spec.skips and not test:
                 found["rows with a wrong number of columns were passed over"] += 1
                 continue
-            raise DataError(f"{path}:{number} has {len(row)} columns where the first line has {width}; mend the row")
+            raise DataError(f"{path}:{number} has {len(row)} columns where the first line has {width}; fix the row")
         pair = row[texts[1]] if len(texts) > 1 else None
         label = None if test else _label(spec, row[spec.label], f"{path}:{number}")
         yield Example(row[texts[0]], pair, label, row[_INDEX] if test else str(count))
@@ -264,14 +299,14 @@ def _label(spec: Spec, said: str, place: str) -> Label:
     if spec.labels:
         if said not in spec.labels:
             known = ", ".join(spec.labels)
-            raise DataError(f"{place} has the label {shown(said)}, which is none of {known}; mend the row")
+            raise DataError(f"{place} has the label {shown(said)}, which is none of {known}; fix the row")
         return spec.labels.index(said)
     try:
         number = float(said)
     except ValueError:
         number = math.nan
     if not 0 <= number <= 5:
-        raise DataError(f"{place} has the score {shown(said)}, which is no number from 0 to 5; mend the row")
+        raise DataError(f"{place} has the score {shown(said)}, which is not a number from 0 to 5; fix the row")
     return number
 
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import DataError
+from litebert.errors import ConfigError, DataError
 from litebert.tasks.choices import Choice, ChoiceTask, Order, choices_of, letter_of
+from litebert.tasks.parts import Source
 from litebert.text.records import Notes, records, require_text, shown
 
 PARTS = ("train", "dev", "test")
@@ -24,23 +25,36 @@ JOINED = "all.txt"
 class RaceTask(ChoiceTask):
     """RACE from its folder; `order` is the layout of a row."""
 
-    name, takes = "race", ("order",)
+    name, takes = "race", ("order", "heldout")
     blank = re.compile("_")  # every one, as in the official code
+    contexts = "passages"
 
-    def __init__(self, folder: str | Path | None = None, *, order: Order = "context") -> None:
-        super().__init__({} if folder is None else _folders(Path(folder)), order=order)
+    def __init__(self, folder: str | Path | None = None, *, order: Order = "context", heldout: float = 0.1) -> None:
+        super().__init__({} if folder is None else _folders(Path(folder)), order=order, heldout=heldout)
 
     @classmethod
-    def from_data(cls, name: str, data: str | Path, **options: Any) -> RaceTask:
+    def from_data(cls, name: str, data: Source, **options: Any) -> RaceTask:
         """Of its folder."""
+        if not isinstance(data, (str, Path)):
+            if len(data) != 1:
+                raise ConfigError(f"race is read from one folder, and {len(data)} are given; name the folder RACE")
+            data = data[0]
         return cls(data, **options)
 
+    @classmethod
+    def inside(cls, folder: Path) -> list[Path]:
+        """The folder itself, that of a part."""
+        return [folder]
+
     def _examples(self, path: Path) -> Iterator[Choice]:
+        if path.is_file():
+            yield from self._questions(path, path.parent.name)
+            return
         levels = [level for level in LEVELS if (path / level).is_dir()]
         if not levels:
             raise DataError(f"{path} holds none of the folders {', '.join(LEVELS)}; unpack RACE again")
         if len(levels) < len(LEVELS):
-            self._found[f"level only, {levels[0]}, in {path}"] += 1
+            self._found[f"{path} has one level only, {levels[0]}"] += 1
         for level in levels:
             for file in self._passages(path / level):
                 yield from self._questions(file, level)
@@ -56,7 +70,9 @@ class RaceTask(ChoiceTask):
         if not files:
             raise DataError(f"{folder} holds no *.txt; unpack RACE again")
         if alone and len(alone) < len(files):
-            self._found[f"{JOINED} left out, for the passages stand beside it in {folder}"] += 1
+            self._found[
+                f"{folder / JOINED} was passed over, as its passages stand beside it in files of their own"
+            ] += 1
         return alone or files
 
     def _questions(self, file: Path, level: str) -> Iterator[Choice]:
@@ -68,7 +84,7 @@ class RaceTask(ChoiceTask):
             lists = {"questions": questions, "options": options} | ({} if answers is None else {"answers": answers})
             for field, value in lists.items():
                 if not isinstance(value, list) or len(value) != len(questions):
-                    raise DataError(f"{where}: {field} is not a list with one entry for each question; mend it")
+                    raise DataError(f"{where}: {field} is not a list with one entry for each question; fix it")
             name = f"{level}{file.name}" if name is None else str(name)
             for i, (question, texts) in enumerate(zip(questions, options, strict=True)):
                 question = require_text(question, f"questions[{i}]", where)

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from litebert.errors import ConfigError
 from litebert.finetuning.outputs import saved_output
 from litebert.finetuning.task import Task
 from litebert.registry import TASKS
+from litebert.tasks.parts import Source
 
 
-def task_of(name: str, data: str | Path, **options: Any) -> Task[Any]:
+def task_of(name: str, data: Source, **options: Any) -> Task[Any]:
     """The task of a name. An option that is None is as the task has it by default.
 
     Args:
         name: a GLUE task (sst2, SST-2, ...), squad, race, choices, tagging, or table; or one of yours.
-        data: the folder of the benchmark; or the training file, with `dev` and `test` beside it.
-        options: dev and test (files), of table, squad, choices and tagging; text, pair, label, target, separator and
-            metric, as `Table` takes them; order of choices and race, as `ChoiceTask` takes it; threshold and stride of
-            squad, as `Squad` takes them, the threshold in version 2 only.
+        data: the folder of the benchmark; or the training part, with `dev` and `test` beside it. A part is a file,
+            several files, a folder of them or a pattern.
+        options: dev and test, of table, squad, choices and tagging; text, pair, label, target, separator and metric, as
+            `Table` takes them; order of choices and race, as `ChoiceTask` takes it; threshold, stride, answer_tokens,
+            question_tokens and answer_unit of squad, as `Squad` takes them; heldout, the share of the training part
+            that takes the place of a dev part; encoding, input_format and header (False: there is none) of files.
 
     Raises:
         ConfigError: there is no such task, or it does not take an option that is given.
@@ -35,9 +37,9 @@ def task_of(name: str, data: str | Path, **options: Any) -> Task[Any]:
         if option in kind.takes:
             continue
         if option in ("dev", "test"):
-            raise ConfigError(f"the files of {name} are those of its folder; leave {option} out")
+            raise ConfigError(f"{option} is not an option of {name}, whose files are those of its folder; leave it out")
         takers = " and ".join(taker for taker in TASKS if option in TASKS[taker].takes) or "no task"
-        raise ConfigError(f"{option} is an option of {takers}, and {name} does not take it; leave it out")
+        raise ConfigError(f"{option} is an option of {takers}, which {name} does not take; leave it out")
     task: Task[Any] = kind.from_data(name, data, **given)
     return task
 

@@ -88,3 +88,15 @@ def scores(names: Sequence[str], truth: Values, guess: Values) -> dict[str, floa
     """The named scores of at least one example."""
     assert len(truth) == len(guess) > 0
     return {name: SCORES[name](truth, guess) for name in names}
+
+
+def class_scores(names: Sequence[str], truth: Values, guess: Values) -> dict[str, dict[str, float]]:
+    """`precision`, `recall` and `f1` of each class or label by its name, and the `count` of its true examples."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    found = precision_recall_fscore_support(truth, guess, labels=range(len(names)), zero_division=0)
+    rows = zip(*(column.tolist() for column in found), strict=True)
+    return {name: dict(zip(CLASS_SCORES, row, strict=True)) for name, row in zip(names, rows, strict=True)}
+
+
+CLASS_SCORES = ("precision", "recall", "f1", "count")

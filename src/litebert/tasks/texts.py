@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from litebert.errors import DataError
 from litebert.finetuning.items import Item, build_row
-from litebert.finetuning.outputs import OUTPUTS, Answer, Output, saved_output
-from litebert.finetuning.task import Task
+from litebert.finetuning.outputs import Answer, Output, saved_output
+from litebert.tasks.parts import FileTask, Source
 from litebert.tasks.predictions import texts, write_records
-from litebert.tasks.scores import scores
+from litebert.tasks.scores import class_scores, scores
 from litebert.text.records import FileFormat, Notes, records
 from litebert.tokenizer import Tokenizer
 
@@ -29,30 +29,30 @@ class Example(NamedTuple):
     label: Label | None = None
     """None where it is not known."""
     name: str = ""
-    """What it is called in a predictions file, where the benchmark has one."""
+    """What it is called in a predictions file: its place, LINE or FILE:LINE, or its name in the benchmark."""
 
 
-class TextTask(Task[Example]):
+class TextTask(FileTask[Example]):
     """A task over texts, but for its files: a subclass has a `name` and reads them, with labels as targets."""
 
     name, suffix = "texts", ".csv"
     pair: bool | None = None
-    outputs: ClassVar[tuple[type[Output], ...]] = OUTPUTS
-    """Those that a saved model may have; a task with an output of its own names it here."""
     separator: str | None = None
     """What stands between several labels in one cell, where it is not the one of the output."""
 
     def __init__(
-        self, output: Output, score_names: Sequence[str] = (), metric: str | None = None, **files: str | Path | None
-    ) -> None:
+        self, output: Output, score_names: Sequence[str] = (), metric: str | None = None,
+        files: Mapping[str, Source | None] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        """`files` and `options` as `FileTask` takes them."""
         self._score_names = score_names or output.scores
-        super().__init__(output, metric or self._score_names[0], files)
+        super().__init__(output, metric or self._score_names[0], files, **options)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
-        """Answers depend on the output alone."""
+        """With the model's output, and the settings that a subclass adds."""
         task = cls.__new__(cls)
-        TextTask.__init__(task, saved_output(settings, cls.outputs))
+        TextTask.__init__(task, saved_output(settings))
         task.pair = settings.get("pair")
         return task
 
@@ -94,7 +94,7 @@ class TextTask(Task[Example]):
         return Example(cells[0] or "", (cells[1] or "") if len(cells) > 1 else None)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, length: int) -> list[Item]:
-        """One row an example, of at most `length` tokens; what is longer is cut, counted and noted."""
+        """One row an example, of at most `length` tokens; what is longer is truncated, counted and noted."""
         firsts = tokenizer.encode([example.text for example in examples])
         seconds = iter(tokenizer.encode([example.pair for example in examples if example.pair is not None]))
         items = []
@@ -102,14 +102,15 @@ class TextTask(Task[Example]):
             second = None if example.pair is None else next(seconds)
             specials = 2 if second is None else 2 + tokenizer.pair_separators
             if len(first) + len(second or ()) + specials > length:
-                self._found[f"texts longer than {length} tokens were cut"] += 1
+                self._found[f"texts longer than {length} tokens were truncated"] += 1
             items.append(Item(i, (build_row(tokenizer, first, second, length),), example.label))
         return items
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
         """JSON Lines by the suffix, else CSV with the columns `prediction` and, for each label, `p_LABEL`.
 
-        Of rows that were held out, `line` says where they start in the file. Numbers have seven digits.
+        Of rows that were held out, or are from several files, `file` and `line` say where they start. Numbers have
+        seven digits.
         """
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             write_records(
@@ -121,7 +122,8 @@ class TextTask(Task[Example]):
 
     def _written(self, example: Example, answer: Answer) -> dict[str, Any]:
         """What is written of an answer."""
-        row = {"line": int(example.name)} if example.name else {}
+        file, _, line = example.name.rpartition(":")
+        row: dict[str, Any] = ({"file": file} if file else {}) | ({"line": int(line)} if line else {})
         row |= self.record(example, answer)
         return row | {"prediction": float(f"{answer.value:.7g}")} if isinstance(answer.value, float) else row
 
@@ -130,6 +132,14 @@ class TextTask(Task[Example]):
         examples, answers = self._known(examples, answers, lambda example: example.label is not None)
         guess = [self.output.as_target(answer.value) for answer in answers]
         return scores(self._score_names, np.array([example.label for example in examples]), np.array(guess))
+
+    def by_class(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
+        """Of each label; none of numbers."""
+        if not self.output.labels:
+            return {}
+        examples, answers = self._known(examples, answers, lambda example: example.label is not None)
+        guess = [self.output.as_target(answer.value) for answer in answers]
+        return class_scores(self.output.labels, np.array([example.label for example in examples]), np.array(guess))
 
 
 def columns(text: str, pair: str | None) -> tuple[str, ...]:

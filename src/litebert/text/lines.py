@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from litebert.errors import DataError
 
@@ -44,21 +44,31 @@ def plain_suffix(path: Path) -> str:
 def blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
     """The decompressed content of a file or of standard input (`-`); `meter` counts the bytes as they lie on disk."""
     if str(source) == STANDARD_INPUT:
-        while block := sys.stdin.buffer.read(BLOCK):
-            meter.read += len(block)
-            yield block
+        yield from _standard_input(meter)
         return
     path, before = Path(source), meter.read
     try:
         with open(path, "rb") as raw:
             stream = _decompressed(raw, path.suffix.lower())
+            seekable = raw.seekable()  # a pipe has no place
             while block := stream.read(BLOCK):
-                meter.read = before + raw.tell()
+                meter.read = before + raw.tell() if seekable else meter.read + len(block)
                 yield block
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # the system's, where those of the decompressors have no number
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
         raise DataError(f"{path} is cut short or damaged ({error}); make or fetch the file again") from error
+
+
+def _standard_input(meter: Meter) -> Iterator[bytes]:
+    try:
+        if sys.stdin is None or sys.stdin.buffer is None:
+            raise OSError("it is closed")
+        while block := sys.stdin.buffer.read(BLOCK):
+            meter.read += len(block)
+            yield block
+    except (OSError, ValueError) as error:
+        raise DataError(f"standard input cannot be read ({error}); pipe text into it, or name a file") from error
 
 
 def _decompressed(raw: IO[bytes], suffix: str) -> Any:
@@ -85,7 +95,8 @@ def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose:
 
     Raises DataError where the bytes are not of the encoding, or no text; the message names the line.
     """
-    remedy = "name the encoding, e.g. --encoding latin-1" if prose else "save the whole file as UTF-8"
+    named = f"'{Path(name).name}=latin-1'" if name != "standard input" else "latin-1"
+    remedy = f"name its encoding, e.g. --encoding {named}" if prose else "save the whole file as UTF-8"
     decoder = codecs.getincrementaldecoder(encoding)()
     ends = io.IncrementalNewlineDecoder(None, translate=True)
     shown = encoding.upper() if encoding == "utf-8" else encoding
@@ -122,15 +133,26 @@ def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose:
             raise DataError(f"{name}:{number} {message}")
 
 
-def lines(texts: Iterable[str], longest: int | None = None) -> Iterator[str]:
-    """The lines without their ends; with `longest` (characters), longer ones are cut at a sentence end or a space."""
+class Cuts(Protocol):
+    """Counts how often text was cut."""
+
+    cuts: int
+
+
+def lines(texts: Iterable[str], longest: int | None = None, tally: Cuts | None = None) -> Iterator[str]:
+    """The lines without their ends; with `longest` (characters), longer ones are cut at a sentence end or a space.
+
+    `tally` counts the cuts.
+    """
     rest = ""
     for text in texts:
         *whole, rest = (rest + text).split("\n")
         if longest is not None and (len(rest) > longest or any(len(line) > longest for line in whole)):
-            whole = [piece for line in whole for piece in cut(line, longest)]
+            pieces = [piece for line in whole for piece in cut(line, longest)]
             *more, rest = cut(rest, longest)
-            whole += more
+            if tally is not None:
+                tally.cuts += len(pieces) - len(whole) + len(more)
+            whole = pieces + more
         yield from whole
     if rest:
         yield rest

@@ -1,7 +1,7 @@
 """The built-in corpus `python-docs`: documentation that every Python installation with litebert already carries.
 
 The language reference of `pydoc_data`, then the docstrings of the standard library, then those of the packages litebert
-needs, in a fixed order; one document per topic or docstring, the short ones of a module together. What is no prose
+needs, in a fixed order; one document per topic or docstring, the short ones of a module together. What is not prose
 (doctests, tables, formulas, parameter headings, code, licences) and what was said before is left out. Docstrings are
 found as triple-quoted literals: seven times faster than parsing, it also sees what packages attach to their compiled
 functions, and code picked up by mistake falls to the same filter. No module is imported.

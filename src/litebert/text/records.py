@@ -1,7 +1,7 @@
 """Rows of a file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and plain text.
 
-Each row comes with its line number, to name the place of what is wrong. What is mended or passed over is counted in
-`Notes`, never silent. The rows of a task (`records`) are UTF-8: a guessed encoding trains on wrong letters. Those of a
+Each row comes with its line number, to name the place of what is wrong. What is changed or passed over is counted in
+`Notes`. The rows of a task (`records`) are UTF-8: a guessed encoding trains on wrong letters. Those of a
 corpus (sources.py) come through the same readers (`read_rows`).
 """
 
@@ -120,10 +120,19 @@ def clean(value: Any, notes: Notes) -> Any:
     if "\0" in value:
         notes["NUL characters were read as spaces"] += value.count("\0")
         value = value.replace("\0", " ")
-    if not value.isascii() and _HALVES.search(value):
-        value, count = _HALVES.subn("\ufffd", value)
+    value, count = whole_characters(value)
+    if count:
         notes["halves of characters were read as the replacement character"] += count
     return value
+
+
+def whole_characters(text: str) -> tuple[str, int]:
+    """The text with each half of a surrogate pair, which JSON can spell, as the replacement character; how many."""
+    try:
+        text.encode()  # many times as fast as a search
+    except UnicodeEncodeError:
+        return _HALVES.subn("\ufffd", text)
+    return text, 0
 
 
 def shown(value: Any) -> str:
@@ -148,7 +157,8 @@ def require_text(value: Any, field: str, where: str) -> str:
 
 def _check_file(path: Path) -> None:
     if not path.is_file():
-        raise DataError(f"{path} {'is a folder' if path.is_dir() else 'does not exist'}; give the path of a file")
+        fault = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
+        raise DataError(f"{path} {fault}; give the path of a file")
 
 
 def records(
@@ -246,6 +256,14 @@ class _Wanted(NamedTuple):
                 raise DataError(f"{where} has more than one column '{name}'; give the others another name")
         return [names.index(name) if name in names else None for name in every]
 
+    def check_once(self, line: str, where: str) -> None:
+        """DataError where a JSON object has one of the columns twice, of which a dict keeps the last."""
+        for name in (*self.columns, *self.optional):
+            if line.count(f'"{name}"') > 1:
+                names = [key for key, _ in json.loads(line, object_pairs_hook=list)]
+                if names.count(name) > 1:
+                    raise DataError(f"{where} has more than one field '{name}'; give the others another name")
+
     def numbered(self, names: Sequence[str]) -> _Wanted:
         """With columns by name where they are asked for by number."""
 
@@ -275,7 +293,7 @@ def _table(
                 continue
         if len(row) != len(header):
             counts = f"{len(row)} columns where the first line has {len(header)}"
-            raise DataError(f"{name}:{number} has {counts}; mend the row{', or its quotes' if quoted else ''}")
+            raise DataError(f"{name}:{number} has {counts}; fix the row{', or its quotes' if quoted else ''}")
         yield Record(number, tuple(None if place is None else row[place] for place in places))
 
 
@@ -289,7 +307,7 @@ def _quoted(name: str, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[in
             yield start, row
             start = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{name}:{start} is not a well-formed row ({error}); mend its quotes or line ends") from error
+        raise DataError(f"{name}:{start} is not a well-formed row ({error}); fix its quotes or line ends") from error
 
 
 def _jsonl(name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, notes: Notes) -> Iterator[Record]:
@@ -305,6 +323,7 @@ def _jsonl(name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, note
         if not isinstance(row, dict):
             raise DataError(f'{name}:{number} is not a JSON object; write lines like {{"{wanted.columns[0]}": ...}}')
         wanted.places(list(row), f"{name}:{number}")
+        wanted.check_once(line, f"{name}:{number}")
         yield Record(number, wanted.of(row))
 
 
@@ -315,7 +334,8 @@ def _parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
     _check_file(path)
     number, before, size = 0, meter.read, path.stat().st_size
     try:
-        with pq.ParquetFile(path, memory_map=False, pre_buffer=False) as file:
+        # Opened here, for Arrow refuses names that are not UTF-8.
+        with open(path, "rb") as raw, pq.ParquetFile(raw, pre_buffer=False) as file:
             names = file.schema_arrow.names
             places = wanted.places(names, str(path))
             present = [names[place] for place in dict.fromkeys(places) if place is not None]
@@ -330,6 +350,9 @@ def _parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
     except UnicodeDecodeError as error:  # the format does not look into its texts
         byte = f"byte 0x{error.object[error.start]:02x}"
         raise DataError(f"{path}:{number + 1} is not UTF-8 ({byte}); write it again from UTF-8") from error
+    except (ValueError, OverflowError, KeyError, MemoryError) as error:  # values that Python has no form for
+        reason = f"{type(error).__name__}: {error}"
+        raise DataError(f"{path}:{number + 1} cannot be read ({reason}); make or fetch the file again") from error
 
 
 def _dicts(batch: Any) -> Iterator[dict[str, Any]]:

@@ -52,7 +52,7 @@ def check_language(language: str) -> None:
         close = get_close_matches(language, _LANGUAGES, n=1)
         meant = f" (did you mean '{close[0]}'?)" if close else ""
         use = f"use one like en, de, ja{meant}, or line where each line is one sentence"
-        raise DataError(f"language '{language}' is no ISO 639 code; {use}")
+        raise DataError(f"language '{language}' is not an ISO 639 code; {use}")
 
 
 def split_lines(text: str, size: int = LINE_CHARACTERS) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Sources to documents, streaming, in the order of the sources (folders and globs sorted).
+"""Sources to documents, streaming, in the order of the sources (folders and patterns sorted).
 
 A source is a file (.txt and other plain text, .jsonl, .csv, .tsv, each also .gz, .xz or .zst, and .parquet), a folder
-or a glob of them, `-` for standard input, or what `SOURCES` has a reader for: `python-docs`, the built-in corpus,
+or a pattern of them, `-` for standard input, or what `SOURCES` has a reader for: `python-docs`, the built-in corpus,
 `hf:NAME` for the `datasets` library, and those you add:
 
     SOURCES.add("poems", read)      the source `poems`
@@ -10,32 +10,39 @@ or a glob of them, `-` for standard input, or what `SOURCES` has a reader for: `
 
 where `read(name: str, reading: Reading)` yields (text, place), a document each; the place, a line number say, names it
 in messages. A document of more than `MAX_DOCUMENT` characters is cut at line ends into several, so that memory stays
-constant even where a gigabyte has no blank line; the price is that the pieces count as documents of their own.
+constant even where a gigabyte has no blank line; the price is that the pieces count as documents of their own. What
+was read, changed and passed over is counted (tally.py).
 """
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from difflib import get_close_matches
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from litebert import progress
 from litebert.errors import DataError, MissingExtraError, nearest
 from litebert.registry import SOURCES
+from litebert.text import encodings, markup
+from litebert.text.files import HTML_SUFFIXES, TABLES, expand
 from litebert.text.lines import STANDARD_INPUT, Meter, blocks, cut, decoded, lines, plain_suffix
-from litebert.text.records import SUFFIXES, Notes, read_rows
+from litebert.text.records import read_rows, whole_characters
+from litebert.text.tally import Tally, listed, printable
+from litebert.text.wrapping import WrapDetector, unwrapped
+
+log = logging.getLogger("litebert")
 
 DocumentSplit = Literal["blank-line", "file", "line"]
+Markup = Literal["keep", "strip"]
 
 MAX_DOCUMENT = 1 << 20
 """Characters of one document."""
 
-_OTHER_FIELD = " (--text-field names it)"
-_PLAIN_SUFFIXES = (".txt", ".text", ".md", ".rst")
-"""Taken from a folder as plain text; a file named directly, or by a glob, is so whatever its suffix."""
-_TABLES = {suffix: form for suffix, form in SUFFIXES.items() if form in ("csv", "tsv", "jsonl", "parquet")}
+_OTHER_FIELD = " (or name another with --text-field)"
+_MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
@@ -48,25 +55,32 @@ class Document:
 
 @dataclass(frozen=True)
 class Reading:
-    """How sources are read; DataError where there is no such split or encoding."""
+    """How sources are read; DataError where there is no such split, markup or encoding."""
 
     text_field: str = "text"
     """The field or column that holds the text; each row of a table is a document."""
     split: DocumentSplit = "blank-line"
     """What ends a document of plain text: a blank line, the file, or the line."""
     encoding: str = "utf-8"
-    """Of every text file."""
+    """Of text files. Where it is UTF-8, files with a byte-order mark of UTF-16 or UTF-32 are read as that."""
+    encodings: Mapping[str, str] = field(default_factory=dict)
+    """Of the files that match a pattern, by pattern."""
+    unwrap: bool = False
+    """Join the lines of a paragraph of plain text."""
+    markup: Markup = "keep"
+    """`keep` reads Markdown and web pages as plain text; `strip` takes the text out of them."""
     meter: Meter = field(default_factory=Meter)
-    """Is told the bytes read, for a progress bar."""
+    """Counts the bytes read."""
+    tally: Tally = field(default_factory=Tally)
+    """Counts what was read, changed and passed over."""
 
     def __post_init__(self) -> None:
-        if self.split not in get_args(DocumentSplit):
-            raise DataError(f"split is '{self.split}'; {nearest(self.split, get_args(DocumentSplit))}")
-        try:
-            "".encode(self.encoding)
-        except LookupError as error:
-            message = f"there is no encoding '{self.encoding}'; use one like utf-8, latin-1, cp1252, utf-16"
-            raise DataError(message) from error
+        for name, kind in (("split", DocumentSplit), ("markup", Markup)):
+            if getattr(self, name) not in get_args(kind):
+                raise DataError(f"{name} is '{getattr(self, name)}'; {nearest(getattr(self, name), get_args(kind))}")
+        if self.unwrap and self.split == "line":
+            raise DataError("--unwrap joins lines and --split line makes a document of each; give one of them")
+        encodings.check(self.encoding, *self.encodings.values())
 
 
 Texts: TypeAlias = Iterator[tuple[str, int | str]]
@@ -77,54 +91,98 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
     """The documents of `sources`, stripped and never empty.
 
     Raises DataError, naming the file and the byte, line or field, also when the corpus is empty; MissingExtraError for
-    `hf:` without the `datasets` library.
+    `hf:` without the `datasets` library, and for web pages without the library that reads them.
     """
-    names, reading = expand(sources), reading or Reading()
+    reading = reading or Reading()
+    meter, tally = reading.meter, reading.tally
+    names = expand(sources, html=reading.markup == "strip", tally=tally)
+    tally.report_skipped()
     paths = [Path(name) for name in names]
     if all(path.is_file() for path in paths):
-        reading.meter.total = sum(path.stat().st_size for path in paths)
-    empty = True
-    for name in names:
-        for text, place in _texts(name, reading):
-            for piece in filter(None, map(str.strip, cut(text, MAX_DOCUMENT))):
-                empty = False
-                yield Document(piece, f"{name}:{place}")
-    if empty:
-        raise DataError(f"there is no text in {', '.join(sources)}; give files that hold some")
+        meter.total = sum(path.stat().st_size for path in paths)
+    total = None if meter.total is None else meter.total / _MEGABYTE
+    with progress.task("reading text", total, "MB") as bar:
+        for name in names:
+            shown = printable(name)
+            for text, place in _texts(name, reading):
+                text, halves = whole_characters(text)
+                tally.replaced_characters += halves
+                pieces = cut(text, MAX_DOCUMENT)
+                tally.cuts += len(pieces) - 1
+                for piece in filter(None, map(str.strip, pieces)):
+                    tally.documents += 1
+                    yield Document(piece, f"{shown}:{place}")
+                bar.done, bar.text = meter.read / _MEGABYTE, f"{tally.documents:,} documents"
+    if not tally.documents:
+        raise DataError(f"there is no text in {', '.join(map(printable, sources))}; give files that hold some")
+    if len(tally.encodings) > 1:
+        log.info(f"encodings of the files: {listed(tally.encodings)}")
 
 
 def _texts(source: str, reading: Reading) -> Texts:
     scheme, _, rest = source.partition(":")
-    for key, name in ((f"{scheme}:", rest), (source, source), (plain_suffix(Path(source)), source)):
+    suffix = plain_suffix(Path(source))
+    for key, name in ((f"{scheme}:", rest), (source, source), (suffix, source)):
         if key in SOURCES:
-            texts: Texts = SOURCES[key](name, reading)
+            of_file = encodings.encoding_of(source, b"", reading.encoding, reading.encodings, html=False)
+            texts: Texts = SOURCES[key](name, replace(reading, encoding=of_file))
             return texts
-    return _file(source, reading)
+    return _file(source, suffix, reading)
 
 
-def _file(name: str, reading: Reading) -> Texts:
-    form = _TABLES.get(plain_suffix(Path(name)))
-    shown = "standard input" if name == STANDARD_INPUT else name
-    texts = decoded(blocks(name, reading.meter), shown, reading.encoding, prose=True)
-    if form is None:
-        yield from _plain(lines(texts, longest=MAX_DOCUMENT), reading.split)
+def _file(name: str, suffix: str, reading: Reading) -> Texts:
+    form, html, tally = TABLES.get(suffix), suffix in HTML_SUFFIXES, reading.tally
+    if form == "parquet":
+        yield from _rows(form, name, (), reading)
         return
-    numbered, field = enumerate(lines(texts), 1), reading.text_field
-    rows = read_rows(form, name, numbered, [field], Notes(), meter=reading.meter, remedy=_OTHER_FIELD)
-    yield from _checked(((row.values[0], row.line) for row in rows), name, field)
+    data = blocks(name, reading.meter)
+    head = next(data, b"")
+    encoding = encodings.encoding_of(name, head, reading.encoding, reading.encodings, html)
+    tally.encodings[encoding] += 1
+    shown = "standard input" if name == STANDARD_INPUT else printable(name)
+    texts = decoded(itertools.chain([head], data), shown, encoding, prose=True)
+    if form is not None:
+        yield from _rows(form, shown, enumerate(lines(texts), 1), reading)
+        return
+    if html or suffix == ".md":
+        if reading.markup == "strip":
+            sections = _plain(markup.stripped("".join(texts), suffix, shown), reading.split, tally)
+            yield from ((text, f"section {number}") for number, (text, _) in enumerate(sections, 1))
+            return
+        if html:
+            log.warning(f"{shown} is read with its tags; --markup strip leaves them out")
+    wrapping = WrapDetector()
+    whole = lines(texts, MAX_DOCUMENT, tally if reading.split == "line" else None)
+    for text, number in _plain(wrapping.watch(whole), reading.split, tally):
+        yield unwrapped(text) if reading.unwrap else text, number
+    if wrapping.found and reading.split != "line":
+        if not tally.hard_wrapped and not reading.unwrap:
+            broken = "has lines that end in the middle of sentences, and every line end ends a sentence"
+            log.warning(f"{shown} {broken}; --unwrap joins the lines of each paragraph")
+        tally.hard_wrapped.append(shown)
 
 
-def _checked(values: Iterable[tuple[Any, int]], name: str, field: str) -> Texts:
+def _rows(form: Any, name: str, numbered: Iterable[tuple[int, str]], reading: Reading) -> Texts:
+    field, notes = reading.text_field, reading.tally.notes
+    rows = read_rows(form, name, numbered, [field], notes, meter=reading.meter, remedy=_OTHER_FIELD)
+    yield from _checked(((row.values[0], row.line) for row in rows), name, reading)
+
+
+def _checked(values: Iterable[tuple[Any, int]], name: str, reading: Reading) -> Texts:
     """The values of a field that are texts; DataError for anything else, but a row may have none."""
     for value, number in values:
-        if isinstance(value, str):
+        reading.tally.rows += 1
+        if value is None or value == "" or (isinstance(value, str) and value.isspace()):
+            reading.tally.empty_rows += 1
+        elif isinstance(value, str):
             yield value, number
-        elif value is not None:
+        else:
             kind = type(value).__name__
-            raise DataError(f"{name}:{number}: field '{field}' is {kind}, not text; name another with --text-field")
+            field = f"field '{reading.text_field}'"
+            raise DataError(f"{name}:{number}: {field} is {kind}, not text; name another with --text-field")
 
 
-def _plain(lines: Iterable[str], split: str) -> Iterator[tuple[str, int]]:
+def _plain(lines: Iterable[str], split: str, tally: Tally) -> Iterator[tuple[str, int]]:
     """Documents of plain text with the number of their first line."""
     if split == "line":
         for number, line in enumerate(lines, 1):
@@ -136,63 +194,13 @@ def _plain(lines: Iterable[str], split: str) -> Iterator[tuple[str, int]]:
         ends = split == "blank-line" and (not line or line.isspace())
         if ends or size + len(line) > MAX_DOCUMENT:
             if held:
+                tally.cuts += not ends
                 yield "\n".join(held), start
             held, size, start = [], 0, number + ends
         if not ends:
             held.append(line)
             size += len(line) + 1
     yield "\n".join(held), start
-
-
-# ---- sources -------------------------------------------------------------------------------------------------------
-
-
-def expand(sources: Sequence[str]) -> list[str]:
-    """The files that folders and globs stand for, sorted within each source; other sources as they are."""
-    if not sources:
-        raise DataError("no source of text is given; name files, a folder, a glob, hf:NAME or python-docs")
-    names: list[str] = []
-    for source in sources:
-        path, (scheme, colon, _) = Path(source), source.partition(":")
-        if source == STANDARD_INPUT or source in SOURCES or scheme + colon in SOURCES:
-            names.append(source)
-        elif path.is_dir():
-            names += _folder(path)
-        elif path.exists():
-            names.append(source)
-        elif glob.has_magic(source):
-            found = sorted(glob.glob(source, recursive=True))
-            if not found:
-                raise DataError(f"no file matches {source}; check the pattern and its quotes")
-            for name in found:
-                names += _folder(Path(name), optional=True) if Path(name).is_dir() else [name]
-        else:
-            raise DataError(f"{source} does not exist; {_neighbour(path)}")
-    return names
-
-
-def _folder(folder: Path, optional: bool = False) -> list[str]:
-    suffixes = (*_PLAIN_SUFFIXES, *_TABLES, *(key for key in SOURCES if key.startswith(".")))
-    names = [
-        str(path)
-        for path in sorted(folder.rglob("*"))
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts)
-        and plain_suffix(path) in suffixes
-        and path.is_file()
-    ]
-    if not names and not optional:
-        raise DataError(
-            f"{folder} holds no file with a name ending in {', '.join(suffixes)} (or .gz, .xz, .zst after it); "
-            f"name other text files by a pattern, e.g. '{folder}/*'"
-        )
-    return names
-
-
-def _neighbour(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f"neither does its folder {path.parent}"
-    close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
-    return f"did you mean '{path.parent / close[0]}'?" if close else "check the path"
 
 
 # ---- the `datasets` library ----------------------------------------------------------------------------------------
@@ -234,4 +242,4 @@ def read_dataset(name: str, reading: Reading) -> Texts:
     if data.column_names is not None and field not in data.column_names:
         raise DataError(f"hf:{name} has no column '{field}'; {nearest(field, data.column_names)}{_OTHER_FIELD}")
     values = (value for batch in data.select_columns([field]).iter(batch_size=1000) for value in batch[field])
-    yield from _checked(((value, number) for number, value in enumerate(values, 1)), f"hf:{name}", field)
+    yield from _checked(((value, number) for number, value in enumerate(values, 1)), f"hf:{name}", reading)

@@ -1,23 +1,29 @@
 """What a tokenizer does to a text: pieces per word, unknown rate, and what its normaliser drops or changes.
 
-Letters and accents that a normaliser loses are lost for the model too. This says so beforehand, in one pass and in
+Letters and accents that a normaliser drops are lost to the model too. This shows them beforehand, in one pass and in
 constant memory: one count for each distinct character.
 """
 
 from __future__ import annotations
 
+import logging
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from litebert.progress import tracked
 from litebert.text.sentences import split_lines
 
 if TYPE_CHECKING:
     from litebert.tokenizer.tokenizer import Tokenizer
 
+log = logging.getLogger("litebert")
+
 _EXAMPLES = 20
+MOST_UNKNOWN = 0.01
+"""Share of unknown pieces above which a tokenizer does not suit a text; its own text gives a ten-thousandth."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +89,13 @@ class Inspection:
 
 
 def inspect(tokenizer: Tokenizer, texts: Iterable[str]) -> Inspection:
-    """Run the tokenizer over `texts` (any number, read once) and count what happens."""
+    """Run the tokenizer over `texts` (any number, read once) and count what happens.
+
+    A tokenizer that does not know more than `MOST_UNKNOWN` of the pieces is warned of.
+    """
     found = Inspection()
     characters: Counter[str] = Counter()
-    for text in texts:
+    for text in tracked(texts, "inspecting", unit="documents"):
         lines = list(split_lines(text))
         ids, _ = tokenizer.encode_flat(lines)
         found.texts += 1
@@ -111,6 +120,8 @@ def inspect(tokenizer: Tokenizer, texts: Iterable[str]) -> Inspection:
         if becomes and tokenizer.unk_id in tokenizer.encode([char])[0]:
             unknown.append(Changed(char, becomes, count))
     found.changed, found.unknown = tuple(changed[:_EXAMPLES]), tuple(unknown[:_EXAMPLES])
+    if found.unknown_rate > MOST_UNKNOWN:
+        log.warning(f"{found.unknown_rate:.1%} of the pieces are unknown: train a tokenizer on text like this")
     return found
 
 

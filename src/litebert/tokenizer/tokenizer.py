@@ -22,7 +22,7 @@ from tokenizers import normalizers
 from tokenizers.models import BPE
 
 from litebert.errors import DataError
-from litebert.storage import read_json
+from litebert.storage import UNFINISHED, read_json, remove, written_whole
 from litebert.tokenizer.engines import (
     SPECIAL_NAMES,
     STEPS_PREFIX,
@@ -140,6 +140,24 @@ class Tokenizer:
         (folder / "tokenizer.json").write_text(written, encoding="utf-8")
         (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
 
+    def write(self, folder: str | Path) -> bool:
+        """Save as a folder of its own, whole or not at all, and replace a tokenizer there; whether one was replaced.
+
+        Raises:
+            DataError: `check_folder` refuses it.
+        """
+        check_folder(folder)
+        place = Path(folder).resolve()
+        old, replaced = place.with_name(f"{UNFINISHED}old-{place.name}"), False
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(place) as aside:
+            self.save(aside)
+            if replaced := place.exists() and any(place.iterdir()):
+                remove(old)
+                place.rename(old)
+        remove(old)
+        return replaced
+
     def _post_processor(self, second_type: int) -> dict[str, Any]:
         """Where special pieces stand around one text and two, as a `tokenizer.json` says it."""
         cls, sep = self.piece(self.cls_id), self.piece(self.sep_id)
@@ -195,22 +213,79 @@ def _whole_characters(texts: Sequence[str]) -> Iterator[None]:
 _ENGINE_KEY = "litebert_engine"
 
 
+_VOCABULARIES = {"unigram": ("spiece.model",), "wordpiece": ("vocab.txt",), "bpe": ("vocab.json", "merges.txt")}
+"""The files beside tokenizer.json that hold a tokenizer of each kind."""
+_SAVED = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+          *chain.from_iterable(_VOCABULARIES.values())}  # fmt: skip
+
+
+def check_folder(folder: str | Path) -> None:
+    """Refuse a folder to write a tokenizer to that holds anything but a tokenizer.
+
+    Raises:
+        DataError: it does, or it is a file.
+    """
+    folder = Path(folder)
+    if not folder.exists():
+        above = next(parent for parent in folder.resolve().parents if parent.exists())
+        if not above.is_dir():
+            raise DataError(f"{folder} cannot be made, because {above} is a file; choose another folder")
+        return
+    if not folder.is_dir():
+        raise DataError(f"{folder} is a file; choose a folder that is new, empty or holds a tokenizer")
+    if foreign := sorted(path.name for path in folder.iterdir() if path.name not in _SAVED):
+        raise DataError(f"{folder} holds {foreign[0]}, which is not part of a tokenizer; choose another folder")
+
+
 def _load_folder(folder: Path) -> Engine:
+    engine, config = _open_folder(folder)
+    _check_one(folder, engine, config)
+    return engine
+
+
+def _check_one(folder: Path, engine: Engine, config: dict[str, Any]) -> None:
+    """Refuse a folder that holds files of two tokenizers; where another program wrote it, only two kinds."""
+    other = [
+        names[-1] for kind, names in _VOCABULARIES.items() if kind != engine.kind and (folder / names[-1]).is_file()
+    ]
+    if _ENGINE_KEY in config and isinstance(engine, TokenizersEngine):
+        files = {name: content.decode() for name, content in engine.files().items() if (folder / name).is_file()}
+        other += [name for name, text in files.items() if _content(folder / name) != _content(folder / name, text)]
+    elif _ENGINE_KEY in config and (portable := folder / "tokenizer.json").is_file():
+        model = read_json(portable, DataError, "save the tokenizer again").get("model")
+        vocabulary = model.get("vocab") if isinstance(model, dict) else None
+        if [piece for piece, *_ in vocabulary or ()] != engine.pieces:
+            other.append(portable.name)
+    if other:
+        raise DataError(f"{folder} mixes two tokenizers: {other[0]} does not belong to the {engine.kind} tokenizer "
+                        "beside it; delete the folder and save the tokenizer again")  # fmt: skip
+
+
+def _content(path: Path, text: str | None = None) -> Any:
+    """What a file of a vocabulary says, however it is laid out; `text` stands for its own."""
+    text = _read_text(path) if text is None else text
+    try:
+        return json.loads(text) if path.suffix == ".json" else text.split()
+    except ValueError:
+        return None
+
+
+def _open_folder(folder: Path) -> tuple[Engine, dict[str, Any]]:
     config_file, portable = folder / "tokenizer_config.json", folder / "tokenizer.json"
     config = read_json(config_file, DataError, "save the tokenizer again") if config_file.is_file() else {}
     models = sorted(folder.glob("*.model"))
     ours = config.get(_ENGINE_KEY) == SentencePieceEngine.__name__
     # Another program's tokenizer.json may say more than its model file (lower case, accents), so it goes first.
     if portable.is_file() and not (ours and models):
-        return _load_json(portable, config)
+        return _load_json(portable, config), config
     if models:
         if len(models) > 1 and folder / "spiece.model" not in models:
             raise DataError(f"{folder} holds {len(models)} *.model files; give the path of the one to use")
-        return _load_sentencepiece(models[0] if len(models) == 1 else folder / "spiece.model", config)
+        return _load_sentencepiece(models[0] if len(models) == 1 else folder / "spiece.model", config), config
     if (folder / "vocab.txt").is_file():
-        return _load_vocabulary(folder / "vocab.txt", config)
+        return _load_vocabulary(folder / "vocab.txt", config), config
     if (folder / "vocab.json").is_file() and (folder / "merges.txt").is_file():
-        return _load_merges(folder, config)
+        return _load_merges(folder, config), config
     raise DataError(f"{folder} holds no tokenizer.json, *.model, vocab.txt, or vocab.json with merges.txt; give one")
 
 

@@ -2,17 +2,20 @@
 
 The stream passes once. A seeded reservoir keeps a uniform sample of its lines, so time and memory depend on the budget
 and not on the corpus: what is lost is the tail of rare words beyond the sample. Unigram models are trained by
-`sentencepiece` (`tokenizers` needs many times as long), WordPiece and byte-level BPE by `tokenizers`.
+`sentencepiece` (`tokenizers` needs many times as long), WordPiece and byte-level BPE by `tokenizers`. Both learn in a
+process of their own (child.py), so that Ctrl-C ends them at once.
 """
 
 from __future__ import annotations
 
 import heapq
-import io
 import json
+import logging
 import os
+import pickle
 import random
 import re
+import subprocess
 import sys
 import tempfile
 import unicodedata
@@ -23,13 +26,14 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
 
-import sentencepiece
 import tokenizers
-from tokenizers import normalizers, pre_tokenizers, trainers
+from tokenizers import normalizers, pre_tokenizers
 from tokenizers.models import BPE, WordPiece
 
 from litebert.errors import DataError, nearest
+from litebert.progress import task, tracked
 from litebert.text.sentences import LINE_CHARACTERS, split_lines
+from litebert.tokenizer import child
 from litebert.tokenizer.engines import (
     DROPPED_CHARACTERS,
     SPACE_CHARACTERS,
@@ -51,6 +55,10 @@ WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 BYTE_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 BYTE_MASK = "<mask>"
 
+log = logging.getLogger("litebert")
+
+MOST_PIECES = 1 << 24
+"""Of any vocabulary; far more than a model can use."""
 _WHOLE_ALPHABET = 256
 _TRAINING_THREADS = 16  # fixed: sums of floats split over another number of threads would end elsewhere
 
@@ -64,6 +72,7 @@ def train_tokenizer(
     strip_accents: bool = False,
     memory: int = 64 << 20,
     seed: int = 0,
+    shrink: bool = False,
 ) -> Tokenizer:
     """Learn `vocab_size` pieces, special ones included, from `texts` (documents or lines, any number, read once).
 
@@ -72,8 +81,13 @@ def train_tokenizer(
     The others lower-case unless `lower_case` is False, and keep accents unless `strip_accents`.
 
     `memory` is the budget in bytes for the sample of lines that training sees. The same texts, options and seed give
-    the same ids. Raises DataError when there is no text, and, naming the limit, when `vocab_size` does not fit it.
+    the same ids. A text too small for `vocab_size` pieces is refused, or, with `shrink`, gets as many as it allows.
+
+    Raises DataError when there is no text, and, naming the limit, when `vocab_size` does not fit the text.
     """
+    check_size(vocab_size)
+    if memory < 1:
+        raise DataError(f"the memory for the sample of text is {memory} bytes; give at least one MiB")
     lower = lower_case is not False
     trainers_of: dict[str, Callable[[list[str], int], Engine]] = {
         "unigram": lambda lines, size: _train_unigram(lines, size, lower, strip_accents),
@@ -85,20 +99,34 @@ def train_tokenizer(
     if kind == "bpe" and (lower_case or strip_accents):
         keeps = "a bpe tokenizer keeps text byte for byte, so it neither lower-cases nor strips accents"
         raise DataError(f"{keeps}; leave both out, or train a unigram or wordpiece tokenizer")
+    texts = tracked(texts, "reading text for the tokenizer", unit="documents")
     lines = sample_lines((line for text in texts for line in split_lines(text)), memory, seed)
     if not lines:
         raise DataError("the corpus holds no text to train a tokenizer on; give files with text in them")
     most = vocab_size
-    while True:
-        try:
-            engine = trainers_of[kind](lines, most)
-            break
-        except _TooLarge as error:  # a smaller vocabulary may keep fewer characters, and so reach less
-            (most,) = error.args
+    with task(f"training a {kind} tokenizer"):
+        while True:
+            try:
+                engine = trainers_of[kind](lines, most)
+                break
+            except _TooLarge as error:  # a smaller vocabulary may keep fewer characters, and so reach less
+                (most,) = error.args
     if most < vocab_size:
         small = f"the text is too small for a vocabulary of {vocab_size}"
-        raise DataError(f"{small}; the largest possible is {most}, or add text")
+        if not shrink:
+            raise DataError(f"{small}; give at most {most}, or add text")
+        log.info(f"{small} pieces, so the tokenizer has the most that it allows, {most}")
     return Tokenizer(engine)
+
+
+def check_size(vocab_size: int) -> None:
+    """Refuse a size that no vocabulary has.
+
+    Raises:
+        DataError: it does not lie between 1 and `MOST_PIECES`.
+    """
+    if not 1 <= vocab_size <= MOST_PIECES:
+        raise DataError(f"the vocabulary size is {vocab_size}; give one from 1 to {MOST_PIECES}, such as 8192")
 
 
 class _TooLarge(Exception):
@@ -166,45 +194,43 @@ def _train_unigram(lines: list[str], vocab_size: int, lower_case: bool, strip_ac
     learned = vocab_size - 2 - len(CONTROL_SYMBOLS) - len(USER_DEFINED_SYMBOLS)
     # A character takes one piece, and leaves room for one of several characters.
     lines, _ = _limit_alphabet(lines, lambda char: rules.get(char, char), learned, lambda char: 2)
-    written = io.BytesIO()
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "rules.tsv"
         points = [(" ".join(f"{ord(c):04X}" for c in text) for text in rule) for rule in rules.items()]
         table.write_text("".join(f"{key}\t{value}\n" for key, value in points), encoding="ascii")
+        options = {
+            "model_type": "unigram",
+            "vocab_size": vocab_size,
+            "character_coverage": 1.0,
+            "normalization_rule_tsv": str(table),
+            "pad_id": 0,
+            "unk_id": 1,
+            "bos_id": -1,
+            "eos_id": -1,
+            "control_symbols": list(CONTROL_SYMBOLS),
+            "user_defined_symbols": list(USER_DEFINED_SYMBOLS),
+            "max_sentence_length": 4 * LINE_CHARACTERS + 4,
+            "num_threads": _TRAINING_THREADS,
+            "minloglevel": 3,
+        }
         try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(lines),
-                model_writer=written,
-                model_type="unigram",
-                vocab_size=vocab_size,
-                character_coverage=1.0,
-                normalization_rule_tsv=str(table),
-                pad_id=0,
-                unk_id=1,
-                bos_id=-1,
-                eos_id=-1,
-                control_symbols=list(CONTROL_SYMBOLS),
-                user_defined_symbols=list(USER_DEFINED_SYMBOLS),
-                max_sentence_length=4 * LINE_CHARACTERS + 4,
-                num_threads=_TRAINING_THREADS,
-                minloglevel=3,
-            )
-        except RuntimeError as error:
-            raise _size_error(error, vocab_size) from error
-    model = model_pb2.ModelProto.FromString(written.getvalue())
+            proto = _learned("unigram", lines=lines, options=options)
+        except _Refused as error:
+            raise _size_error(str(error), vocab_size) from error
+    model = model_pb2.ModelProto.FromString(proto)
     model.normalizer_spec.name = f"{STEPS_PREFIX}nfkc|{','.join(steps)}"
     model.normalizer_spec.ClearField("normalization_rule_tsv")
     model.trainer_spec.ClearField("model_prefix")
     return SentencePieceEngine(model.SerializeToString(deterministic=True), "the trained model")
 
 
-def _size_error(error: RuntimeError, vocab_size: int) -> Exception:
-    """SentencePiece knows the limits of a text and says them in its errors."""
-    if most := re.search(r"value <= (\d+)", str(error)):
+def _size_error(report: str, vocab_size: int) -> Exception:
+    """SentencePiece knows the limits of a text and names them in its reports."""
+    if most := re.search(r"value <= (\d+)", report):
         return _TooLarge(int(most[1]))
-    if least := re.search(r"required_chars\D*\d+ vs (\d+)", str(error)):
+    if least := re.search(r"required_chars\D*\d+ vs (\d+)", report):
         return DataError(_TOO_SMALL.format(vocab_size, least[1]))
-    reason = " ".join(str(error).split())
+    reason = " ".join(report.split())
     return DataError(f"a vocabulary of {vocab_size} could not be trained ({reason}); change its size or the text")
 
 
@@ -229,15 +255,14 @@ def _train_wordpiece(lines: list[str], vocab_size: int, lower_case: bool, strip_
     continuing = [f"##{char}" for char in alphabet if inside(char)]
     portable = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
     portable.normalizer, portable.pre_tokenizer = normalizer, splitter
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[*WORDPIECE_SPECIALS, *continuing],
-        initial_alphabet=alphabet,
-        limit_alphabet=len(alphabet),
-        show_progress=False,
-    )
-    vocabulary = _filled(_trained(portable, lines, trainer), vocab_size)
-    return wordpiece_engine(vocabulary, normalizer, "the trained model")
+    options = {
+        "vocab_size": vocab_size,
+        "special_tokens": [*WORDPIECE_SPECIALS, *continuing],
+        "initial_alphabet": alphabet,
+        "limit_alphabet": len(alphabet),
+    }
+    trained = _trained(portable, lines, "WordPieceTrainer", options)
+    return wordpiece_engine(_filled(trained.get_vocab(), vocab_size), normalizer, "the trained model")
 
 
 def _filled(vocabulary: dict[str, int], vocab_size: int) -> dict[str, int]:
@@ -255,31 +280,74 @@ def _filled(vocabulary: dict[str, int], vocab_size: int) -> dict[str, int]:
 def _train_bpe(lines: list[str], vocab_size: int) -> Engine:
     portable = tokenizers.Tokenizer(BPE())
     portable.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - 1,
-        special_tokens=list(BYTE_SPECIALS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),  # every byte, so that no text is unknown
-        show_progress=False,
-    )
-    vocabulary = _trained(portable, lines, trainer)
+    options = {
+        "vocab_size": vocab_size - 1,
+        "special_tokens": list(BYTE_SPECIALS),
+        "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(),  # every byte, so that no text is unknown
+    }
+    trained = _trained(portable, lines, "BpeTrainer", options)
+    vocabulary = trained.get_vocab()
     vocabulary = _filled({**vocabulary, BYTE_MASK: len(vocabulary)}, vocab_size)
-    merges = json.loads(portable.to_str())["model"]["merges"]
+    merges = json.loads(trained.to_str())["model"]["merges"]
     return byte_engine(vocabulary, map(tuple, merges), True, "the trained model")
 
 
-def _trained(portable: tokenizers.Tokenizer, lines: list[str], trainer: Any) -> dict[str, int]:
-    """The vocabulary that `portable` learns, off the thread pool: who forks after using it is warned and slowed."""
-    name = "TOKENIZERS_PARALLELISM"
-    before = os.environ.get(name)
-    os.environ[name] = "false"
+def _trained(
+    portable: tokenizers.Tokenizer, lines: list[str], trainer: str, options: dict[str, Any]
+) -> tokenizers.Tokenizer:
+    """What `portable` becomes when a trainer of `tokenizers` has seen the lines."""
     try:
-        portable.train_from_iterator(lines, trainer)
-    finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
-    vocabulary: dict[str, int] = portable.get_vocab()
-    return vocabulary
+        return tokenizers.Tokenizer.from_str(
+            _learned("portable", lines=lines, options=options, untrained=portable.to_str(), trainer=trainer)
+        )
+    except _Refused as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"a vocabulary of {options['vocab_size']} could not be trained ({reason})") from error
+
+
+# ------------------------------------------------------------------------------------------------------------ a process
+
+
+class _Refused(Exception):
+    """The library's report of why it cannot learn."""
+
+
+def _learned(name: str, **task: Any) -> Any:
+    """What `LEARN[name](**task)` of child.py returns, learned in a process that ends when this call does.
+
+    Raises:
+        _Refused: the library reports a fault.
+        DataError: the process died.
+    """
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [sys.executable, child.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            pickle.dump((name, task), process.stdin)
+            process.stdin.flush()
+            done, result = pickle.load(process.stdout)
+        except (BrokenPipeError, EOFError, pickle.UnpicklingError):
+            status = process.wait()
+            said.seek(0)
+            last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
+            reason = last or (f"signal {-status}" if status < 0 else f"status {status}")
+            raise DataError(
+                f"the process that trains the tokenizer died ({reason}); if memory is short, use a smaller sample of "
+                "text (--memory) or a smaller vocabulary"
+            ) from None
+        finally:
+            process.kill()  # it has answered, or nobody waits for the answer any more
+            process.communicate()
+    if not done:
+        raise _Refused(result)
+    return result
 
 
 # ----------------------------------------------------------------------------------------------------------- alphabet

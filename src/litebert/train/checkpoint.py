@@ -67,6 +67,7 @@ def save(
             aside.mkdir()
             for file, tensors in ((_MODEL, model), (_OPTIMIZER, optimizer)):
                 save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, aside / file)
+                (aside / file).chmod(aside.stat().st_mode & 0o666)  # safetensors writes for the owner alone
             (aside / _STATE).write_text(json_text({**state, "step": step}), "utf-8")
             (aside / _INDEX).write_text(_index({name: _fingerprint(aside / name) for name in _HASHED}), "utf-8")
             if final.exists():  # kept findable under another name until the new one is in place
@@ -134,7 +135,7 @@ def _damage(path: Path) -> str | None:
                 return f"{name} does not match {_INDEX}"
     except OSError as error:
         return f"{name} cannot be read: {error.strerror}"
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return f"{_INDEX} was changed"
     # Comparing the text leaves no byte of the index that could change unseen.
     return None if text == _index(files) else f"{_INDEX} was changed or is not of format {FORMAT}"

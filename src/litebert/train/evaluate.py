@@ -21,6 +21,7 @@ from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import read_folder
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
+from litebert.progress import tracked
 from litebert.registry import OBJECTIVES
 from litebert.tokenizer import Tokenizer
 from litebert.train.device import Device, choose, seed_step
@@ -70,8 +71,9 @@ def evaluate_split(
                 continue  # one document has no other to draw a random segment from
             count = min(sequences, batches.examples)
             losses = []
-            for i, first in enumerate(range(0, count, EVALUATION_BATCH)):
-                asked = batches(i, slice(0, min(EVALUATION_BATCH, count - first)))
+            sizes = [min(EVALUATION_BATCH, count - first) for first in range(0, count, EVALUATION_BATCH)]
+            for i, size in enumerate(tracked(sizes, f"scoring {' and '.join(names)}", count, "sequences", float)):
+                asked = batches(i, slice(0, size))
                 if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
                     asked = replace(asked, token_type_ids=torch.zeros_like(asked.token_type_ids))
                 losses.append(_losses(model, asked, i, device))

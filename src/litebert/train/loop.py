@@ -27,11 +27,12 @@ from torch import Tensor, nn
 
 from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
-from litebert.errors import NonFiniteError
+from litebert.errors import NonFiniteError, RunError
 from litebert.model.objectives import Loss
+from litebert.progress import Task, task
 from litebert.storage import numbers
 from litebert.train import checkpoint, device, schedule
-from litebert.train.metrics import MetricsLog
+from litebert.train.metrics import MetricsLog, in_words
 from litebert.train.optim import Optimizers
 from litebert.train.ranks import Ranks
 from litebert.train.window import Window
@@ -114,10 +115,14 @@ class Loop(Generic[B]):
     folder: Path
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """As `TrainConfig` has it."""
+    earlier_ends: tuple[int, ...] = ()
+    """The steps at which the run ended before each time it was extended."""
     tensorboard: bool = False
     on_step: Callable[[Loop[B]], None] | None = None
     """Called after every step."""
     ranks: Ranks = field(default_factory=Ranks)
+    remarks: list[str] = field(default_factory=list)
+    """What the caller hears through `metrics.remarks`; written into the metrics as events."""
 
     def __post_init__(self) -> None:
         module = self.trainable.module
@@ -133,9 +138,11 @@ class Loop(Generic[B]):
         share = self.ranks.share(self.batch_sequences)
         micro = self.config.micro_batch or len(share)
         self.rows = [slice(i, min(i + micro, share.stop)) for i in share[::micro]]
-        self.log_every = max(1, self.steps // 200)
+        self.first = self.earlier_ends[-1] if self.earlier_ends else 0  # of the steps that rows and evaluations divide
+        length = self.steps - self.first
+        self.log_every = max(1, length // 200)
         every = parse_amount(self.config.evaluate_every, "train.evaluate_every", ("share", "steps"))
-        self.evaluate_every = max(1, round(every.value * self.steps) if every.unit == "share" else int(every.value))
+        self.evaluate_every = max(1, round(every.value * length) if every.unit == "share" else int(every.value))
         self._failures = torch.zeros(2, dtype=torch.int64, device=self.device.device)
         """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while there is none."""
         self._resume()
@@ -150,15 +157,22 @@ class Loop(Generic[B]):
             return
         for path, reason in found.damaged:
             log.warning(f"checkpoint {path.name} is damaged ({reason}); taking the older {found.path.name}")
-        state = found.state
         self.trainable.module.load_state_dict(found.model(), strict=True)
         self.optimizers.load(found.optimizer())
-        self.step, self.tokens, self.seconds = found.step, state["tokens"], state["seconds"]
-        if self.ranks.main:  # whose window holds the sums of all
-            self.window = Window.restored(state["window"], self.device.device)
-        self.scores = numbers(state["scores"])
-        self.trainable.diagnostic_state.update(state["memory"])
-        log.info(f"continuing from step {self.step} of {self.steps}")
+        state, self.step = found.state, found.step
+        try:
+            self.tokens, self.seconds, self.scores = (
+                int(state["tokens"]),
+                float(state["seconds"]),
+                numbers(state["scores"]),
+            )
+            if self.ranks.main:  # whose window holds the sums of all
+                self.window = Window.restored(state["window"], self.device.device)
+            self.trainable.diagnostic_state.update(state["memory"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            file = found.path / "state.json"
+            raise RunError(f"{file} is not of this run ({error!r}); delete {found.path} to use an older one") from None
+        log.info(f"continuing from step {self.step:,} of {self.steps:,}")
 
     def _save(self, metrics: MetricsLog | None) -> None:
         """Write a checkpoint of this instant, which a run may continue from: all in it must be finite."""
@@ -177,6 +191,7 @@ class Loop(Generic[B]):
             tensors = self.trainable.module.state_dict(), self.optimizers.state()
             checkpoint.save(self.checkpoints, self.step, *tensors, state)
             checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
+            log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
 
     # ---- the loop --------------------------------------------------------------------------------------------------
 
@@ -189,7 +204,11 @@ class Loop(Generic[B]):
         kept: AbstractContextManager[MetricsLog | None] = nullcontext()
         if self.ranks.main:
             kept = closing(MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard))
-        with kept as metrics, self._signals(), ThreadPoolExecutor(1) as worker:
+        speaks = task("training", self.steps, "steps", self.step) if self.ranks.main else nullcontext(Task("training"))
+        with kept as metrics, self._signals(), speaks as bar, ThreadPoolExecutor(1) as worker:
+            mark = (last_save, self.tokens)
+            if metrics is not None:
+                metrics.note(self.step, self.remarks)
             if self.step < self.steps:
                 ahead = worker.submit(self.batches, self.step)
                 while self.step < self.steps and self.ranks.agree(self.signal) is None:
@@ -202,6 +221,10 @@ class Loop(Generic[B]):
                         self.on_step(self)
                     self._report(metrics)
                     now = time.monotonic()
+                    bar.done = self.step
+                    if now - mark[0] > 1:
+                        bar.text = self._state((self.tokens - mark[1]) / (now - mark[0]))
+                        mark = (now, self.tokens)
                     due = now - last_save >= every.value if every.unit == "time" else self.step % int(every.value) == 0
                     if self.ranks.agree(due) and self.step < self.steps:
                         self._save(metrics)
@@ -211,6 +234,11 @@ class Loop(Generic[B]):
                 self._save(metrics)
             leave = self.ranks.agree(self.signal)
         return Outcome(self.step, self.step == self.steps, leave, self.scores, self.tokens, self.seconds)
+
+    def _state(self, rate: float) -> str:
+        """Rate, loss and accuracy of the newest row; the window itself would have to wait for the device."""
+        scores = {name: value for name, value in self.row.items() if name == "loss" or name.endswith("_accuracy")}
+        return ", ".join(filter(None, (in_words(scores), f"{rate:,.0f} tokens/s")))
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -271,8 +299,9 @@ class Loop(Generic[B]):
 
     def _scheduled(self, step: int) -> tuple[int, float]:
         """The depth of a step, and its learning rate as a share of the peak."""
-        layers = schedule.depth_at(self.depth_schedule, self.trainable.layers, step, self.steps)
-        return layers, schedule.factor(self.config.schedule, step, self.steps)
+        ends = (*self.earlier_ends, self.steps)
+        layers = schedule.depth_at(self.depth_schedule, self.trainable.layers, step, ends[0])
+        return layers, schedule.extended_factor(self.config.schedule, step, ends)
 
     def _counts(self, batches: list[B]) -> tuple[dict[str, int], int]:
         """Predictions by loss, and tokens, of the whole batch."""
@@ -307,7 +336,7 @@ class Loop(Generic[B]):
         last = self.step == self.steps
         # One that falls just before the end would only say twice what the last one says.
         soon = 2 * (self.steps - self.step) < self.evaluate_every
-        if last or self.step % self.log_every == 0:
+        if last or (self.step - self.first) % self.log_every == 0:
             self._require_finite()
             self.row = row = self.window.row(self.trainable.weights(), self.ranks)
             row["layers"], factor = self._scheduled(self.step - 1)
@@ -318,13 +347,14 @@ class Loop(Generic[B]):
             if metrics is not None:
                 metrics.write("train", self.step, **row)
                 for warning in warnings:
-                    metrics.write("event", self.step, message=warning)
                     log.warning(warning)
-        if last or (self.step % self.evaluate_every == 0 and not soon):
+                metrics.note(self.step, self.remarks)
+        if last or ((self.step - self.first) % self.evaluate_every == 0 and not soon):
             self._require_finite()
             self.scores = self.ranks.agree(self.trainable.evaluate())
             if metrics is not None:
                 metrics.write("heldout", self.step, **self.scores)
+                log.info(f"step {self.step:,} of {self.steps:,}: held-out {in_words(self.scores)}")
 
 
 def _nonfinite(what: str) -> NonFiniteError:

@@ -1,25 +1,22 @@
-"""What a config costs on this machine, in time and memory, and how many steps a budget buys.
+"""What a step of a config takes on this machine, in seconds.
 
 Measured on made-up batches of full length, so nothing but the config is needed.
 """
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from litebert import cost
 from litebert.config import Config
-from litebert.config.amounts import parse_amount
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 from litebert.model.pretrainer import Pretrainer
+from litebert.progress import task
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
 from litebert.train.optim import Optimizers
@@ -37,21 +34,6 @@ class Rate:
     def mean_step_seconds(self) -> float:
         """Over the whole run."""
         return sum(share * seconds for share, seconds in self.step_seconds)
-
-
-def steps_for(config: Config, rate: Rate | None) -> int:
-    """Optimizer steps a budget buys; a time budget needs a measured `rate`, held-out evaluations counted in."""
-    budget = parse_amount(config.train.budget, "train.budget", ("time", "steps", "tokens"))
-    if budget.unit == "steps":
-        return int(budget.value)
-    if budget.unit == "tokens":
-        return max(1, round(budget.value / (config.batch_sequences * config.sequences.length)))
-    assert rate is not None
-    every = parse_amount(config.train.evaluate_every, "train.evaluate_every", ("share", "steps"))
-    if every.unit == "share":
-        evaluations = rate.evaluation_seconds / every.value
-        return max(1, int((budget.value - evaluations) / rate.mean_step_seconds))
-    return max(1, int(budget.value / (rate.mean_step_seconds + rate.evaluation_seconds / every.value)))
 
 
 def synthetic_batch(config: Config, sequences: int) -> Batch:
@@ -72,6 +54,7 @@ def synthetic_batch(config: Config, sequences: int) -> Batch:
     )
 
 
+@task("measuring the speed of training")
 def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
     """Time real training steps on a throw-away model, about `seconds` at each depth.
 
@@ -121,52 +104,6 @@ def _enough(passes: int, spent: float, seconds: float) -> bool:
     if passes < 4:
         return passes >= 2 and spent >= 4 * seconds
     return spent >= seconds or passes >= 40
-
-
-def kept_bytes(config: Config) -> int:
-    """Bytes autograd keeps per sequence for the backward pass on a CPU, counted on forward passes of two sizes.
-
-    Their difference leaves out what is kept once for any batch, as the copies of the weights that autocast makes.
-    """
-    model = Pretrainer(config)
-    return (_kept(model, config, 4) - _kept(model, config, 2)) // 2
-
-
-def _kept(model: Pretrainer, config: Config, sequences: int) -> int:
-    seen: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        seen[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    held: list[object] = []  # keep the graph alive, so that no address is used twice
-    with (
-        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
-        torch.autocast("cpu", dtype=torch.bfloat16, enabled=config.train.precision != "float32"),
-    ):
-        held.append(model(synthetic_batch(config, sequences)))
-    return sum(seen.values())
-
-
-def largest_micro_batch(config: Config, device: Device) -> int:
-    """Sequences of full length per forward pass that fit in nine tenths of the free memory."""
-    fixed = cost.memory(config, 1)
-    room = 0.9 * free_memory(device) - fixed.weights - fixed.gradients - fixed.optimizer
-    kept = kept_bytes(config) - (0 if device.device.type == "cpu" else cost.attention_weights(config))
-    return max(0, int(room // kept))
-
-
-def free_memory(device: Device) -> int:
-    """Free bytes of the device; of the machine for a CPU."""
-    if device.device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device.device)[0])
-    try:
-        with open("/proc/meminfo", encoding="ascii") as file:
-            line = next(line for line in file if line.startswith("MemAvailable"))
-        return int(line.split()[1]) * 1024
-    except (OSError, StopIteration):
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 def _now(device: Device) -> float:

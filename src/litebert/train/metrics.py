@@ -1,22 +1,43 @@
-"""`metrics.jsonl`: one JSON object for each thing a run has to tell, appended and flushed at once.
+"""`metrics.jsonl`: one JSON object for each thing a run reports, appended and flushed at once.
 
-A row has `step` (optimizer steps done when it was written), `kind`, and numbers. A run that continues from step s
-first cuts the rows after s, so that the file never holds a step twice. Write the rows of a step before its
-checkpoint, and none is ever lost.
+A row has `step` (optimizer steps done when it was written), `kind`, and numbers or, for an event, a message. A run that
+continues from step s first cuts the rows after s, so that the file never holds a step twice. Write the rows of a step
+before its checkpoint, and none is ever lost.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from litebert.errors import MissingExtraError, RunError
 from litebert.storage import atomic_write, json_text
 
+log = logging.getLogger("litebert")
+
 Kind = Literal["train", "heldout", "event"]
+
+
+@contextmanager
+def remarks(heard: list[str]) -> Iterator[None]:
+    """Add the warnings that the package logs in this block to `heard`, for the events of a run."""
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            heard.append(record.getMessage())
+
+    ear = Ear(logging.WARNING)
+    log.addHandler(ear)
+    try:
+        yield
+    finally:
+        log.removeHandler(ear)
 
 
 class MetricsLog:
@@ -41,8 +62,11 @@ class MetricsLog:
             self._mirror = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=purged)
         self._path = path = Path(folder) / "metrics.jsonl"
         kept = b""
+        self._events: set[str] = set()
         if resume is not None and path.exists():
-            kept = b"".join(line + b"\n" for line, row in _rows(path) if row["step"] <= resume)
+            rows = [(line, row) for line, row in _rows(path) if row["step"] <= resume]
+            kept = b"".join(line + b"\n" for line, _ in rows)
+            self._events.update(str(row.get("message")) for _, row in rows if row["kind"] == "event")
         if not path.exists() or path.read_bytes() != kept:
             with atomic_write(path) as file:
                 file.write(kept)
@@ -68,6 +92,13 @@ class MetricsLog:
                 if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
                     self._mirror.add_scalar(f"{kind}/{key}", value, step)
 
+    def note(self, step: int, messages: Iterable[str]) -> None:
+        """Write those messages as events that are not there yet: a run that continues repeats some."""
+        for message in messages:
+            if message not in self._events:
+                self._events.add(message)
+                self.write("event", step, message=message)
+
     def sync(self) -> None:
         """Put all rows on the disk; call it before a checkpoint, which must not survive a power cut without them."""
         os.fsync(self._file.fileno())
@@ -87,6 +118,13 @@ def read(path: str | Path) -> list[dict[str, Any]]:
     if not Path(path).exists():
         raise RunError(f"{path} does not exist; name the metrics.jsonl of a run")
     return [row for _, row in _rows(Path(path))]
+
+
+def in_words(scores: Mapping[str, float]) -> str:
+    """The losses and accuracies among some scores, or else the first two of them: mlm loss 6.1, mlm accuracy 12%."""
+    main = [name for name in scores if name.endswith(("loss", "accuracy"))] or list(scores)[:2]
+    shown = ((name, f"{scores[name]:.1%}" if name.endswith("accuracy") else f"{scores[name]:.3g}") for name in main)
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown)
 
 
 def _rows(path: Path) -> list[tuple[bytes, dict[str, Any]]]:

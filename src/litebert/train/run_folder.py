@@ -7,6 +7,7 @@ one is refused with the field that differs.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from litebert.errors import RunError
-from litebert.storage import locked, read_json, write_json
+from litebert.storage import locked, read_json, remove, write_json
 from litebert.train import checkpoint
 from litebert.train.ranks import Ranks
+
+log = logging.getLogger("litebert")
 
 ASIDE = "collapsed"
 """Where a run lies that was set aside."""
@@ -31,6 +34,8 @@ class RunFolder:
     identity_name: str
     leftovers: tuple[str, ...] = ()
     """What a run leaves that was killed before its identity was written, beside hidden files."""
+    contents: tuple[str, ...] = ()
+    """All that a run of this kind writes, which is all that `clear` deletes."""
     ranks: Ranks = field(default_factory=Ranks)
 
     @property
@@ -54,9 +59,40 @@ class RunFolder:
             raise RunError(f"{self.path} holds several runs ({foreign[0]}); give --seeds for seeds, or another --out")
         if foreign:
             raise RunError(
-                f"{self.path} has no {self.identity_name}, so it is no run, and holds other files ({foreign[0]}); "
-                "give --out a new or empty folder"
+                f"{self.path} is not a run (it has no {self.identity_name}) and holds other files ({foreign[0]}); "
+                "give --out a new or an empty folder"
             )
+
+    def removable(self) -> list[str]:
+        """What `clear` would delete: the names in the folder, none where there is no run.
+
+        Raises:
+            RunError: the folder is no run of this kind, or also holds what no run wrote.
+        """
+        self.check()
+        if self.identity_file.exists() and "format" not in read_json(self.identity_file, RunError):
+            raise RunError(f"{self.identity_file} is not of a run, so nothing in {self.path} is deleted; "
+                           "choose another --out")  # fmt: skip
+        there = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
+        ours = (*self.contents, ASIDE, _MOVING)
+        if foreign := sorted(name for name in there if name not in ours and name[0] != "."):
+            raise RunError(f"{self.path} holds {foreign[0]} too, which no run writes, so nothing is deleted; "
+                           "move it elsewhere, or choose another --out")  # fmt: skip
+        return sorted(name for name in there if name in ours)
+
+    def clear(self) -> None:
+        """Delete the run in the folder, if there is one. Its identity goes last: until then it stays a run.
+
+        Raises:
+            RunError: as `removable`.
+        """
+        if not self.ranks.main:
+            return
+        names = self.removable()
+        for name in sorted(names, key=lambda name: name == self.identity_name):
+            remove(self.path / name)
+        if names:
+            log.info(f"deleted the run in {self.path}: {', '.join(names)}")
 
     @contextmanager
     def owned(self) -> Iterator[None]:
@@ -93,8 +129,9 @@ class RunFolder:
         """
         here = json.loads(json.dumps(here))  # as the file would hold it
         if found := [difference for name, difference in _differences(there, here) if name not in free]:
-            differs = "; ".join(found[:3])
-            raise RunError(f"{self.path} holds another run ({differs}); give the same fields or another --out")
+            differs = "; ".join(found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
+            raise RunError(f"{self.path} holds another run ({differs}); give the same fields, another --out, or "
+                           "--overwrite to delete it and start anew")  # fmt: skip
 
     @property
     def was_set_aside(self) -> bool:

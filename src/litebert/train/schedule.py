@@ -7,8 +7,33 @@ nothing but its step.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from litebert.config import ScheduleConfig
+
+REWARM = 0.05
+"""Share of an extension over which the rate rises again."""
+
+
+def extended_factor(config: ScheduleConfig, step: int, ends: Sequence[int]) -> float:
+    """The same of a run that was extended: `ends` are the steps at which it ended each time, and will end now.
+
+    An extension follows the schedule of a run that was as long from the start. It begins at the rate at which the run
+    ended, and reaches that schedule within the first `REWARM` of its steps (re-warming and re-decaying: Ibrahim et al.
+    2024, "Simple and Scalable Strategies to Continually Pre-train Large Language Models").
+    """
+    part = next(i for i, end in enumerate(ends) if step < end)
+    target = factor(config, step, ends[part])
+    if part == 0:
+        return target
+    start = ends[part - 1]
+    last = extended_factor(config, start - 1, ends[:part])
+    return last + (target - last) * min(1.0, (step - start + 1) / rewarm_steps(ends[part] - start))
+
+
+def rewarm_steps(steps: int) -> int:
+    """Steps of an extension of `steps` over which the rate rises again."""
+    return max(1, round(REWARM * steps))
 
 
 def factor(config: ScheduleConfig, step: int, steps: int) -> float:

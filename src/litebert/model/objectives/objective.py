@@ -72,7 +72,7 @@ class Score:
     def number(self, key: str, scores: Mapping[str, float], name: str) -> str:
         """The score under a key of objective `name`, formatted; empty where there is none."""
         value = scores.get(f"{name}_{key}")
-        return "" if value is None else f"{value:{self.form}}"
+        return "" if value is None else f"{value:{self.form if abs(value) < 1e6 else '.1e'}}"
 
     def text(self, scores: Mapping[str, float], name: str) -> str:
         """The score of objective `name` beside its error and its baseline; empty where it has none."""

@@ -52,16 +52,20 @@ def stands(gold: Gold, context: str) -> bool:
     return bool(gold.text) and gold.start >= 0 and context.startswith(gold.text, gold.start)
 
 
-def read_questions(path: Path, found: Notes) -> list[Question]:
+def read_questions(path: Path, found: Notes, encoding: str = "utf-8") -> list[Question]:
     """The questions of a file, in order; answers that do not stand where the file says are counted in `found`.
 
+    In version 2 an empty list of answers means that there is no answer; but in a file where no question has an answer
+    or `is_impossible`, it means that the answers were left out.
+
     Raises:
-        DataError: the file is missing, empty, not UTF-8, not JSON, of another form, or has an id twice; the message
-            names the line, or the place.
+        DataError: the file is missing, empty, not in the encoding, not JSON, of another form, or has an id twice; the
+            message names the line, or the place.
     """
-    whole = _load(path, found)
+    whole = _load(path, found, encoding)
     version = whole.get("version") if isinstance(whole, dict) else None
     second = isinstance(version, str) and version.lower().removeprefix("v").startswith("2")
+    second = second and any(_is_labelled(entry) for *_, entry in _entries(whole, str(path)))
     places: dict[str, str] = {}
     questions = []
     for where, article, context, entry in _entries(whole, str(path)):
@@ -76,9 +80,13 @@ def read_questions(path: Path, found: Notes) -> list[Question]:
     return questions
 
 
-def may_be_unanswerable(path: Path) -> bool:
+def may_be_unanswerable(path: Path, encoding: str = "utf-8") -> bool:
     """Whether a file is of SQuAD 2.0: it says so, or says of questions whether they can be answered."""
-    return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Notes())) is not None
+    return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Notes(), encoding)) is not None
+
+
+def _is_labelled(entry: Any) -> bool:
+    return isinstance(entry, dict) and bool(entry.get("answers") or entry.get("is_impossible") is not None)
 
 
 def _question(entry: Any, context: str, article: int, second: bool, where: str, found: Notes) -> Question:
@@ -95,7 +103,7 @@ def _question(entry: Any, context: str, article: int, second: bool, where: str, 
     else:
         impossible = _field(entry, "is_impossible", bool, where)
     if impossible and answers:
-        raise DataError(f"{where} ({shown(name)}) is called impossible and has answers; mend one of the two")
+        raise DataError(f"{where} ({shown(name)}) has answers, though is_impossible is true; fix one of the two")
     return Question(name, text, context, tuple(answers), impossible, article)
 
 
@@ -118,23 +126,23 @@ def _field(entry: Any, key: str, kind: type, where: str) -> Any:
         raise DataError(f"{where} has no '{key}'; give a file in the form of SQuAD")
     value = entry[key]
     if type(value) is not kind:
-        raise DataError(f"{where}: {key} is {str(value)[:40]!r}, not {_KINDS[kind]}; mend it")
+        raise DataError(f"{where}: {key} is {str(value)[:40]!r}, not {_KINDS[kind]}; fix it")
     return value
 
 
-def _text(path: Path, found: Notes) -> str:
-    return "\n".join(line for _, line in lines(path, found))
+def _text(path: Path, found: Notes, encoding: str) -> str:
+    return "\n".join(line for _, line in lines(path, found, encoding))
 
 
-def _load(path: Path, found: Notes) -> Any:
-    text = _text(path, found)
+def _load(path: Path, found: Notes, encoding: str) -> Any:
+    text = _text(path, found, encoding)
     if not text.strip():
         raise DataError(f"{path} is empty; give a file with questions")
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
-        mend = "it is cut short, so fetch it again" if cut else "mend it, or fetch it again"
-        raise DataError(f"{path}:{error.lineno} is not JSON ({json_fault(error)}); {mend}") from error
+        remedy = "it is cut short, so fetch it again" if cut else "fix it, or fetch it again"
+        raise DataError(f"{path}:{error.lineno} is not JSON ({json_fault(error)}); {remedy}") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} is not JSON of a SQuAD file ({json_fault(error)}); fetch it again") from error

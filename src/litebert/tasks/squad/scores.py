@@ -2,7 +2,8 @@
 
 The rules of the official scripts `evaluate-v1.1.py` and `evaluate-v2.0.py` (rajpurkar.github.io/SQuAD-explorer), with
 the same sums in the same order, so that the scores agree to the last digit. All are percentages. The rules are English:
-articles are dropped, words are what stands between spaces, and only ASCII punctuation goes.
+articles are dropped, words are what stands between spaces, and only ASCII punctuation goes. For languages without
+spaces F1 may be counted over characters instead, as in the evaluation of CMRC 2018 (Cui et al. 2019).
 """
 
 from __future__ import annotations
@@ -10,11 +11,16 @@ from __future__ import annotations
 import hashlib
 import re
 import string
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+"""Thai, Lao, Burmese, Khmer, Japanese and Chinese letters."""
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -28,9 +34,25 @@ def exact_match(answer: str, gold: str) -> float:
     return float(simplify(answer) == simplify(gold))
 
 
-def word_f1(answer: str, gold: str, empty_match: bool) -> float:
-    """F1 of the two bags of words; of two texts without a word it is 1 with `empty_match` (2.0), else 0 (1.1)."""
-    ours, theirs = simplify(answer).split(), simplify(gold).split()
+AnswerUnit = Literal["words", "characters"]
+"""What F1 is counted over."""
+
+
+def units_of(text: str, unit: AnswerUnit) -> list[str]:
+    """The words of a text after `simplify`, or its characters, less spaces and all punctuation."""
+    if unit == "words":
+        return simplify(text).split()
+    return [one for one in simplify(text) if not one.isspace() and unicodedata.category(one)[0] != "P"]
+
+
+def without_spaces(text: str) -> bool:
+    """Whether a text is mostly in a script that puts no spaces between words."""
+    return 2 * len(_UNSPACED.findall(text)) > len("".join(text.split()))
+
+
+def unit_f1(answer: str, gold: str, empty_match: bool, unit: AnswerUnit = "words") -> float:
+    """F1 of the two bags of units; of two texts without any it is 1 with `empty_match` (2.0), else 0 (1.1)."""
+    ours, theirs = units_of(answer, unit), units_of(gold, unit)
     shared = sum((Counter(ours) & Counter(theirs)).values())
     if shared == 0:
         return float(empty_match and not ours and not theirs)
@@ -38,12 +60,12 @@ def word_f1(answer: str, gold: str, empty_match: bool) -> float:
     return (2 * precision * recall) / (precision + recall)
 
 
-def scores_1(answers: Sequence[str], golds: Sequence[Sequence[str]]) -> dict[str, float]:
+def scores_1(answers: Sequence[str], golds: Sequence[Sequence[str]], unit: AnswerUnit = "words") -> dict[str, float]:
     """`exact_match` and `f1` where every question has gold answers; the best of them counts (SQuAD 1.1)."""
     exact = f1 = 0.0
     for answer, texts in zip(answers, golds, strict=True):
         exact += max(exact_match(answer, text) for text in texts)
-        f1 += max(word_f1(answer, text, empty_match=False) for text in texts)
+        f1 += max(unit_f1(answer, text, empty_match=False, unit=unit) for text in texts)
     return {"exact_match": 100.0 * exact / len(answers), "f1": 100.0 * f1 / len(answers)}
 
 
@@ -66,7 +88,9 @@ class Judged(NamedTuple):
         return self.exact, self.f1
 
 
-def judge(id: str, answer: str, odds: float, golds: Sequence[str]) -> Judged:  # noqa: A002
+def judge(
+    id: str, answer: str, odds: float, golds: Sequence[str], unit: AnswerUnit = "words"  # noqa: A002
+) -> Judged:  # fmt: skip
     """`golds`: the gold texts, none where the question has no answer.
 
     As in the official script, a question with gold answers that hold no word is scored as one without, and still
@@ -74,7 +98,7 @@ def judge(id: str, answer: str, odds: float, golds: Sequence[str]) -> Judged:  #
     """
     texts = [text for text in golds if simplify(text)] or [""]
     exact = max(exact_match(answer, text) for text in texts)
-    f1 = max(word_f1(answer, text, empty_match=True) for text in texts)
+    f1 = max(unit_f1(answer, text, empty_match=True, unit=unit) for text in texts)
     return Judged(id, bool(answer), odds, bool(golds), exact, f1)
 
 

@@ -7,31 +7,40 @@ for start and end, as in BERT's code; the heads of ALBERT's for 2.0 are another 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from litebert.errors import ConfigError, DataError
+from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import OneSpan
-from litebert.finetuning.task import Task
 from litebert.storage import write_json
-from litebert.tasks.parts import given_files, split
+from litebert.tasks.parts import FileTask, Layout, Source, given_files, layout_of, named
 from litebert.tasks.predictions import texts
 from litebert.tasks.squad.files import Question, may_be_unanswerable, read_questions, stands
-from litebert.tasks.squad.scores import best_threshold, halves, judge, scores_1, scores_2, tune
+from litebert.tasks.squad.scores import (
+    AnswerUnit,
+    best_threshold,
+    halves,
+    judge,
+    scores_1,
+    scores_2,
+    tune,
+    without_spaces,
+)
 from litebert.tasks.squad.spans import Answer, Candidate, Window, best_answer, tokens_of, windows
-from litebert.text.records import FileFormat, Notes, records, require_text
+from litebert.text.records import FileFormat, Notes, records, require_text, shown
 from litebert.tokenizer import Tokenizer
 
 QUESTION_TOKENS = 64
-"""Most tokens of a question; less where that would be more than half of a row."""
+"""Most tokens of a question, where not said otherwise; less where that would be more than half of a row."""
 STRIDE = 128
 """Tokens from the start of a window to the next; less where that would be more than half of a window."""
 ANSWER_TOKENS = 30
@@ -43,68 +52,83 @@ questions that are scored, which flatters. Or a number. What is tuned is tuned o
 too, whose own answers are never looked at for it."""
 
 
-class Squad(Task[Question]):
+class Squad(FileTask[Question]):
     """SQuAD from the files of its parts.
 
     Without `dev`, a share `heldout` of the articles of `train` takes its place: whole articles, for questions about one
     text help to answer one another.
     `version` is 1 or 2; None looks into the files: 2 where one says so, or says of questions whether they can be
-    answered. The scores are those of the official script of the version, as percentages.
+    answered. The scores are those of the official script of the version, as percentages; for your own files in a
+    language without spaces, F1 may be counted over `characters` instead (`answer_unit`).
     """
 
     name, suffix = "squad", ".json"
     inputs = "give (question, context)"
-    takes = ("dev", "test", "threshold", "stride")
-    usual = MappingProxyType({"version": 1, "threshold": 0.0, "stride": STRIDE, "answer_tokens": ANSWER_TOKENS})
+    takes = (
+        "dev", "test", "threshold", "stride", "answer_tokens", "question_tokens", "answer_unit", "heldout", "encoding",
+    )  # fmt: skip
+    usual = MappingProxyType({
+        "version": 1, "threshold": 0.0, "stride": STRIDE, "answer_tokens": ANSWER_TOKENS,
+        "question_tokens": QUESTION_TOKENS, "answer_unit": "words",
+    })  # fmt: skip
+    suffixes = (".json",)
     percent = True
     output: OneSpan
 
     def __init__(
         self,
         *,
-        train: str | Path | None = None,
-        dev: str | Path | None = None,
-        test: str | Path | None = None,
+        train: Source | None = None,
+        dev: Source | None = None,
+        test: Source | None = None,
         version: Literal[1, 2] | None = None,
         threshold: Threshold = "half",
         stride: int = STRIDE,
         answer_tokens: int = ANSWER_TOKENS,
+        question_tokens: int = QUESTION_TOKENS,
+        answer_unit: AnswerUnit = "words",
         heldout: float = 0.1,
+        layout: Layout | None = None,
     ) -> None:
         if version not in (None, 1, 2):
             raise ConfigError(f"version is {version!r}; give 1 for SQuAD 1.1, 2 for SQuAD 2.0, or leave it out")
         if threshold not in ("half", "dev") and (isinstance(threshold, str) or math.isnan(threshold)):
             raise ConfigError(f"threshold is '{threshold}'; give 'half', 'dev' or a number")
-        if stride < 1 or answer_tokens < 1:
-            raise ConfigError(f"stride is {stride} and answer_tokens {answer_tokens}; give at least one token each")
-        if not 0 < heldout < 1:
-            raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
-        super().__init__(OneSpan(longest=answer_tokens), files={"train": train, "dev": dev, "test": test})
-        self._splits = train is not None and dev is None
-        self.dev = ("dev",) if self._splits else self.dev
-        self._heldout = heldout
+        for name, value in (("stride", stride), ("answer_tokens", answer_tokens), ("question_tokens", question_tokens)):
+            if value < 1:
+                raise ConfigError(f"{name} is {value}; give at least one token")
+        if answer_unit not in get_args(AnswerUnit):
+            raise ConfigError(f"answer_unit is '{answer_unit}'; {nearest(answer_unit, get_args(AnswerUnit))}")
+        files = {"train": train, "dev": dev, "test": test}
+        super().__init__(OneSpan(longest=answer_tokens), files=files, heldout=heldout, layout=layout)
+        self.question_tokens, self.answer_unit = question_tokens, answer_unit
         self.threshold, self.stride, self.answer_tokens = threshold, stride, answer_tokens
         self._version = version
         self._deciding: frozenset[Question] = frozenset()
         self._tuned: float | None = None
 
     @classmethod
-    def from_data(cls, name: str, data: str | Path, **options: Any) -> Squad:
-        """Of a folder's files, or of a training file with `dev` and `test` beside it."""
+    def from_data(cls, name: str, data: Source, **options: Any) -> Squad:
+        """Of a folder's files, or of training files with `dev` and `test` beside them."""
         options |= given_files(data, options)
-        task = cls(**options)
+        task = cls(layout=layout_of(options), **options)
         if "threshold" in options and task.version == 1:
-            raise ConfigError(f"threshold is an option of SQuAD 2.0, and {data} is of 1.1; leave it out")
+            files = named(next(iter(task._paths.values())))
+            raise ConfigError(f"threshold is {options['threshold']}, an option of SQuAD 2.0, and {files} is of version "
+                              "1.1; leave it out")  # fmt: skip
         return task
 
     def settings(self) -> dict[str, Any]:
-        """Version, stride and longest answer; in version 2 also the threshold, as it was tuned last."""
+        """All that answers and their scores depend on; in version 2 also the threshold, as it was tuned last."""
+        names = [name for name in self.usual if name != "threshold"]
         threshold = {"threshold": self._kept()} if self.version == 2 else {}
-        return {"version": self.version, "stride": self.stride, "answer_tokens": self.answer_tokens, **threshold}
+        return {name: getattr(self, name) for name in names} | threshold
 
     def identity(self) -> dict[str, Any]:
-        """How the threshold is chosen."""
-        return {"threshold": self.threshold}
+        """How the threshold is chosen, and, where they are not the usual ones, the settings that change scores only."""
+        changed = {name: getattr(self, name) for name in ("answer_tokens", "answer_unit")}
+        changed = {name: None if value == self.usual[name] else value for name, value in changed.items()}
+        return {"threshold": self.threshold, **changed}
 
     @property
     def full_name(self) -> str:
@@ -114,19 +138,27 @@ class Squad(Task[Question]):
     @cached_property
     def version(self) -> int:
         """1 or 2."""
-        return self._version or 1 + any(may_be_unanswerable(path) for path in self._files.values())
+        return self._version or 1 + any(
+            may_be_unanswerable(path, self._layout.encoding) for paths in self._paths.values() for path in paths
+        )
 
     # ------------------------------------------------------------------------------------------------------- reading
 
     def read(self, part: str) -> list[Question]:
         """The questions of a part, in order. Of `train`, those without an answer that can be learnt are left out."""
-        splits = self._splits and part != "test"
-        path = self._file("train" if splits else part)
+        paths = self._of(part)
         self._found = Notes()
-        questions = read_questions(path, self._found)
-        if splits:
-            articles = [question.article for question in questions]
-            questions = split(part, questions, articles, self._heldout, 0, f"articles of {path}", self._found)
+        questions: list[Question] = []
+        for path in paths:
+            first = questions[-1].article + 1 if questions else 0
+            own = read_questions(path, self._found, self._layout.encoding)
+            questions += [question._replace(article=first + question.article) for question in own] if first else own
+        if len(paths) > 1 and len({question.id for question in questions}) < len(questions):
+            twice = next(name for name, count in Counter(one.id for one in questions).items() if count > 1)
+            raise DataError(
+                f"the id {shown(twice)} stands in {named(paths)} twice; give each question an id of its own"
+            )
+        questions = self._own(part, questions, lambda i: questions[i].article, "articles")
         wrong = sum(not stands(gold, one.context) for one in questions for gold in one.answers)
         if wrong:
             self._found["answers do not stand at their answer_start"] += wrong
@@ -136,7 +168,14 @@ class Squad(Task[Question]):
                 self._found["questions have no answer to learn and were left out"] += len(questions) - len(usable)
             questions = usable
         if part != "test" and not any(question.known for question in questions):
-            raise DataError(f"no question in {path} has an answer to learn or score by; give a labelled {part} file")
+            raise DataError(f"no question in {named(paths)} has an answer, and a {part} part needs some; give a "
+                            "labelled file")  # fmt: skip
+        golds = [gold.text for question in questions for gold in question.answers if part != "train"]
+        if self.answer_unit == "words" and 2 * sum(map(without_spaces, golds)) > len(golds):
+            self._found["answers have no spaces between words, and F1 counts words; --answer-unit characters counts "
+                        "characters"] += len(golds)  # fmt: skip
+        elif self.answer_unit == "characters" and golds:
+            self._found["answers are scored with F1 over characters"] += len(golds)
         if part == "dev":
             self._deciding, self._tuned = frozenset(questions), None
         return questions
@@ -175,15 +214,15 @@ class Squad(Task[Question]):
         """
         room = length - 2 - tokenizer.pair_separators
         if room < 2:
-            raise ConfigError(f"rows of {length} tokens have no room for a question and a text; give a length of 384")
+            raise ConfigError(f"length is {length} tokens, too few for a question and a text; give a length of 384")
         contexts = list(dict.fromkeys(example.context for example in examples))  # one text has many questions
         encoded = dict(zip(contexts, tokenizer.encode_offsets(contexts), strict=True))
         asked = tokenizer.encode([example.text.strip() for example in examples])
-        most = min(QUESTION_TOKENS, room // 2)
+        most = min(self.question_tokens, room // 2)
         items = []
         for i, (example, question) in enumerate(zip(examples, asked, strict=True)):
             if len(question) > most:
-                self._found[f"questions were cut to {most} tokens"] += 1
+                self._found[f"questions were truncated to {most} tokens"] += 1
             question = question[:most]
             ids, spans = encoded[example.context]
             gold = example.placed
@@ -236,9 +275,9 @@ class Squad(Task[Question]):
         examples, answers = self._known(examples, answers, lambda question: question.known)
         golds = [[gold.text for gold in question.answers] for question in examples]
         if self.version == 1:
-            return scores_1([answer.value for answer in answers], [texts or [""] for texts in golds])
+            return scores_1([answer.value for answer in answers], [texts or [""] for texts in golds], self.answer_unit)
         judged = [
-            judge(question.id, answer.value, answer.odds, texts)
+            judge(question.id, answer.value, answer.odds, texts, self.answer_unit)
             for question, answer, texts in zip(examples, answers, golds, strict=True)
         ]
         tuned, reported = halves(judged) if decides and self.threshold == "half" else (judged, judged)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +20,7 @@ class Sentence(NamedTuple):
 
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
-    """IOB2, one for each word; None where they are not known."""
+    """One for each word, those of entities in IOB2; None where they are not known."""
     lines: tuple[str, ...]
     """As they stand in the file, with the blank lines and document marks that follow (for the first sentence also
     those before it)."""
@@ -34,18 +34,26 @@ def cells_of(line: str) -> list[str]:
     return line.split("\t") if "\t" in line else [cell for cell in line.split(" ") if cell]
 
 
-def read_sentences(path: str | Path, found: Notes, tagged: bool) -> Iterator[Sentence]:
-    """The sentences of a CoNLL file, with IOB2 tags; `tagged` says that they must have tags."""
+def read_sentences(
+    path: str | Path, found: Notes, tagged: bool, *, plain: bool = False, encoding: str = "utf-8"
+) -> Iterator[Sentence]:
+    """The sentences of a CoNLL file, with IOB2 tags.
+
+    Args:
+        tagged: whether they must have tags.
+        plain: whether every tag stands for itself, as a part of speech does, and none for a piece of an entity.
+    """
     kept: list[str] = []  # the lines of a sentence
     words: dict[int, list[str]] = {}  # the cells of its words by the place of their line
     columns = first = inside = begun = 0  # counts of entities that begin with I-, and of those that begin with B-
     before = OUTSIDE
 
     def sentence() -> Sentence:
-        tags = as_iob2([cells[-1] for cells in words.values()]) if columns > 1 else None
+        tags = tuple(cells[-1] for cells in words.values()) if columns > 1 else None
+        tags = tags if plain or tags is None else as_iob2(tags)
         return Sentence(tuple(cells[0] for cells in words.values()), tags, tuple(kept), tuple(words))
 
-    for number, line in lines(path, found):
+    for number, line in lines(path, found, encoding):
         if MARK in line:
             found[MARKS] += line.count(MARK)
             line = line.replace(MARK, "")
@@ -58,8 +66,8 @@ def read_sentences(path: str | Path, found: Notes, tagged: bool) -> Iterator[Sen
             kept, words, before = [], {}, OUTSIDE
         if not first:
             columns, first = len(cells), number
-        _check(cells, columns, first, tagged, f"{path}:{number}")
-        if columns > 1:
+        _check(cells, columns, first, tagged, plain, f"{path}:{number}")
+        if columns > 1 and not plain:
             tag = cells[-1]
             if tag != OUTSIDE and tag[2:] != before[2:]:
                 inside += tag[0] == "I"
@@ -76,7 +84,14 @@ def read_sentences(path: str | Path, found: Notes, tagged: bool) -> Iterator[Sen
         found["entities begin with I- against IOB2 and were read as beginning with B-"] += inside
 
 
-def _check(cells: list[str], columns: int, first: int, tagged: bool, where: str) -> None:
+def has_entities(paths: Sequence[Path], encoding: str = "utf-8") -> bool:
+    """Whether any tag begins with B- or I-, or all are O; else they are parts of speech, say."""
+    tags = {tag for path in paths for one in read_sentences(path, Notes(), True, plain=True, encoding=encoding)
+            for tag in one.tags or ()}  # fmt: skip
+    return tags <= {OUTSIDE} or any(tag.startswith(("B-", "I-")) for tag in tags)
+
+
+def _check(cells: list[str], columns: int, first: int, tagged: bool, plain: bool, where: str) -> None:
     if len(cells) != columns:
         raise DataError(
             f"{where} has {len(cells)} columns where line {first} has {columns}; write a word, then its tag last, "
@@ -86,5 +101,7 @@ def _check(cells: list[str], columns: int, first: int, tagged: bool, where: str)
         raise DataError(f"{where} has no tag; write a word, then its tag, between a tab or a space")
     if not cells[0]:
         raise DataError(f"{where} has a tag and no word; write the word before it")
-    if columns > 1 and not TAG.fullmatch(cells[-1]):
+    if columns > 1 and not plain and not TAG.fullmatch(cells[-1]):
         raise DataError(f"{where} has the tag {shown(cells[-1])}; write O, B-TYPE or I-TYPE")
+    if columns > 1 and not cells[-1]:
+        raise DataError(f"{where} has an empty tag; write one after the word")

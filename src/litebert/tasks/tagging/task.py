@@ -1,8 +1,11 @@
-"""Tagging words: entities in CoNLL columns, the word first and its tag last, a blank line between sentences.
+"""Tagging words: CoNLL columns, the word first and its tag last, a blank line between sentences.
 
-Tags are IOB2 (O, B-TYPE, I-TYPE); IOB1 is turned into it. Every word is encoded on its own, as if a space stood before
-it; its first token carries the tag. A sentence longer than a row becomes several rows that overlap, and each word is
-learnt and answered once, where it has most context; nothing is cut. The price is that some tokens are read twice.
+Tags of entities are IOB2 (O, B-TYPE, I-TYPE); IOB1 is turned into it, and entities are what is scored. Where no tag of
+the training file begins with B- or I-, as with parts of speech, every word is scored on its own.
+
+Every word is encoded on its own, as if a space stood before it; its first token carries the tag. A sentence longer than
+a row becomes several rows that overlap, and each word is learned and answered once, where it has most context; nothing
+is truncated. The price is that some tokens are read twice.
 """
 
 from __future__ import annotations
@@ -19,40 +22,64 @@ from litebert.data import IGNORED
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer, Tags, saved_output
-from litebert.finetuning.task import Task
-from litebert.tasks.parts import Data, given_files, part_files
+from litebert.tasks.parts import Data, FileTask, Layout, Source, given_files, layout_of, part_files
 from litebert.tasks.predictions import texts
-from litebert.tasks.tagging.files import DOCUMENT, TAG, Sentence, cells_of, read_sentences
+from litebert.tasks.scores import class_scores, scores
+from litebert.tasks.tagging.files import DOCUMENT, TAG, Sentence, cells_of, has_entities, read_sentences
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, entities, entity_scores
 from litebert.text.records import FileFormat, Notes, file_format, records, shown
 from litebert.tokenizer import Tokenizer
 
 
-class TaggingTask(Task[Sentence]):
-    """Entities from CoNLL files.
+class TaggingTask(FileTask[Sentence]):
+    """Tags from CoNLL files.
 
-    The labels are O, then B- and I- of each type of the training file, sorted; or `labels`, as a model was saved with.
+    The labels are O, then B- and I- of each type of the training file, sorted; without entities, its tags, the
+    commonest first; or `labels`, as a model was saved with. Without a dev part, a share `heldout` of the sentences of
+    the training part takes its place.
     """
 
     name, suffix = "tagging", ".conll"
     inputs = "give a text or a list of words"
-    takes = ("dev", "test")
+    takes = ("dev", "test", "heldout", "encoding")
 
-    def __init__(self, data: Data, *, labels: Sequence[str] | None = None) -> None:
-        super().__init__(Tags(), files=part_files(data))
+    def __init__(
+        self, data: Data, *, labels: Sequence[str] | None = None, heldout: float = 0.1, layout: Layout | None = None
+    ) -> None:
+        super().__init__(Tags(), files=part_files(data), heldout=heldout, layout=layout)
+        self.plain = False
         if labels is None:
-            sentences = read_sentences(self._file("train"), Notes(), tagged=True)
-            types = {tag[2:] for sentence in sentences for tag in sentence.tags or () if tag != OUTSIDE}
-            labels = (OUTSIDE, *sorted(f"{first}-{type_}" for first in "BI" for type_ in types))
-        for label in labels:
-            if not TAG.fullmatch(label):
-                raise ConfigError(f"the model's label '{label}' is none of O, B-TYPE and I-TYPE; give a tagging model")
+            paths = self._of("train")
+            self.plain = not has_entities(paths, self._layout.encoding)
+            labels = self._survey(paths)
+        elif labels:
+            kinds = [TAG.fullmatch(label) is not None for label in labels]
+            self.plain = not any(label.startswith(("B-", "I-")) for label in labels) and not all(kinds)
+            if not self.plain and not all(kinds):
+                other = labels[kinds.index(False)]
+                raise ConfigError(f"the model's label '{other}' is not O, B-TYPE or I-TYPE, as others are; give a "
+                                  "tagging model")  # fmt: skip
         self.output = Tags(tuple(labels))
+        if self.plain:
+            self.metric = "accuracy"
+        self._outside = labels[0] if self.plain else OUTSIDE
+
+    def _survey(self, paths: Sequence[Path]) -> tuple[str, ...]:
+        """The labels of the training files."""
+        counts = Counter(tag for sentence in self._sentences(paths, Notes(), True) for tag in sentence.tags or ())
+        if self.plain:
+            return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
+        types = {tag[2:] for tag in counts if tag != OUTSIDE}
+        return (OUTSIDE, *sorted(f"{first}-{type_}" for first in "BI" for type_ in types))
+
+    def _sentences(self, paths: Sequence[Path], found: Notes, tagged: bool) -> Iterator[Sentence]:
+        for path in paths:
+            yield from read_sentences(path, found, tagged, plain=self.plain, encoding=self._layout.encoding)
 
     @classmethod
-    def from_data(cls, name: str, data: str | Path, **options: Any) -> TaggingTask:
-        """Of a folder's files, or of a training file with `dev` and `test` beside it."""
-        return cls(given_files(data, options))
+    def from_data(cls, name: str, data: Source, **options: Any) -> TaggingTask:
+        """Of a folder's files, or of training files with `dev` and `test` beside them."""
+        return cls(given_files(data, options), layout=layout_of(options), **options)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TaggingTask:
@@ -62,10 +89,19 @@ class TaggingTask(Task[Sentence]):
     def read(self, part: str) -> list[Sentence]:
         """The sentences of a part. Only `test` may be without tags: a file with one column."""
         self._found = Notes()
-        sentences = list(read_sentences(self._file(part), self._found, tagged=part != "test"))
-        types = Counter(entity.type for sentence in sentences for entity in entities(sentence.tags or ()))
-        for type_ in sorted(types.keys() - {label[2:] for label in self.output.labels}):
-            self._found[f"entities of type {type_}, unknown to the model, count as missed"] += types[type_]
+        sentences = list(self._sentences(self._of(part), self._found, tagged=part != "test"))
+        sentences = self._own(part, sentences, lambda i: i, "sentences")
+        if part == "train" and self.plain:
+            self._found["different tags, none with B- or I-: every word is scored, and accuracy chooses"] = len(
+                self.output.labels
+            )
+        seen = Counter(tag for sentence in sentences for tag in sentence.tags or ()) if self.plain else Counter(
+            entity.type for sentence in sentences for entity in entities(sentence.tags or ())
+        )  # fmt: skip
+        known = set(self.output.labels) if self.plain else {label[2:] for label in self.output.labels}
+        for one in sorted(seen.keys() - known):
+            what = f"words with the tag {one}" if self.plain else f"entities of type {one}"
+            self._found[f"{what}, unknown to the model, count as missed"] += seen[one]
         return sentences
 
     def example(self, value: Any, name: str) -> Sentence:
@@ -117,7 +153,7 @@ class TaggingTask(Task[Sentence]):
             starts = np.cumsum([0, *map(len, pieces)])[:-1]
             told = np.array([bool(piece) for piece in pieces], np.bool_)
             if not told.all():
-                self._found["words that give no token are answered O"] += int((~told).sum())
+                self._found[f"words that give no token are answered {self._outside}"] += int((~told).sum())
             room = length - 2
             over = len(tokens) - room
             windows = [*range(0, over, max(1, room // 2)), max(0, over)]  # the last one ends with the sentence
@@ -143,8 +179,11 @@ class TaggingTask(Task[Sentence]):
     def answers(
         self, examples: Sequence[Sentence], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
     ) -> list[Answer]:
-        """A tag for each word of each sentence, in order; O, of probability 1, for a word without a token."""
-        tags = [[OUTSIDE] * len(sentence.words) for sentence in examples]
+        """A tag for each word of each sentence, in order, those of entities made valid IOB2, and its probability.
+
+        A word without a token is answered O (or the commonest tag), of probability 1.
+        """
+        tags = [[self._outside] * len(sentence.words) for sentence in examples]
         likely = [np.ones(len(sentence.words)) for sentence in examples]
         for item, found in zip(items, logits, strict=True):
             words, places = item.detail.T
@@ -152,28 +191,54 @@ class TaggingTask(Task[Sentence]):
             likely[item.example][words] = answer.probabilities
             for word, tag in zip(words.tolist(), answer.value, strict=True):
                 tags[item.example][word] = tag
-        return [Answer(tuple(found), p) for found, p in zip(tags, likely, strict=True)]
+        valid = [tuple(found) if self.plain else as_iob2(found) for found in tags]
+        return [Answer(found, p) for found, p in zip(valid, likely, strict=True)]
 
     def record(self, example: Sentence, answer: Answer) -> dict[str, Any]:
         """The words with their tags."""
         return {"words": list(example.words), **super().record(example, answer)}
 
     def score(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, float]:
-        """`precision`, `recall` and `f1` over all entities, and `f1_TYPE` of each type."""
-        examples, answers = self._known(examples, answers, lambda sentence: sentence.tags is not None)
-        truth = [sentence.tags or () for sentence in examples]
-        overall, of_type = entity_scores(truth, [answer.value for answer in answers])
+        """`precision`, `recall` and `f1` over all entities, and `f1_TYPE` of each type; without entities `accuracy`,
+        the share of words, and `macro_f1` over the tags.
+        """
+        truth, guess = self._tags(examples, answers)
+        if self.plain:
+            return scores(("accuracy", "macro_f1"), *self._numbers(truth, guess))
+        overall, of_type = entity_scores(truth, guess)
         return overall._asdict() | {f"f1_{type_}": found.f1 for type_, found in of_type.items()}
 
+    def by_class(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
+        """Of each type of entity, or of each tag."""
+        truth, guess = self._tags(examples, answers)
+        if self.plain:
+            return class_scores(self.output.labels, *self._numbers(truth, guess))
+        counts = Counter(entity.type for tags in truth for entity in entities(tags))
+        return {
+            type_: {**found._asdict(), "count": counts[type_]}
+            for type_, found in entity_scores(truth, guess)[1].items()
+        }
+
+    def _tags(self, examples: Sequence[Sentence], answers: Sequence[Answer]) -> tuple[list[Any], list[Any]]:
+        """Right and given tags of the sentences that have some."""
+        examples, answers = self._known(examples, answers, lambda sentence: sentence.tags is not None)
+        return [sentence.tags for sentence in examples], [answer.value for answer in answers]
+
+    def _numbers(self, *tagged: Sequence[Sequence[str]]) -> list[NDArray[np.int64]]:
+        """The numbers of tags, one after the other; -1 of those that the model does not know."""
+        number_of = {label: number for number, label in enumerate(self.output.labels)}
+        return [np.array([number_of.get(tag, -1) for tags in one for tag in tags], np.int64) for one in tagged]
+
     def write(self, examples: Sequence[Sentence], answers: Sequence[Answer], path: Path) -> None:
-        """The lines of the file that was read, with one more column: the answers, made valid IOB2."""
+        """The lines of the file that was read, with one more column: the answers."""
         with open(path, "w", encoding="utf-8", newline="\n") as file:
             for sentence, answer in zip(examples, answers, strict=True):
-                tag_of = dict(zip(sentence.places, as_iob2(answer.value), strict=True))
+                tags = answer.value if self.plain else as_iob2(answer.value)
+                tag_of = dict(zip(sentence.places, tags, strict=True))
                 for place, line in enumerate(sentence.lines):
                     if place in tag_of or cells_of(line)[:1] == [DOCUMENT]:
                         line = line.rstrip(" \t")
-                        line += ("\t" if "\t" in line else " ") + tag_of.get(place, OUTSIDE)
+                        line += ("\t" if "\t" in line else " ") + tag_of.get(place, self._outside)
                     file.write(line + "\n")
 
 

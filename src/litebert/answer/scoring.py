@@ -1,0 +1,57 @@
+"""How well a fine-tuned model answers files whose answers are known."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from litebert import progress
+from litebert.answer.predictor import Model
+from litebert.errors import DataError
+from litebert.finetuning.scoring import logits_of
+from litebert.tasks.parts import Source
+
+log = logging.getLogger("litebert")
+
+
+@dataclass(frozen=True)
+class Scored:
+    """The scores of a model on labelled files."""
+
+    examples: int
+    """How many were read; those without an answer are not scored."""
+    scores: dict[str, float]
+    """As in the scores.json of a run."""
+    classes: dict[str, dict[str, float]]
+    """`precision`, `recall`, `f1` and `count` of each class; empty where the task has none."""
+
+
+def score_file(model: Model, source: Source, **options: Any) -> Scored:
+    """Score a fine-tuned model on labelled files of its own task, in float32, as `predict` computes.
+
+    Args:
+        source: a file, several files, a folder of them or a pattern; of GLUE and RACE also the benchmark's folder.
+        options: of `task_of`, those that say how files are read: text, pair, label, separator, input_format, header and
+            encoding. Columns are those of training by default.
+
+    Raises:
+        ModelError: the model is not fine-tuned.
+        ConfigError: the task does not take an option.
+        DataError: a file is missing or malformed, or no example in it has an answer; the message names the line.
+    """
+    predictor = replace(model).predictor  # with a task of its own, for that of the model answers on
+    task = predictor.task
+    several = [source] if isinstance(source, (str, Path)) else source
+    where = str(several[0]) if len(several) == 1 else f"{len(several)} files"
+    with progress.task("reading and tokenizing"):
+        examples = task.labelled(source, **options)
+        items = task.encode(examples, predictor.tokenizer, predictor.length)
+    for note in task.notes:
+        log.info(f"{where}: {note}")
+    if not items:
+        raise DataError(f"{where} holds no example to score; give a file with some")
+    logits = logits_of(predictor.engine.logits, items, task.output, predictor.tokenizer.pad_id, predictor.positions)
+    answers = task.answers(examples, items, logits)
+    return Scored(len(examples), task.score(examples, answers), task.by_class(examples, answers))

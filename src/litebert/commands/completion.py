@@ -1,0 +1,68 @@
+"""`litebert completion`: a script that completes verbs and options in a shell.
+
+The script knows every option itself, so a TAB waits for no import of litebert. The fields of a recipe are left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any, Literal
+
+import tyro
+
+import litebert.commands
+from litebert.commands.console import parse
+
+
+@dataclass
+class CompletionArguments:
+    """Print a script that completes verbs and options in a shell.
+
+    bash: eval "$(litebert completion bash)" in ~/.bashrc. zsh: write it to a file _litebert in a folder of $fpath.
+    fish: write it to ~/.config/fish/completions/litebert.fish.
+    """
+
+    shell: Annotated[
+        tyro.conf.Positional[Literal["bash", "zsh", "fish"]], tyro.conf.arg(metavar="SHELL", help="bash, zsh or fish.")
+    ]
+
+
+def completion(words: list[str]) -> int:
+    """litebert completion bash|zsh|fish"""
+    shell = parse(CompletionArguments, words, "completion").shell
+    tree: dict[str, Any] = {}
+    actions: dict[str, dict[str, Any]] = defaultdict(dict)
+    for verb, arguments in verbs():
+        name, _, action = verb.partition(" ")
+        if action:
+            actions[name][action] = arguments
+        else:
+            tree[name] = arguments
+    tree |= {name: _choice(parts) for name, parts in actions.items()}
+    flags = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
+    with suppress(SystemExit):  # how tyro ends after printing the script
+        tyro.cli(_choice(tree), prog="litebert", args=["--tyro-print-completion", shell], config=flags)
+    return 0
+
+
+def verbs() -> Iterator[tuple[str, type[Any]]]:
+    """Each verb, with its action where it has some, and the dataclass of its arguments."""
+    for module in pkgutil.iter_modules(litebert.commands.__path__, "litebert.commands."):
+        for name, cls in vars(importlib.import_module(module.name)).items():
+            if name.endswith("Arguments") and cls.__module__ == module.name:
+                yield " ".join(reversed(re.findall("[A-Z][a-z]+", name.removesuffix("Arguments")))).lower(), cls
+
+
+def _choice(parts: Mapping[str, Any]) -> Any:
+    """One of several subcommands, as tyro writes it."""
+    about = {name: (getattr(part, "__doc__", None) or name).partition("\n")[0] for name, part in parts.items()}
+    kinds = (Annotated[part, tyro.conf.subcommand(name, description=about[name])] for name, part in parts.items())
+    return reduce(or_, kinds)

@@ -1,0 +1,164 @@
+"""`litebert doctor`: what a report of trouble needs to say of a machine and an installation.
+
+Nothing here needs torch or any other library to work: what is broken is what a person wants to know.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import re
+import shutil
+import sys
+from collections import defaultdict
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from litebert.commands.console import Json, parse, print_json, table
+
+LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "sentencepiece", "safetensors", "transformers")
+"""Whose versions decide most; each is imported to see that it works."""
+INSTRUCTIONS = {
+    "avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 bfloat16", "amx_tile": "AMX",
+    "amx_bf16": "AMX bfloat16", "asimd": "NEON", "sve": "SVE", "bf16": "bfloat16",
+}  # fmt: skip
+"""What Linux calls the instructions that make a difference, and what people do."""
+
+
+@dataclass
+class DoctorArguments:
+    """Show what litebert runs on, for reports of trouble: versions, device, memory, disk, extras and extensions."""
+
+    json: Json = False
+
+
+def doctor(words: list[str]) -> int:
+    """litebert doctor"""
+    arguments = parse(DoctorArguments, words, "doctor")
+    found = examine()
+    if arguments.json:
+        print_json(found)
+        return 0
+    rows = [("litebert", found["litebert"]), ("python", found["python"])]
+    rows += [(name, version or "not installed") for name, version in found["libraries"].items()]
+    rows += [(f"{name} is broken", fault) for name, fault in found["broken"].items()]
+    rows += [
+        ("system", found["system"]),
+        ("processor", f"{found['processor']}, {found['cores']} cores"),
+        ("instructions", ", ".join(found["instructions"]) or "unknown"),
+        ("accelerators", ", ".join(found["accelerators"]) or "none"),
+        ("threads", str(found["threads"] or "unknown")),
+        ("free memory", _gib(found["free_memory"])),
+        ("free disk", f"{_gib(found['free_disk'])} in {found['folder']}"),
+    ]
+    rows += [(f"extra {name}", extra["install"] or "installed") for name, extra in found["extras"].items()]
+    rows += [(f"extension {file}", fault or "works") for file, fault in found["extensions"].items()]
+    table(("", "found"), rows)
+    return 0
+
+
+def examine() -> dict[str, Any]:
+    """All of it, as `--json` prints it; sizes in bytes."""
+    faults = {name: _fault(name) for name in LIBRARIES if _version(name)}
+    torch = importlib.import_module("torch") if faults.get("torch", "absent") is None else None
+    return {
+        "litebert": _version("litebert") or "not installed",
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "libraries": {name: _version(name) for name in LIBRARIES},
+        "broken": {name: fault for name, fault in faults.items() if fault},
+        "system": platform.platform(),
+        "processor": _cpuinfo("model name") or platform.processor() or platform.machine(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "instructions": _instructions(),
+        "accelerators": _accelerators(torch) if torch else [],
+        "threads": torch.get_num_threads() if torch else None,
+        "free_memory": _free_memory(),
+        "folder": os.getcwd(),
+        "free_disk": shutil.disk_usage(".").free,
+        "extras": _extras(),
+        "extensions": _extensions(),
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _fault(module: str) -> str | None:
+    """Why a module cannot be imported; None where it can."""
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # a library that does not fit the machine fails in any way
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return None
+
+
+def _accelerators(torch: Any) -> list[str]:
+    found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    apple = ["mps"] if torch.backends.mps.is_available() else []
+    return [f"cuda:{i} {one.name}, {one.total_memory / 2**30:.0f} GiB" for i, one in enumerate(found)] + apple
+
+
+def _instructions() -> list[str]:
+    flags = (_cpuinfo("flags") or _cpuinfo("Features")).split()
+    return [name for flag, name in INSTRUCTIONS.items() if flag in flags]
+
+
+def _cpuinfo(key: str) -> str:
+    return _value(Path("/proc/cpuinfo"), key)
+
+
+def _value(file: Path, key: str) -> str:
+    """What a file of Linux's `key: value` lines says first of a key, else an empty text."""
+    if not file.exists():
+        return ""
+    found = re.search(rf"^{key}\s*:(.*)$", file.read_text(errors="replace"), re.M)
+    return found[1].strip() if found else ""
+
+
+def _free_memory() -> int | None:
+    """Bytes that a new process can have: what the system has left, or a container's limit leaves."""
+    kilobytes = _value(Path("/proc/meminfo"), "MemAvailable").split()
+    system = int(kilobytes[0]) * 1024 if kilobytes else None
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if system is not None and limit.exists() and (most := limit.read_text().strip()).isdigit():
+        return max(0, min(system, int(most) - int(used.read_text())))
+    return system
+
+
+def _extras() -> dict[str, dict[str, Any]]:
+    """Each extra: the packages of it that are missing, and the command that installs them."""
+    packages: dict[str, list[str]] = defaultdict(list)
+    for requirement in (metadata.requires("litebert") or ()) if _version("litebert") else ():
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
+        if extra and extra[1] != "dev":
+            packages[extra[1]].append(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
+    missing = {extra: [name for name in names if not _version(name)] for extra, names in packages.items()}
+    return {
+        extra: {"missing": names, "install": f"pip install 'litebert[{extra}]'" if names else None}
+        for extra, names in missing.items()
+    }
+
+
+def _extensions() -> dict[str, str | None]:
+    """The files that LITEBERT_EXTENSIONS names, and what is wrong with each."""
+    from litebert.registry import python_file
+
+    found: dict[str, str | None] = {}
+    for name in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
+        try:
+            python_file(Path(name).resolve())
+            found[name] = None
+        except (Exception, SystemExit) as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def _gib(size: int | None) -> str:
+    return "unknown" if size is None else f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,127 @@
+"""The files that folders and patterns stand for, with a count of what a folder holds beside them."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+
+from litebert.errors import DataError
+from litebert.registry import SOURCES
+from litebert.text.lines import COMPRESSIONS, STANDARD_INPUT, plain_suffix
+from litebert.text.records import SUFFIXES, FileFormat
+from litebert.text.tally import HIDDEN, Tally, listed
+
+PLAIN_SUFFIXES = (".txt", ".text", ".md", ".rst")
+"""Taken from a folder as plain text; a file named directly, or by a pattern, is plain text whatever its suffix."""
+HTML_SUFFIXES = (".html", ".htm", ".xhtml")
+"""Taken from a folder where markup is stripped."""
+TABLES: dict[str, FileFormat] = {
+    suffix: form for suffix, form in SUFFIXES.items() if form in ("csv", "tsv", "jsonl", "parquet")
+}
+
+
+def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = None) -> list[str]:
+    """The files that folders and patterns stand for, sorted within each source; other sources as they are.
+
+    Args:
+        html: take web pages from folders too.
+        tally: is told the files, and what was passed over.
+
+    Raises DataError for a source that does not exist, and for a folder in which nothing can be read.
+    """
+    if not sources:
+        raise DataError("no source of text is given; name files, a folder, a pattern, hf:NAME or python-docs")
+    tally = tally or Tally()
+    names: list[str] = []
+    for source in sources:
+        path, (scheme, colon, _) = Path(source), source.partition(":")
+        if source == STANDARD_INPUT or source in SOURCES or scheme + colon in SOURCES:
+            tally.files["standard input" if source == STANDARD_INPUT else source] += 1
+            names.append(source)
+            continue
+        if path.is_dir():
+            found = _folder(path, html, tally)
+        elif path.exists():
+            found = [source]
+        elif glob.has_magic(source):
+            found = _matches(source, html, tally)
+        else:
+            raise DataError(f"{source} does not exist; {_neighbour(path)}")
+        tally.files.update(map(_kind, found))
+        names += found
+    return names
+
+
+def _matches(pattern: str, html: bool, tally: Tally) -> list[str]:
+    matches = sorted(glob.glob(pattern, recursive=True))
+    if not matches:
+        raise DataError(f"no file matches {pattern}; check the pattern and its quotes")
+    found: list[str] = []
+    for name in matches:
+        if Path(name).is_dir():
+            found += _folder(Path(name), html, tally, optional=True)
+        elif Path(name).exists():
+            found.append(name)
+        else:
+            tally.skipped["links that lead nowhere"] += 1
+    return found
+
+
+def _folder(folder: Path, html: bool, tally: Tally, optional: bool = False) -> list[str]:
+    suffixes = (*PLAIN_SUFFIXES, *TABLES, *(key for key in SOURCES if key.startswith(".")))
+    suffixes += HTML_SUFFIXES if html else ()
+    skipped: Counter[str] = Counter()
+    found: list[Path] = []
+    for path in _walk(folder, skipped):
+        if not path.exists():
+            skipped["links that lead nowhere"] += 1
+        elif not path.is_file():
+            skipped["pipes and devices"] += 1
+        elif plain_suffix(path) in suffixes:
+            found.append(path)
+        else:
+            skipped[_kind(str(path))] += 1
+    if not found and not optional:
+        there = f"it holds {listed(skipped)}" if skipped else "it is empty"
+        raise DataError(
+            f"{folder} holds no file with a name ending in {', '.join(suffixes)} (or .gz, .xz, .zst after it), but "
+            f"{there}; name text files of other kinds by a pattern, e.g. '{folder}/*'"
+        )
+    tally.skipped.update(skipped)
+    return [str(path) for path in sorted(found)]
+
+
+def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
+    """All that is no folder below `folder`, but what is hidden."""
+
+    def unreadable(error: OSError) -> None:
+        skipped["folders that cannot be read"] += 1
+
+    for place, folders, files in os.walk(folder, onerror=unreadable):
+        for names in (folders, files):
+            hidden = [name for name in names if name.startswith(".")]
+            if hidden:
+                skipped[HIDDEN] += len(hidden)
+                names[:] = [name for name in names if not name.startswith(".")]
+        links = sum(os.path.islink(os.path.join(place, name)) for name in folders)
+        if links:
+            skipped["links to folders"] += links
+        yield from (Path(place, name) for name in files)
+
+
+def _kind(name: str) -> str:
+    """The suffix of a file, with that of its compression."""
+    path = Path(name)
+    packed = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
+    return plain_suffix(path) + packed or "no suffix"
+
+
+def _neighbour(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f"neither does its folder {path.parent}"
+    close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)
+    return f"did you mean '{path.parent / close[0]}'?" if close else "check the path"

@@ -1,0 +1,78 @@
+"""The text of web pages and of Markdown, without their markup.
+
+One line is a paragraph, a heading, an item of a list or a cell of a table. A blank line stands before a heading, so
+that a section becomes a document. Scripts, styles and code blocks are left out. Whole files are held in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from litebert.errors import DataError, MissingExtraError
+
+_DROPPED = ["script", "style", "noscript", "template", "head", "svg", "iframe", "pre", "textarea"]
+_HEADINGS = "h1, h2, h3, h4, h5, h6"
+_BLOCKS = (
+    "address, article, aside, blockquote, br, caption, center, dd, details, dialog, div, dl, dt, fieldset, "
+    "figcaption, figure, footer, form, header, hr, legend, li, main, nav, ol, option, p, section, select, summary, "
+    "table, tbody, td, tfoot, th, thead, tr, ul"
+)
+_LINE, _SECTION = "\x1e", "\x1d"
+"""Marks that no page holds: separators of records and groups."""
+
+
+def stripped(text: str, suffix: str, name: str) -> Iterator[str]:
+    """The lines of text in a web page or, as the suffix says, in Markdown.
+
+    Raises DataError, with the name of the file, where it is nested too deeply, MissingExtraError without the library.
+    """
+    try:
+        yield from (_markdown if suffix == ".md" else _html)(text)
+    except RecursionError:
+        raise DataError(f"{name} is nested too deeply; leave it out, or read it with --markup keep") from None
+
+
+def _html(text: str) -> Iterator[str]:
+    try:
+        from selectolax.lexbor import LexborHTMLParser
+    except ImportError as error:
+        raise MissingExtraError("selectolax", "markup") from error
+    page = LexborHTMLParser(text.replace(_LINE, " ").replace(_SECTION, " "))
+    page.strip_tags(_DROPPED)
+    for selector, mark in ((_BLOCKS, _LINE), (_HEADINGS, _SECTION)):
+        for node in page.css(selector):
+            node.insert_before(mark)
+            node.insert_after(_LINE)
+    whole = page.root.text() if page.root is not None else ""
+    for section in whole.split(_SECTION):
+        yield ""
+        yield from filter(None, (" ".join(line.split()) for line in section.split(_LINE)))
+
+
+def _markdown(text: str) -> Iterator[str]:
+    try:
+        from markdown_it import MarkdownIt
+    except ImportError as error:
+        raise MissingExtraError("markdown-it-py", "markup") from error
+    # Its own limit of nesting would leave deeper text out in silence.
+    for token in MarkdownIt("commonmark", {"maxNesting": 1_000_000}).enable("table").parse(text):
+        if token.type == "heading_open":
+            yield ""
+        elif token.type == "inline":
+            yield from filter(None, (" ".join(line.split()) for line in _inline(token.children or ()).split("\n")))
+        elif token.type == "html_block":
+            yield from _html(token.content)
+
+
+def _inline(tokens: Any) -> str:
+    """The text of a paragraph; a soft line end is a space."""
+    parts = []
+    for token in tokens:
+        if token.type in ("text", "code_inline"):
+            parts.append(token.content)
+        elif token.type == "image":
+            parts.append(_inline(token.children or ()))
+        elif token.type in ("softbreak", "hardbreak"):
+            parts.append(" " if token.type == "softbreak" else "\n")
+    return "".join(parts)

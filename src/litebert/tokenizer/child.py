@@ -1,0 +1,66 @@
+"""The program in which a tokenizer learns, started by `training.py` as a process of its own.
+
+The libraries learn in C++ and Rust, where Python hears no Ctrl-C; a process can be ended at once. This file imports
+nothing of litebert, so it starts in a tenth of a second. It reads a pickled task from standard input and writes the
+pickled result to standard output: (True, what was learned) or (False, what the library reports).
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+
+def unigram(lines: list[str], options: dict[str, Any]) -> bytes:
+    """A SentencePiece model."""
+    import sentencepiece
+
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=written, **options)
+    return written.getvalue()
+
+
+def portable(lines: list[str], options: dict[str, Any], untrained: str, trainer: str) -> str:
+    """The content of a `tokenizer.json`, from that of one without a vocabulary."""
+    import tokenizers
+
+    learner = tokenizers.Tokenizer.from_str(untrained)
+    learner.train_from_iterator(lines, getattr(tokenizers.trainers, trainer)(show_progress=False, **options))
+    return learner.to_str()
+
+
+LEARN: dict[str, Callable[..., Any]] = {"unigram": unigram, "portable": portable}
+
+
+def main() -> None:
+    """Read a task, learn, and write the result."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    sys.path[:] = [entry for entry in sys.path if entry != here]  # names of this folder are not for the libraries
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    result = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no result
+    name, task = pickle.load(sys.stdin.buffer)
+    threading.Thread(target=_leave_with_parent, daemon=True).start()
+    try:
+        learned = True, LEARN[name](**task)
+    except Exception as error:  # the libraries raise plain Exception
+        learned = False, str(error)
+    with result:
+        pickle.dump(learned, result)
+
+
+def _leave_with_parent() -> None:
+    # The parent never closes its end of the pipe while it waits: an end means that it was killed.
+    sys.stdin.buffer.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,71 @@
+"""How many optimizer steps a budget buys on this machine. A budget in time is measured once and then fixed."""
+
+from __future__ import annotations
+
+import logging
+import math
+
+from litebert.config import Config, replace
+from litebert.config.amounts import BUDGET_UNITS, parse_amount
+from litebert.errors import ConfigError
+from litebert.train.device import Device
+from litebert.train.measure import Rate, measure
+
+log = logging.getLogger("litebert")
+
+LEAST_STEPS = 20
+"""Fewer steps than this, bought by a budget in time, train nothing: it is a mistake, and refused."""
+
+
+def steps_for(config: Config, rate: Rate | None) -> int:
+    """Optimizer steps that `train.budget` buys. A budget in time needs a `rate`; held-out evaluations are paid for."""
+    budget = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS)
+    if budget.unit == "steps":
+        return int(budget.value)
+    if budget.unit == "tokens":
+        return max(1, round(budget.value / (config.batch_sequences * config.sequences.length)))
+    assert rate is not None
+    once, each = _seconds(config, rate)
+    return max(1, int((budget.value - once) / each))
+
+
+def _seconds(config: Config, rate: Rate) -> tuple[float, float]:
+    """Seconds of a run whatever its length, and for each step, held-out evaluations included."""
+    every = parse_amount(config.train.evaluate_every, "train.evaluate_every", ("share", "steps"))
+    if every.unit == "share":
+        return rate.evaluation_seconds / every.value, rate.mean_step_seconds
+    return 0.0, rate.mean_step_seconds + rate.evaluation_seconds / every.value
+
+
+def buy_steps(config: Config, machine: Device, option: str = "--budget") -> tuple[int, Rate | None]:
+    """The steps of `train.budget`, and for a budget in time the rate that was measured for it.
+
+    Args:
+        option: what the budget is called in a message.
+
+    Raises:
+        ConfigError: a budget in time that is too short for the schedule to mean anything.
+    """
+    amount = config.train.budget
+    if parse_amount(amount, "train.budget", BUDGET_UNITS).unit != "time":
+        return steps_for(config, None), None
+    rate = measure(config, machine)
+    steps, warmup = steps_for(config, rate), config.train.schedule.warmup
+    least = max(LEAST_STEPS, 2 * round(warmup) if warmup >= 1 else 0)
+    if steps < least:
+        once, each = _seconds(config, rate)
+        seconds = math.ceil(1.25 * (once + least * each))  # a quarter more, for no two measurements agree
+        shorter = " or a share of the run as warm-up, such as --train.schedule.warmup 0.025," if warmup >= 1 else ""
+        why = f"its warm-up of {warmup:g} steps asks for at least" if least > LEAST_STEPS else "a run needs at least"
+        raise ConfigError(
+            f"{option} {amount} buys {steps} step{'s' * (steps != 1)} of {each:.2g} s on this machine, and {why} "
+            f"{least}; give {option} {seconds}s or more,{shorter} or name the steps: {option} '{steps} steps'"
+        )
+    speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
+    log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); this number is now fixed")
+    return steps, rate
+
+
+def with_budget(config: Config, amount: str) -> Config:
+    """The config of an extension by `amount`: at full depth from its first step."""
+    return replace(config, train=replace(config.train, budget=amount, depth_schedule=()))

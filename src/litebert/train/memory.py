@@ -1,0 +1,221 @@
+"""What a batch takes of this machine's memory: measured, compared with what is free, refused before a run starts.
+
+The formula of `cost.memory` counts what autograd keeps. A step needs more at its peak: gradients of activations,
+buffers of the matrix library, and what the allocator cannot use again. On a CPU all of that is only visible from
+outside, so the peak is read from a process that does nothing but train two batches of different sizes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+
+from litebert import cost
+from litebert.config import Config, replace
+from litebert.config.serialization import from_dict, to_json
+from litebert.errors import ConfigError, RunError
+from litebert.model.pretrainer import Pretrainer
+from litebert.train.device import Device, choose, keep_freed_memory
+from litebert.train.measure import synthetic_batch
+
+USABLE = 0.8
+"""Share of the free memory that a run may plan with."""
+_PEAK = 2.5
+"""No peak was found above so many times what the formula says (1.2 to 1.6 in float32, 1.4 to 2.1 in bfloat16)."""
+_PROBE = 96 << 20
+"""Bytes, by the formula, of the larger of the two batches that are measured."""
+
+
+def largest_micro_batch(config: Config, device: Device) -> int:
+    """Sequences of full length per forward pass that fit in the free memory, with a margin; measured in seconds."""
+    config = _on(device, config)
+    return max(0, int((USABLE * free_memory(device) - _resident(config)) // peak_bytes(config, device)))
+
+
+def require_memory(config: Config, device: Device, rows: int = 1) -> None:
+    """Refuse a run that would not fit; it is measured only where a generous estimate does not fit.
+
+    Args:
+        rows: sequences for each one of the batch; several where a task has choices.
+
+    Raises:
+        ConfigError: the micro-batch does not fit, with one that does; or not even one sequence does.
+    """
+    config = _on(device, config)
+    sequences, free, resident = config.micro_sequences * rows, free_memory(device), _resident(config)
+    room = USABLE * free - resident
+    if _PEAK * sequences * _planned(config, device) <= room:
+        return
+    each = peak_bytes(config, device)
+    if sequences * each <= room:
+        return
+    fits = int(room // (each * rows))
+    about = (
+        f"{sequences:,} sequences of {config.sequences.length} tokens at a time need about "
+        f"{_size(resident + sequences * each)} of memory, and {_size(free)} are free"
+    )
+    if fits < 1:
+        raise ConfigError(
+            f"{config.name} does not fit in the memory of this machine: {about}, too little even for one; free some, "
+            "or take a smaller encoder or shorter sequences"
+        )
+    raise ConfigError(
+        f"train.micro_batch is too large for this machine: {about}; give --train.micro-batch {fits}, which trains the "
+        "same batch in smaller passes"
+    )
+
+
+@contextmanager
+def memory_explained(device: Device, sequences: int) -> Iterator[None]:
+    """Turn running out of memory into one sentence.
+
+    Raises:
+        RunError: a batch of `sequences` found no memory.
+    """
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        cpu = isinstance(error, MemoryError) or "DefaultCPUAllocator" in str(error)
+        if not cpu and not isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise RunError(
+            f"{device.name} has run out of memory with {sequences:,} sequences per forward pass; end other programs "
+            "that use it, or start another --out with half as many: "
+            f"--train.micro-batch {max(1, sequences // 2)}"
+        ) from error
+
+
+def peak_bytes(config: Config, device: Device) -> int:
+    """Bytes that a sequence more takes at the peak of a training step."""
+    config = _on(device, config)
+    planned = _planned(config, device)
+    probe = config if device.device.type == "cuda" or planned < _PROBE // 4 else _shallow(config)
+    small, large = _probe_sizes(_planned(probe, device))
+    try:
+        measure = {"cuda": _cuda_peaks, "cpu": _child_peaks}.get(device.device.type)
+        peaks = measure(probe, device, (small, large)) if measure else None
+    except torch.OutOfMemoryError:
+        peaks = None
+    if peaks is None:
+        return int(_PEAK * planned)
+    ratio = (peaks[1] - peaks[0]) / (large - small) / _planned(probe, device)
+    return int(max(1.2, ratio) * planned)
+
+
+def _planned(config: Config, device: Device) -> int:
+    """Bytes of a sequence by the formula."""
+    kept_by_cpu = cost.attention_weights(config) if device.device.type == "cuda" else 0
+    return cost.memory(config, 1).activations - kept_by_cpu
+
+
+def _probe_sizes(planned: int) -> tuple[int, int]:
+    large = min(64, max(2, _PROBE // planned))
+    return max(1, large // 4), large
+
+
+def _shallow(config: Config) -> Config:
+    """The same with few layers, whose peak stands in the same proportion to what is planned."""
+    layers = min(config.encoder.layers, max(4, config.encoder.groups))
+    train = replace(config.train, depth_schedule=())
+    return replace(config, encoder=replace(config.encoder, layers=layers), train=train)
+
+
+def free_memory(device: Device) -> int:
+    """Free bytes of the device; for a CPU those that this process may still take."""
+    if device.device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device.device)[0])
+    return cost.free_memory()
+
+
+def _resident(config: Config) -> int:
+    """Bytes of a run whatever its batch."""
+    fixed = cost.memory(config, 1)
+    return fixed.weights + fixed.gradients + fixed.optimizer
+
+
+def _on(device: Device, config: Config) -> Config:
+    """The config with the precision that the device computes in."""
+    train = replace(config.train, precision="float32" if device.autocast is None else "bfloat16")
+    return replace(config, train=train)
+
+
+def _size(count: float) -> str:
+    return f"{count / 2**30:,.1f} GiB" if count >= 1 << 30 else f"{count / 2**20:,.0f} MiB"
+
+
+def _train_once(model: Pretrainer, config: Config, device: Device, sequences: int) -> None:
+    batch = synthetic_batch(config, sequences).to(device.device)
+    with device.autocast_context():
+        losses = model(batch)
+    torch.stack([loss.total / max(1, int(loss.count)) for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
+
+
+def _cuda_peaks(config: Config, device: Device, sizes: tuple[int, int]) -> list[int]:
+    model, peaks = Pretrainer(config).to(device.device), []
+    for sequences in (1, *sizes):
+        torch.cuda.reset_peak_memory_stats(device.device)
+        _train_once(model, config, device, sequences)
+        peaks.append(torch.cuda.max_memory_allocated(device.device))
+    return peaks[1:]
+
+
+def _child_peaks(config: Config, _: Device, sizes: tuple[int, int]) -> list[int] | None:
+    """Peaks of a process that trains batches of two sizes; None where it cannot (parts of a program's own, say)."""
+    question = {"config": json.loads(to_json(config)), "sizes": sizes}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-m", "litebert.train.memory"], input=json.dumps(question), capture_output=True,
+            text=True, timeout=120, check=True, env=environment,
+        )  # fmt: skip
+        first, second = json.loads(answer.stdout)
+        return [int(first), int(second)]
+    except (OSError, ValueError, TypeError, subprocess.SubprocessError):
+        return None
+
+
+def _forget_peak() -> None:
+    """Give what earlier work has freed back to the system, and let the peak begin at what is held now (Linux)."""
+    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
+        libc.malloc_trim(0)
+    with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+
+
+def _peak() -> int:
+    """The most bytes this process has held since then."""
+    with suppress(OSError, StopIteration):
+        lines = Path("/proc/self/status").read_text("ascii").splitlines()
+        return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+    import resource
+
+    scale = 1 if sys.platform == "darwin" else 1024
+    return scale * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _main() -> None:
+    question = json.load(sys.stdin)
+    keep_freed_memory()
+    torch.manual_seed(0)
+    config = from_dict(Config, question["config"])
+    device = choose(config.train.precision, "cpu")
+    model, peaks = Pretrainer(config), []
+    for _ in range(2):  # the first pass finds its libraries, the second the gradients
+        _train_once(model, config, device, 1)
+    for sequences in question["sizes"]:
+        _forget_peak()
+        _train_once(model, config, device, sequences)
+        peaks.append(_peak())
+    json.dump(peaks, sys.stdout)
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,219 @@
+"""How a pretraining run begins, continues, or grows: the steps it has, the weights it starts from, what run.json says.
+
+run.json is what makes a folder this very run: its steps, its data, and each extension. It is written whole before a
+step is taken, so that the same command continues after a kill at any instant.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from litebert.config import Config, EncoderConfig, replace
+from litebert.config.serialization import from_dict, to_dict, to_json
+from litebert.data.shards import Shards
+from litebert.errors import ConfigError, DataError, ModelError, RunError
+from litebert.interop import read_folder
+from litebert.model.pretrainer import Pretrainer
+from litebert.storage import atomic_write, read_json
+from litebert.train import checkpoint, schedule
+from litebert.train.budget import buy_steps, with_budget
+from litebert.train.device import Device
+from litebert.train.run_folder import RunFolder
+
+log = logging.getLogger("litebert")
+
+LEFTOVERS = ("tokenizer", "recipe.json")
+"""What a run that was killed before its run.json leaves, beside hidden files."""
+CONTENTS = (*LEFTOVERS, "run.json", "metrics.jsonl", "checkpoints", "tensorboard", "report.html")
+"""All that a run writes."""
+_FREE = ("name", "train.save_every", "train.keep_checkpoints")
+"""Fields that may change between calls, for they change no weight."""
+_NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "pooler")
+"""Fields of an encoder in which one may differ from the weights it starts from."""
+
+
+def new_run(
+    folder: RunFolder, config: Config, shards: Shards, machine: Device, source: str | Path | None, overwrite: bool
+) -> dict[str, Any]:
+    """Start a run in a folder; what its run.json says."""
+    steps, rate = buy_steps(config, machine)
+    steps = folder.ranks.agree(steps)
+    if config.train.schedule.warmup >= max(steps, 2):
+        log.warning(
+            f"all {steps} steps lie within the warm-up of {config.train.schedule.warmup:g}, so the learning rate never "
+            "reaches its peak; give a larger --budget, or a share such as --train.schedule.warmup 0.025"
+        )
+    run = {
+        "format": 1,
+        "steps": steps,
+        "data": str(shards.path),
+        "data_fingerprint": shards.fingerprint,
+        "tokenizer_fingerprint": shards.tokenizer.fingerprint,
+        "unigram_entropy": shards.unigram_entropy,
+        "machine": machine.describe(),
+        "arithmetic": _arithmetic(machine),
+        "seconds_per_step": None if rate is None else rate.mean_step_seconds,
+        **({} if source is None else {"from": _resolved(source)}),
+    }
+    if folder.ranks.main:
+        if overwrite:
+            folder.clear()
+        shards.tokenizer.save(folder.path / "tokenizer")
+        with atomic_write(folder.path / "recipe.json") as file:
+            file.write(to_json(config).encode())
+        folder.claim(run)
+    return run
+
+
+def same_run(
+    folder: RunFolder,
+    run: Mapping[str, Any],
+    config: Config,
+    shards: Shards,
+    machine: Device,
+    source: str | Path | None,
+    extensions: Sequence[str],
+) -> tuple[dict[str, Any], Config]:
+    """What run.json says of the run in the folder, which must be of this config, data and origin; and its config.
+
+    Args:
+        extensions: where it is extended, the budget it was started with need not be given again.
+
+    Raises:
+        RunError: it is another run, or its files were changed.
+    """
+    recipe_file, now = folder.path / "recipe.json", _arithmetic(machine)
+    try:
+        there = from_dict(Config, read_json(recipe_file, RunError))
+    except ConfigError as error:
+        raise RunError(f"{recipe_file} was changed ({error}); restore it or start another --out") from None
+    try:
+        steps, fingerprint, data = int(run["steps"]), run["data_fingerprint"], run["data"]
+        ends = earlier_ends(run)
+        amounts = [str(one["budget"]) for one in run.get("extensions", [])]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"{folder.identity_file} was changed ({error!r}); restore it or start another --out") from None
+    if steps < 1 or list(ends) != sorted(set(ends)) or any(not 0 < end < steps for end in ends):
+        raise RunError(f"{folder.identity_file} was changed (steps {steps}); restore it or start another --out")
+    if fingerprint != shards.fingerprint:
+        same = _resolved(str(data)) == _resolved(shards.path)
+        how = f"{shards.path} was prepared again or changed since the run in {folder.path} started" if same else (
+              f"the run in {folder.path} was trained on {data}, and {shards.path} holds other data")  # fmt: skip
+        fix = "restore it" if same else f"give --data {data}"
+        raise RunError(f"{how}; {fix}, or start another --out")
+    folder.refuse_other(to_dict(there), to_dict(config), (*_FREE, *(["train.budget"] if extensions else [])))
+    origin = None if source is None else _resolved(source)
+    if (was := run.get("from")) != origin:
+        began = f"from the weights of {was}" if was else "untrained, without --from"
+        fix = f"give --from {shlex.quote(str(was))}" if was else "leave --from out"
+        raise RunError(f"the run in {folder.path} started {began}; {fix}, or start another --out")
+    if (arithmetic := run.get("arithmetic")) != now:
+        log.warning(f"this run was computed with {arithmetic} and continues with {now}: its last bits will differ")
+    config = replace(config, train=replace(config.train, budget=there.train.budget))
+    run = {**run, "steps": steps}
+    return _extended(folder, run, config, machine, amounts, list(extensions)), config
+
+
+def _extended(
+    folder: RunFolder, run: dict[str, Any], config: Config, machine: Device, done: list[str], asked: list[str]
+) -> dict[str, Any]:
+    """The run, extended once more where `asked` names one amount more than were `done`."""
+    if asked == done[: len(asked)]:
+        return run
+    if asked[:-1] != done:
+        more = " ".join(map(shlex.quote, [*done, asked[-1]]))
+        before = f"was extended by {' and '.join(done)}" if done else "was not extended yet"
+        raise RunError(f"the run in {folder.path} {before}; to extend it by {asked[-1]} more, give --extend {more}")
+    before = run["steps"]
+    newest = checkpoint.newest(folder.path / "checkpoints")
+    if newest is None or newest.step < before:
+        at = 0 if newest is None else newest.step
+        raise RunError(
+            f"the run in {folder.path} is not finished (step {at} of {before}); run its command again without "
+            f"{'the last amount of ' if done else ''}--extend, and extend it then"
+        )
+    steps, rate = buy_steps(with_budget(config, asked[-1]), machine, "--extend")
+    steps = before + folder.ranks.agree(steps)
+    one = {"budget": asked[-1], "from_step": before, "seconds_per_step": rate and rate.mean_step_seconds}
+    run = {**run, "steps": steps, "extensions": [*run.get("extensions", []), one]}
+    folder.claim(run)
+    rising = schedule.rewarm_steps(steps - before)
+    share = schedule.extended_factor(config.train.schedule, before + rising - 1, (*earlier_ends(run), steps))
+    log.info(
+        f"extended by {asked[-1]}, from {before:,} to {steps:,} steps; by step {before + rising:,} the learning rate "
+        f"goes to {share * config.train.optimizer.learning_rate:.2g}, and from there it follows the schedule of a run "
+        f"of {steps:,} steps"
+    )
+    return run
+
+
+def earlier_ends(run: Mapping[str, Any]) -> tuple[int, ...]:
+    """The steps at which a run ended before each of its extensions."""
+    return tuple(int(one["from_step"]) for one in run.get("extensions", []))
+
+
+def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
+    """Put the weights of a model folder into a new model: those of its encoder, and of each objective that fits.
+
+    What stays untrained is logged.
+
+    Raises:
+        ModelError: the folder cannot be opened, or its encoder is of another shape.
+        DataError: the data was prepared with another tokenizer.
+    """
+    loaded = read_folder(source)
+    if loaded.tokenizer is not None and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint:
+        raise DataError(
+            f"{shards.path} was prepared with another tokenizer than that of {source}; prepare the data with "
+            f"--tokenizer {loaded.path}"
+        )
+    ours, theirs = model.config.encoder, loaded.config.encoder
+    if differ := _shape_differences(theirs, ours):
+        raise ModelError(
+            f"the weights of {source} do not fit this recipe ({'; '.join(differ)}); give the recipe they were trained "
+            "with, or these fields as they are there"
+        )
+    given, own = loaded.model.state_dict(), model.state_dict()
+    fitting = {key: tensor for key, tensor in given.items() if key in own and own[key].shape == tensor.shape}
+    taken = {key: tensor for key, tensor in fitting.items() if key.startswith("encoder.")}
+    fresh = [] if all(key in taken for key in own if key.startswith("encoder.")) else ["pooler"]
+    for name, objective in model.named_objectives.items():
+        keys = [key for key in own if key.startswith(f"objectives.{name}.")]
+        if name not in loaded.untrained and all(key in fitting for key in keys):
+            taken.update({key: fitting[key] for key in keys})
+        else:
+            fresh.append(objective.network_name)
+    model.load_state_dict({**own, **taken})
+    log.info(f"starting from the weights of {source}" + (f"; untrained: {', '.join(fresh)}" if fresh else ""))
+
+
+def _shape_differences(theirs: EncoderConfig, ours: EncoderConfig) -> list[str]:
+    """The fields in which two encoders differ so that the weights of one are no weights of the other."""
+    free = {*_NO_WEIGHTS, *(["layers"] if theirs.sharing == ours.sharing == "all" else [])}  # shared: depth is free
+    pairs = {one.name: (getattr(theirs, one.name), getattr(ours, one.name)) for one in fields(ours)}
+    return [f"encoder.{name} is {was} there and {now} here"
+            for name, (was, now) in pairs.items() if was != now and name not in free]  # fmt: skip
+
+
+def resolve(config: Config, shards: Shards) -> Config:
+    """The config on this data: the vocabulary is the tokenizer's."""
+    size, asked = shards.tokenizer.vocab_size, config.encoder.vocab_size
+    if size != asked:
+        log.info(f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {asked})")
+    return replace(config, encoder=replace(config.encoder, vocab_size=size))
+
+
+def _arithmetic(machine: Device) -> str:
+    """What decides the last bits of a sum."""
+    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads"
+
+
+def _resolved(path: str | Path) -> str:
+    return str(Path(path).resolve())

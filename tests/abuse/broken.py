@@ -1,0 +1,213 @@
+"""Files and folders with something wrong, one each, in bad/."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+DEEP = 100_000
+
+
+def write_broken(place: Path) -> None:
+    """Write them all; `place` holds the good ones."""
+    bad = place / "bad"
+    bad.mkdir()
+    for name, content in FILES.items():
+        file = bad / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    (bad / "empty-folder").mkdir()
+    (bad / "dangling.txt").symlink_to("nowhere.txt")
+    (bad / "loop").symlink_to("loop")
+    for name, (source, damage) in DAMAGED.items():
+        shutil.copytree(place / source, bad / name)
+        damage(bad / name)
+
+
+FILES: dict[str, str | bytes] = {
+    "empty.txt": "",
+    "blank.txt": " \n\n\t\n",
+    "latin1.txt": "caf\xe9 au lait. ".encode("latin-1") * 50,
+    "binary.txt": bytes(range(256)) * 20,
+    "nul.txt": "a\0b\n" * 20,
+    "one-word.txt": "word",
+    "utf16.txt": "words and words\n".encode("utf-16"),
+    "broken.txt.gz": b"\x1f\x8b\x08\x00garbage",
+    "broken.txt.xz": b"\xfd7zXZ\x00garbage",
+    "broken.txt.zst": b"\x28\xb5\x2f\xfdgarbage",
+    "text.txt.gz": "not compressed at all",
+    "empty.csv": "",
+    "header.csv": "text,label\n",
+    "no-text.csv": "body,label\nhello,1\n",
+    "no-label.csv": "text,stars\nhello,1\n",
+    "ragged.csv": "text,label\nhello,1,2,3\n",
+    "quote.csv": 'text,label\n"hello,1\nworld,0\n',
+    "twice.csv": "text,text,label\na,b,1\n",
+    "one-class.csv": "text,label\n" + "words,1\n" * 20,
+    "one-row.csv": "text,label\nhello,1\n",
+    "empty-label.csv": "text,label\nhello,\nworld,1\n",
+    "latin1.csv": "text,label\ncaf\xe9,1\n".encode("latin-1"),
+    "nan.csv": "text,label\nhello,nan\nworld,1.5\nagain,2.5\n" * 10,
+    "infinite.csv": "text,label\nhello,inf\nworld,1.5\nagain,2.5\n" * 10,
+    "deep.json": "[" * DEEP + "]" * DEEP,
+    "deep.jsonl": '{"text": ' + "[" * DEEP + "]" * DEEP + "}\n",
+    "list.json": "[]",
+    "number.json": "17",
+    "broken.json": "{",
+    "broken.jsonl": '{"text": "hello"}\n{"text": \n',
+    "array.jsonl": '["hello"]\n',
+    "number.jsonl": '{"text": 17}\n',
+    "no-text.jsonl": '{"body": "hello"}\n',
+    "lone-surrogate.jsonl": '{"text": "\\ud800 half"}\n',
+    "broken.parquet": b"PAR1 is not all of it PAR1",
+    "text.parquet": "hello",
+    "no-data.squad.json": json.dumps({"version": "1.1"}),
+    "strange.squad.json": json.dumps({"version": "1.1", "data": [{"paragraphs": 17}]}),
+    "outside.squad.json": json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{
+        "context": "short", "qas": [{"id": "1", "question": "?", "answers": [{"text": "long", "answer_start": 99}]}],
+    }]}]}),
+    "twice.squad.json": json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{
+        "context": "one two", "qas": [{"id": "1", "question": "?", "answers": []}] * 2,
+    }]}]}),
+    "unlabelled.squad.json": json.dumps({"version": "v2.0", "data": [{"title": "t", "paragraphs": [{
+        "context": "one two", "qas": [{"id": "1", "question": "?", "answers": []}],
+    }]}]}),
+    "columns.conll": "Ada B-PER\nwent\n",
+    "no-tags.conll": "Ada\nwent\n",
+    "typo.toml": "[encoder]\nlayres = 4\n",
+    "section.toml": "[encodr]\nlayers = 4\n",
+    "type.toml": '[encoder]\nlayers = "four"\n',
+    "impossible.toml": "[encoder]\nhidden_size = 30\nheads = 4\n",
+    "negative.toml": "[encoder]\nlayers = -1\n",
+    "huge.toml": "[encoder]\nhidden_size = 1000000000\nheads = 1\n",
+    "base.toml": 'base = "albert-bsae"\n',
+    "syntax.toml": "[encoder\n",
+    "empty.py": "",
+    "raises.py": "raise ValueError('no')\n",
+    "returns.py": "def mine():\n    return 17\n",
+    "fails.py": "def mine():\n    return 1 / 0\n",
+    "syntax.py": "def mine(:\n",
+    "recipe.json": '{"name": 17}',
+    "config/config.json": "{}",
+    "unknown/config.json": '{"model_type": "gpt9"}',
+    "nested/config.json": '{"model_type": ' + "[" * DEEP + "]" * DEEP + "}",
+    "huge/config.json": json.dumps({
+        "model_type": "bert", "vocab_size": 10**9, "hidden_size": 10**9, "num_hidden_layers": 12,
+        "num_attention_heads": 10, "intermediate_size": 10**9, "max_position_embeddings": 512, "type_vocab_size": 2,
+    }),
+    "folder-of-pictures/cat.png": b"\x89PNG",
+    "folder-of-pictures/dog.jpg": b"\xff\xd8",
+    "vocab/vocab.txt": "one\ntwo\n",
+    "tokenizer-json/tokenizer.json": "{}",
+    "model/spiece.model": b"garbage",
+}  # fmt: skip
+
+
+def rewritten(file: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
+    """Change what a JSON file of a folder holds."""
+
+    def damage(folder: Path) -> None:
+        data = json.loads((folder / file).read_text(encoding="utf-8"))
+        change(data)
+        (folder / file).write_text(json.dumps(data), encoding="utf-8")
+
+    return damage
+
+
+def without(*files: str) -> Callable[[Path], None]:
+    """Files or folders by pattern, deleted."""
+
+    def damage(folder: Path) -> None:
+        found = [path for file in files for path in folder.glob(file)]
+        assert found, files
+        for path in found:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return damage
+
+
+def holding(content: str | bytes, *files: str) -> Callable[[Path], None]:
+    """Files by pattern, with this in them."""
+
+    def damage(folder: Path) -> None:
+        found = [path for file in files for path in folder.glob(file)]
+        assert found, files
+        for path in found:
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return damage
+
+
+def cut(*files: str) -> Callable[[Path], None]:
+    """Files by pattern, cut in the middle."""
+
+    def damage(folder: Path) -> None:
+        found = [path for file in files for path in folder.glob(file)]
+        assert found, files
+        for path in found:
+            os.truncate(path, path.stat().st_size // 2)
+
+    return damage
+
+
+def swapped_tokenizer(folder: Path) -> None:
+    """The tokenizer is another one."""
+    shutil.rmtree(folder / "tokenizer")
+    shutil.copytree(folder.parents[1] / "other-tokenizer", folder / "tokenizer")
+
+
+NESTED = '{"a": ' + "[" * DEEP + "]" * DEEP + "}"
+
+DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "data-no-index": ("data", without("index.json")),
+    "data-cut-index": ("data", cut("index.json")),
+    "data-deep-index": ("data", holding(NESTED, "index.json")),
+    "data-list-index": ("data", holding("[]", "index.json")),
+    "data-empty-index": ("data", holding("{}", "index.json")),
+    "data-no-shards": ("data", without("*.arrow")),
+    "data-cut-shards": ("data", cut("*.arrow")),
+    "data-garbage-shards": ("data", holding("garbage", "*.arrow")),
+    "data-no-tokenizer": ("data", without("tokenizer")),
+    "data-swapped-tokenizer": ("data", swapped_tokenizer),
+    "data-new-format": ("data", rewritten("index.json", lambda index: index.update(format=999))),
+    "run-no-recipe": ("run", without("recipe.json")),
+    "run-cut-recipe": ("run", cut("recipe.json")),
+    "run-deep-recipe": ("run", holding(NESTED, "recipe.json")),
+    "run-other-recipe": ("run", rewritten("recipe.json", lambda recipe: recipe["encoder"].update(layers=3))),
+    "run-typo-recipe": ("run", rewritten("recipe.json", lambda recipe: recipe["encoder"].update(layres=3))),
+    "run-wide-recipe": ("run", rewritten("recipe.json", lambda recipe: recipe["encoder"].update(hidden_size=64))),
+    "run-huge-recipe": ("run", rewritten("recipe.json", lambda recipe: recipe["encoder"].update(
+        hidden_size=10**9, intermediate_size=10**9))),
+    "run-no-checkpoints": ("run", without("checkpoints/*")),
+    "run-cut-weights": ("run", cut("checkpoints/*/model.safetensors")),
+    "run-garbage-weights": ("run", holding("garbage", "checkpoints/*/model.safetensors")),
+    "run-no-tokenizer": ("run", without("tokenizer")),
+    "run-swapped-tokenizer": ("run", swapped_tokenizer),
+    "run-cut-metrics": ("run", cut("metrics.jsonl")),
+    "run-garbage-metrics": ("run", holding("garbage\n" * 9, "metrics.jsonl")),
+    "own-no-task": ("own", without("task.json")),
+    "own-deep-task": ("own", holding(NESTED, "task.json")),
+    "own-list-task": ("own", holding("[]", "task.json")),
+    "own-empty-task": ("own", holding("{}", "task.json")),
+    "own-unknown-kind": ("own", rewritten("task.json", lambda task: task.update(kind="dance"))),
+    "own-unknown-task": ("own", rewritten("task.json", lambda task: task.update(task="dance"))),
+    "own-wrong-classes": ("own", rewritten("task.json", lambda task: task.update(classes=7))),
+    "own-no-classes": ("own", rewritten("task.json", lambda task: task.update(classes=0))),
+    "own-wrong-labels": ("own", rewritten("task.json", lambda task: task.update(labels=["one"]))),
+    "own-number-labels": ("own", rewritten("task.json", lambda task: task.update(labels=17))),
+    "own-wrong-length": ("own", rewritten("task.json", lambda task: task.update(length="long"))),
+    "own-no-weights": ("own", without("model.safetensors")),
+    "own-cut-weights": ("own", cut("model.safetensors")),
+    "own-no-tokenizer": ("own", without("tokenizer")),
+    "own-swapped-tokenizer": ("own", swapped_tokenizer),
+    "classifier-no-model": ("classifier", without("model")),
+    "classifier-cut-record": ("classifier", cut("finetune.json")),
+    "tokenizer-empty": ("tokenizer", without("*")),
+    "tokenizer-cut": ("tokenizer", cut("*.model", "tokenizer.json")),
+    "tokenizer-garbage": ("tokenizer", holding("garbage", "*.model", "tokenizer.json")),
+}  # fmt: skip
+"""New folders, from which good one, and what is done to it."""

@@ -1,0 +1,92 @@
+"""A folder with one of each thing that litebert reads and writes, good ones and broken ones, for wrong commands."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from abuse.broken import write_broken
+from litebert.cli import main
+from toys.finetuning import RECIPE, write_table
+
+
+def made(command: str) -> None:
+    """Run a right command."""
+    assert main(command.split()) == 0, command
+
+
+@pytest.fixture(scope="session")
+def good(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: Path) -> Path:
+    """text.txt, tokenizer, other-tokenizer, small.toml, data, run, table.csv, classifier, squad.json, tags.txt, hf;
+    and in bad/ the broken ones of `write_broken`."""
+    place = tmp_path_factory.mktemp("abuse")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        shutil.copy(tiny_corpus, "text.txt")
+        (place / "small.toml").write_text(RECIPE, encoding="utf-8")
+        write_table(place / "table.csv", 60)
+        (place / "squad.json").write_text(json.dumps(questions()), encoding="utf-8")
+        (place / "tags.txt").write_text(tags(), encoding="utf-8")
+        made("tokenizer train text.txt --vocab-size 400 --out tokenizer")
+        made("tokenizer train text.txt --kind bpe --vocab-size 300 --out other-tokenizer")
+        made("prepare text.txt --tokenizer tokenizer --out data --heldout 0.1 --processes 1")
+        quick = ["--train.batch", "4 sequences", "--train.save-every", "2 steps", "--train.precision", "float32"]
+        words = ["--data", "data", "--out", "run", "--budget", "4 steps", *quick]
+        assert main(["pretrain", "small.toml", *words]) == 0
+        tuned = ["--task", "table", "--data", "table.csv", "--out", "classifier", "--steps", "2", "--length", "32"]
+        assert main(["finetune", "run", *tuned]) == 0
+        made("convert classifier own --to litebert")
+        write_broken(place)
+    return place
+
+
+def questions() -> dict[str, object]:
+    """A file in SQuAD's form, twenty questions long."""
+    draw, entries = random.Random(0), []
+    for number in range(20):
+        words = [draw.choice(("la", "be", "cu", "do")) * draw.randint(1, 3) for _ in range(12)]
+        answer = {"text": words[3], "answer_start": len(" ".join(words[:3])) + 1}
+        asked = {"id": str(number), "question": "which?", "answers": [answer]}
+        entries.append({"title": f"t{number}", "paragraphs": [{"context": " ".join(words), "qas": [asked]}]})
+    return {"version": "1.1", "data": entries}
+
+
+def tags() -> str:
+    """Twenty sentences in CoNLL columns."""
+    return "\n".join("Ada B-PER\nwent O\nto O\nRome B-LOC\n" for _ in range(20))
+
+
+@pytest.fixture
+def wrong(good: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Give a wrong command in the good folder, from which nothing may be lost; what a person then reads."""
+    monkeypatch.chdir(good)
+    before = inventory(good)
+
+    def call(words: list[str], status: int = 2) -> str:
+        capfd.readouterr()
+        found = main(words)
+        said = capfd.readouterr()
+        assert "Traceback" not in said.out + said.err, said.err
+        assert found == status, f"exit status {found}: {said.out[-500:]}{said.err[-2000:]}"
+        left = inventory(good)
+        assert {name: left.get(name) for name in before} == before, "a file of the user was changed"
+        for name in left.keys() - before.keys():
+            assert ".tmp-" not in name, f"{name} was left behind"
+        shutil.rmtree(good / "out", ignore_errors=True)
+        return said.err
+
+    return call
+
+
+def inventory(place: Path) -> dict[str, tuple[int, int]]:
+    """Size and time of every file but locks."""
+    return {
+        str(path.relative_to(place)): (path.lstat().st_size, path.lstat().st_mtime_ns)
+        for path in sorted(place.rglob("*"))
+        if not path.is_dir() and path.name != ".lock"
+    }

@@ -1,0 +1,194 @@
+"""Odd places to run in: a full disk, closed streams, strange variables, signals at any time."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shlex
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from abuse import forked
+from toys.refusals import names
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+
+VERBS = {
+    "tokenizer": "tokenizer train text.txt --vocab-size 300 --out new",
+    "prepare": "prepare text.txt --tokenizer tokenizer --out new --processes 1 --heldout 0.1",
+    "pretrain": "pretrain small.toml --data data --out new --train.batch '4 sequences' --train.save-every '1 steps' "
+    "--budget '6 steps'",
+    "finetune": "finetune run --task table --data table.csv --out new --steps 4 --length 32",
+    "convert": "convert run new --to litebert",
+    "predict": "predict classifier --input table.csv --output new.csv",
+    "evaluate": "evaluate run --data data",
+    "compare": "compare run",
+    "plan": "plan albert-tiny",
+}
+
+
+def words_of(verb: str) -> list[str]:
+    return shlex.split(VERBS[verb])
+
+
+@pytest.fixture
+def copy(good: Path, tmp_path: Path) -> Path:
+    """The good things, to write into."""
+    place = tmp_path / "place"
+    shutil.copytree(good, place, ignore=shutil.ignore_patterns("bad", "out", ".lock"))
+    return place
+
+
+def left_behind(place: Path) -> list[str]:
+    return [str(path.relative_to(place)) for path in place.rglob(".tmp-*")]
+
+
+class TestFullDisk:
+    """No file may grow past a limit, which is how a full disk looks to a program that writes one."""
+
+    @pytest.mark.parametrize("verb", ["tokenizer", "prepare", "pretrain", "finetune", "convert", "predict"])
+    @pytest.mark.parametrize("limit", [0, 1000, 20_000])
+    def test_is_one_sentence_and_then_the_same_command_works(self, copy: Path, verb: str, limit: int) -> None:
+        ended = forked.run(
+            words_of(verb), copy, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        )
+        # The log of this test is such a file, so what was printed may be cut, but never is a traceback.
+        assert "Traceback" not in ended.err
+        if ended.status != 0:  # a limit above all its files is none
+            assert ended.status == 2
+            assert not left_behind(copy)
+        again = forked.run(words_of(verb), copy)
+        assert again.status == 0, again.err
+
+
+class TestSignals:
+    @pytest.mark.parametrize("verb", VERBS)
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+    def test_leave_at_once_and_whole(self, copy: Path, verb: str, number: signal.Signals) -> None:
+        draw = random.Random(f"{verb} {number}")
+        for _ in range(2):
+            ended = forked.run(words_of(verb), copy, stop=(number, draw.uniform(0.0, 0.5)), patience=30)
+            assert "Traceback" not in ended.err, ended.err
+            assert ended.status in (0, 128 + number), ended.err
+            if ended.status == 0:
+                break
+            assert not left_behind(copy)
+            assert len(ended.err.splitlines()) <= 12
+        if ended.status != 0:
+            again = forked.run(words_of(verb), copy)
+            assert again.status == 0, again.err
+
+
+class TestStreams:
+    @pytest.mark.parametrize(
+        "command", ["recipes", "plan albert-tiny", "compare run", "predict classifier --input table.csv", "--help",
+                    "recipes --json", "evaluate run --data data"],
+    )  # fmt: skip
+    def test_a_full_output_is_one_sentence(self, copy: Path, command: str) -> None:
+        def full() -> None:
+            os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+
+        ended = forked.run(command.split(), copy, before=full)
+        assert "Traceback" not in ended.err
+        assert ended.status == 2
+        assert len(ended.err.splitlines()) <= 6
+
+    @pytest.mark.parametrize("stream", [0, 1, 2])
+    @pytest.mark.parametrize(
+        "command", ["recipes", "predict classifier --input -", "prepare - --tokenizer tokenizer --out new",
+                    "tokenizer inspect - --tokenizer tokenizer", "compare run", "dance"],
+    )  # fmt: skip
+    def test_a_closed_stream_gives_no_traceback(self, copy: Path, stream: int, command: str) -> None:
+        def close() -> None:
+            name = ("stdin", "stdout", "stderr")[stream]
+            os.close(stream)
+            setattr(sys, name, None)  # what Python makes of a closed stream
+
+        ended = forked.run(command.split(), copy, before=close)
+        assert "Traceback" not in ended.err
+        assert ended.status in (0, 2)
+
+    def test_a_terminal_that_knows_few_letters(self, copy: Path) -> None:
+        def latin() -> None:
+            sys.stdout.reconfigure(encoding="latin-1")  # type: ignore[union-attr]
+            sys.stderr.reconfigure(encoding="ascii")  # type: ignore[union-attr]
+
+        (copy / "greek.txt").write_text("λόγος και Ελλάδα\n" * 20, encoding="utf-8")
+        for command in ("tokenizer inspect greek.txt --tokenizer tokenizer", "compare run", "recipes", "dαnce",
+                        "prepare λ.txt --tokenizer tokenizer --out new"):  # fmt: skip
+            ended = forked.run(command.split(), copy, before=latin)
+            assert "Traceback" not in ended.err, ended.err
+            assert ended.status in (0, 2)
+
+
+class TestVariables:
+    @pytest.mark.parametrize(
+        ("name", "value", "place"),
+        [
+            ("LITEBERT_EXTENSIONS", "missing.py", "missing.py"),
+            ("LITEBERT_EXTENSIONS", "bad.py", "bad.py"),
+            ("LITEBERT_EXTENSIONS", "text.txt", "text.txt"),
+            ("LITEBERT_EXTENSIONS", "data", "data"),
+        ],
+    )
+    def test_an_extension_that_cannot_be_run_is_named(self, copy: Path, name: str, value: str, place: str) -> None:
+        (copy / "bad.py").write_text("import nothing_of_this_name\n", encoding="utf-8")
+        ended = forked.run(["recipes"], copy, environment={name: value})
+        assert ended.status == 2
+        names(" ".join(ended.err.split()), place)
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [("COLUMNS", "5"), ("COLUMNS", "none"), ("TERM", "dumb"), ("TERM", ""), ("NO_COLOR", "1"), ("LANG", "xx_YY"),
+         ("LC_ALL", "C"), ("HOME", "/nowhere"), ("TMPDIR", "/nowhere"), ("PYTHONWARNINGS", "error"), ("TZ", "Nowhere")],
+    )  # fmt: skip
+    def test_strange_variables_change_nothing(self, copy: Path, name: str, value: str) -> None:
+        for verb in ("compare", "predict", "prepare"):
+            ended = forked.run(words_of(verb), copy, environment={name: value})
+            assert ended.status == 0, ended.err
+
+
+class TestPlaces:
+    def test_a_folder_that_has_gone(self, copy: Path, tmp_path: Path) -> None:
+        def gone() -> None:
+            place = tmp_path / "gone"
+            place.mkdir()
+            os.chdir(place)
+            place.rmdir()
+
+        for command in ("recipes", "prepare text.txt --tokenizer tokenizer --out new", "compare run", "quickstart"):
+            ended = forked.run(command.split(), copy, before=gone)
+            assert "Traceback" not in ended.err, ended.err
+            assert ended.status in (0, 2)
+
+    @pytest.mark.parametrize("verb", ["tokenizer", "prepare", "pretrain", "finetune", "convert", "predict"])
+    @pytest.mark.parametrize("name", ["text.txt/new", "/proc/new", "/dev/null/new", "n" * 300])
+    def test_an_output_that_cannot_be(self, copy: Path, verb: str, name: str) -> None:
+        words = [name if word in ("new", "new.csv") else word for word in words_of(verb)]
+        ended = forked.run(words, copy)
+        assert "Traceback" not in ended.err
+        assert ended.status == 2, ended.err
+        assert name[:40] in ended.err.replace("\n", "")
+
+    def test_a_name_that_is_not_utf_8(self, copy: Path) -> None:
+        odd = os.fsdecode(b"caf\xe9.txt")
+        shutil.copy(copy / "text.txt", copy / odd)
+        ended = forked.run(["prepare", odd, "--tokenizer", "tokenizer", "--out", "new", "--processes", "1"], copy)
+        assert "Traceback" not in ended.err, ended.err
+        assert ended.status in (0, 2)
+
+    @pytest.mark.parametrize("verb", ["pretrain", "finetune"])
+    def test_two_at_once_in_one_folder(self, copy: Path, verb: str) -> None:
+        from filelock import FileLock
+
+        place = copy / "new"
+        place.mkdir()
+        with FileLock(place / ".lock"):
+            ended = forked.run(words_of(verb), copy)
+        assert ended.status == 2, ended.err
+        assert "new" in ended.err

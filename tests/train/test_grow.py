@@ -1,0 +1,304 @@
+"""Runs that grow: a further budget on a finished run, a start from other weights, a new start in the same folder."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from litebert.config import ScheduleConfig
+from litebert.data.batches import Batch
+from litebert.data.prepare import prepare
+from litebert.errors import ConfigError, DataError, ModelError, RunError
+from litebert.tokenizer import train_tokenizer
+from litebert.train import metrics, schedule
+from litebert.train.loop import Loop
+from litebert.train.measure import Rate
+from litebert.train.pretrain import pretrain
+from toys.pretraining import config, result
+from toys.refusals import names, refused
+
+Run = Callable[..., tuple[int, str, str]]
+
+RECIPE = """
+[encoder]
+embedding_size = 8
+hidden_size = 16
+layers = 2
+heads = 2
+intermediate_size = 32
+max_positions = 64
+hidden_dropout = 0.1
+
+[sequences]
+length = 32
+
+[train]
+budget = "12 steps"
+batch = "8 sequences"
+precision = "float32"
+save_every = "4 steps"
+evaluate_every = "50%"
+evaluate_sequences = 16
+"""
+POINT = config(encoder={"hidden_dropout": 0.1}, train={"save_every": "4 steps", "evaluate_every": "50%"})
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(RECIPE)
+    return path
+
+
+@pytest.fixture
+def words(recipe: Path, tiny_data: Path, tmp_path: Path) -> tuple[object, ...]:
+    """A command that pretrains in two seconds."""
+    return ("pretrain", recipe, "--data", tiny_data, "--out", tmp_path / "run")
+
+
+class Killed(BaseException):
+    """Ends a run at an instant, with nothing saved."""
+
+
+def killed_at(step: int) -> Callable[[Loop[Batch]], None]:
+    def kill(loop: Loop[Batch]) -> None:
+        if loop.step == step:
+            raise Killed
+
+    return kill
+
+
+def steps_of(run: Path) -> int:
+    return int(max((run / "checkpoints").glob("step-*")).name[5:])
+
+
+# ---- extending ------------------------------------------------------------------------------------------------------
+
+
+def test_a_finished_run_takes_a_further_budget_once(run: Run, words: tuple[object, ...], tmp_path: Path) -> None:
+    assert run(*words)[0] == 0
+    status, _, err = run(*words, "--extend", "20 steps")
+    assert status == 0
+    names(next(line for line in err.splitlines() if "extended" in line), 12, 32)
+    assert steps_of(tmp_path / "run") == 32
+    kept = result(tmp_path / "run")
+    for again in (("--extend", "20 steps"), ()):  # the same command again, and that of the run itself
+        assert run(*words, *again)[0] == 0
+        assert result(tmp_path / "run") == kept
+    status, _, err = run(*words, "--extend", "7 steps")
+    assert status == 2
+    names(err.splitlines()[-1], tmp_path / "run", "20 steps", "--extend '20 steps' '7 steps'")
+    assert run(*words, "--extend", "20 steps", "7 steps")[0] == 0
+    assert steps_of(tmp_path / "run") == 39
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert [one["from_step"] for one in facts["extensions"]] == [12, 32]
+    rows = metrics.read(tmp_path / "run" / "metrics.jsonl")
+    assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, 40))
+    assert [row["step"] for row in rows if row["kind"] == "heldout"] == [6, 12, 22, 32, 36, 39]
+
+
+@pytest.mark.parametrize("step", [13, 17, 24, 31])
+def test_an_extension_that_was_killed_continues_bit_for_bit(step: int, tiny_data: Path, tmp_path: Path) -> None:
+    for name in ("whole", "cut"):
+        pretrain(POINT, tiny_data, tmp_path / name)
+    pretrain(POINT, tiny_data, tmp_path / "whole", extend="20 steps")
+    with pytest.raises(Killed):
+        pretrain(POINT, tiny_data, tmp_path / "cut", extend="20 steps", on_step=killed_at(step))
+    done = pretrain(POINT, tiny_data, tmp_path / "cut", extend="20 steps")
+    assert (done.steps, done.outcome.step) == (32, 32)
+    assert result(tmp_path / "cut") == result(tmp_path / "whole")
+
+
+def test_a_time_is_measured_once_for_an_extension(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretrain(POINT, tiny_data, tmp_path)
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
+    with pytest.raises(Killed):
+        pretrain(POINT, tiny_data, tmp_path, extend="2s", on_step=killed_at(20))
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: pytest.fail("measured again"))
+    assert pretrain(POINT, tiny_data, tmp_path, extend="2s").steps == 12 + 20
+
+
+@pytest.mark.parametrize("name", ["linear", "tf_linear", "product_linear", "cosine", "constant", "trapezoid"])
+def test_the_rate_rises_from_where_it_was_to_that_of_a_longer_run(name: Any) -> None:
+    law = ScheduleConfig(name=name, warmup=0.1)
+    rates = [schedule.extended_factor(law, step, (100, 300, 340)) for step in range(340)]
+    assert rates[:100] == [schedule.factor(law, step, 100) for step in range(100)]
+    assert rates[110:300] == [schedule.factor(law, step, 300) for step in range(110, 300)]
+    assert rates[302:] == [schedule.factor(law, step, 340) for step in range(302, 340)]
+    rise = [rates[99], *rates[100:110]]
+    assert rise == sorted(rise)
+    assert rise[1] - rise[0] <= 0.11
+    assert all(0 <= rate <= 1 for rate in rates)
+
+
+def test_a_run_that_is_not_finished_is_not_extended(tiny_data: Path, tmp_path: Path) -> None:
+    with refused(RunError, tmp_path / "run", "--extend"):
+        pretrain(POINT, tiny_data, tmp_path / "run", extend="20 steps")
+    with pytest.raises(Killed):
+        pretrain(POINT, tiny_data, tmp_path / "run", on_step=killed_at(7))
+    with refused(RunError, tmp_path / "run", "step 4 of 12", "--extend"):
+        pretrain(POINT, tiny_data, tmp_path / "run", extend="20 steps")
+    assert pretrain(POINT, tiny_data, tmp_path / "run").outcome.finished
+
+
+@pytest.mark.parametrize("amount", ["soon", "10%", "-5m", ""])
+def test_what_is_no_budget_is_no_extension(amount: str, run: Run, words: tuple[object, ...]) -> None:
+    assert run(*words)[0] == 0
+    status, _, err = run(*words, f"--extend={amount}")
+    assert status == 2
+    names(err.splitlines()[-1], "--extend", "30m")
+
+
+@pytest.mark.parametrize("extensions", [7, [7], [{"budget": "9 steps"}], [{"budget": "9 steps", "from_step": 500}]])
+def test_a_changed_extension_is_named(extensions: Any, tiny_data: Path, tmp_path: Path) -> None:
+    pretrain(POINT, tiny_data, tmp_path)
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "extensions": extensions}))
+    with refused(RunError, file):
+        pretrain(POINT, tiny_data, tmp_path, extend="9 steps")
+
+
+# ---- starting from weights ------------------------------------------------------------------------------------------
+
+
+def test_a_run_starts_from_the_weights_of_another(
+    run: Run, words: tuple[object, ...], tiny_data: Path, tmp_path: Path
+) -> None:
+    assert run(*words)[0] == 0
+    source, new = tmp_path / "run", tmp_path / "new"
+    slow = ("--train.optimizer.learning-rate", "1e-12", "--train.optimizer.weight-decay", "0")
+    more = (*words[:-1], new, "--from", source, "--budget", "2 steps", "--objectives", "mlm", "nsp", *slow)
+    status, _, err = run(*more)
+    assert status == 0, err
+    names(next(line for line in err.splitlines() if "weights" in line), source, "nsp head")
+    newest = [max((folder / "checkpoints").glob("step-*")) / "model.safetensors" for folder in (source, new)]
+    before, after = map(load_file, newest)
+    for name in after:
+        if name.startswith(("encoder.", "objectives.mlm.")):
+            assert (after[name] - before[name]).abs().max() < 1e-9, name
+    assert not any(name.startswith("objectives.sop.") for name in after)
+    shutil.rmtree(source)  # it is not needed again
+    assert run(*more)[0] == 0
+    status, _, err = run(*(word for word in more if word not in ("--from", source)))
+    assert status == 2
+    names(err.splitlines()[-1], new, f"--from {source}")
+
+
+def test_a_start_from_weights_that_was_killed_continues(tiny_data: Path, tmp_path: Path) -> None:
+    source = pretrain(POINT, tiny_data, tmp_path / "source").folder
+    pretrain(POINT, tiny_data, tmp_path / "whole", from_model=source)
+    for step in (2, 6):  # before the first checkpoint, and after
+        with pytest.raises(Killed):
+            pretrain(POINT, tiny_data, tmp_path / "cut", from_model=source, on_step=killed_at(step))
+    pretrain(POINT, tiny_data, tmp_path / "cut", from_model=source)
+    assert result(tmp_path / "cut") == result(tmp_path / "whole")
+
+
+def test_weights_that_do_not_fit_are_refused_by_field_before_a_folder_is_made(
+    tiny_data: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    source = pretrain(POINT, tiny_data, tmp_path / "source").folder
+    wide = config(encoder={"intermediate_size": 64, "activation": "relu"})
+    with refused(ModelError, source, "encoder.intermediate_size", 32, 64, "encoder.activation"):
+        pretrain(wide, tiny_data, tmp_path / "run", from_model=source)
+    tokenizer = train_tokenizer(tiny_corpus.read_text().split("\n\n")[:90], kind="unigram", vocab_size=300)
+    tokenizer.save(tmp_path / "other")
+    prepare([str(tiny_corpus)], tmp_path / "data", tokenizer=tmp_path / "other", heldout=0.1, processes=1)
+    with refused(DataError, tmp_path / "data", source, "--tokenizer"):
+        pretrain(POINT, tmp_path / "data", tmp_path / "run", from_model=source)
+    with refused(ModelError, tmp_path / "none"):
+        pretrain(POINT, tiny_data, tmp_path / "run", from_model=tmp_path / "none")
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+# ---- starting anew --------------------------------------------------------------------------------------------------
+
+
+def test_a_run_is_started_anew_where_asked(run: Run, words: tuple[object, ...], tmp_path: Path) -> None:
+    assert run(*words)[0] == 0
+    status, _, err = run(*words, "--encoder.layers", "3")
+    assert status == 2
+    names(err.splitlines()[-1], tmp_path / "run", "encoder.layers is 2 there and 3 here", "--overwrite")
+    status, _, err = run(*words, "--encoder.layers", "3", "--overwrite")
+    assert status == 0
+    names(
+        next(line for line in err.splitlines() if "deleted" in line), tmp_path / "run", "checkpoints", "metrics.jsonl"
+    )
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["encoder"]["layers"] == 3
+    assert [row["step"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "train"] == list(
+        range(1, 13)
+    )
+
+
+def test_a_folder_that_is_no_run_is_never_deleted(run: Run, words: tuple[object, ...], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("years of work")
+    status, _, err = run(*words, "--overwrite")
+    assert status == 2
+    names(err.splitlines()[-1], folder, "thesis.txt")
+    (folder / "thesis.txt").rename(tmp_path / "thesis.txt")
+    assert run(*words)[0] == 0
+    (folder / "notes.txt").write_text("kept")
+    kept = result(folder)
+    status, _, err = run(*words, "--overwrite")
+    assert status == 2
+    names(err.splitlines()[-1], folder, "notes.txt")
+    assert result(folder) == kept
+
+
+def test_a_mistake_deletes_nothing(tiny_data: Path, tmp_path: Path) -> None:
+    pretrain(POINT, tiny_data, tmp_path / "run")
+    kept = result(tmp_path / "run")
+    with refused(DataError, tmp_path / "none"):
+        pretrain(POINT, tmp_path / "none", tmp_path / "run", overwrite=True)
+    with refused(ModelError, tmp_path / "none"):
+        pretrain(POINT, tiny_data, tmp_path / "run", overwrite=True, from_model=tmp_path / "none")
+    with refused(ConfigError, "--overwrite", "--extend"):
+        pretrain(POINT, tiny_data, tmp_path / "run", overwrite=True, extend="9 steps")
+    assert result(tmp_path / "run") == kept
+
+
+def test_a_person_is_asked_before_a_run_is_deleted(
+    run: Run, words: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(*words)[0] == 0
+    kept = result(tmp_path / "run")
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("rich.console.Console.input", lambda *_, **__: "no")
+    assert run(*words, "--overwrite")[0] == 2
+    assert result(tmp_path / "run") == kept
+    monkeypatch.setattr("rich.console.Console.input", lambda *_, **__: "y")
+    assert run(*words, "--overwrite")[0] == 0
+
+
+def test_a_fine_tuning_is_started_anew_and_another_is_refused_by_its_fields(
+    run: Run, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("text,label\n" + "a,x\nb,y\n" * 20)
+    words = ("finetune", "albert-tiny", "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
+             tmp_path / "rows.csv", "--out", tmp_path / "run", "--steps", "2")  # fmt: skip
+    assert run(*words)[0] == 0
+    other = ("--train.optimizer.learning-rate", "1e-4", "--train.batch", "4 sequences")
+    status, _, err = run(*words, *other)
+    assert status == 2
+    fields = ("config.train.batch", "32 sequences", "4 sequences", "config.train.optimizer.learning_rate", "0.0001")
+    names(err.splitlines()[-1], tmp_path / "run", *fields, "--overwrite")
+    status, _, err = run(*words, *other, "--overwrite")
+    assert status == 0
+    names(next(line for line in err.splitlines() if "deleted" in line), tmp_path / "run", "scores.json")
+    assert json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["train"]["batch"] == "4 sequences"
+    (tmp_path / "run" / "notes.txt").write_text("kept")
+    status, _, err = run(*words, "--overwrite")
+    assert status == 2
+    names(err.splitlines()[-1], tmp_path / "run", "notes.txt")
+    assert (tmp_path / "run" / "scores.json").exists()

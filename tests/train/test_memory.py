@@ -1,0 +1,231 @@
+"""What a batch takes of the memory, and what is refused before a run starts or a network is built."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from litebert import cost, load
+from litebert.config import Config, SequenceConfig, replace
+from litebert.errors import ConfigError, ModelError, RunError
+from litebert.model.task_model import TaskModel
+from litebert.recipes.files import recipe
+from litebert.train import memory
+from litebert.train.device import choose
+from litebert.train.memory import largest_micro_batch, memory_explained, peak_bytes, require_memory
+from toys.folders import loaded, save_hf, save_litebert, tiny
+from toys.pretraining import config
+from toys.refusals import names, refused
+
+Run = Callable[..., tuple[int, str, str]]
+CPU = choose("float32", "cpu")
+MIB = 1 << 20
+
+PASS = """
+import json, resource, sys
+import torch
+from litebert.recipes.files import recipe
+from litebert.config import replace
+from litebert.train.device import choose, keep_freed_memory
+from litebert.train.memory import _train_once
+from litebert.model.pretrainer import Pretrainer
+keep_freed_memory()
+point = recipe("albert-tiny")
+point = replace(point, train=replace(point.train, precision="float32"))
+model = Pretrainer(point)
+peaks = []
+for sequences in (2, 50, 120):
+    _train_once(model, point, choose("float32", "cpu"), sequences)
+    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(json.dumps((peaks[2] - peaks[1]) / 70))
+"""
+
+
+def point(name: str = "albert-tiny", **train: object) -> Config:
+    whole = recipe(name)
+    return replace(whole, train=replace(whole.train, precision="float32", depth_schedule=(), **train))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
+def test_the_peak_of_a_batch_is_what_a_process_really_takes() -> None:
+    """A batch several times as large as those that are measured."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    found = subprocess.run([sys.executable, "-c", PASS], env=environment, capture_output=True, text=True, check=True)
+    really = float(found.stdout)
+    planned = peak_bytes(point(), CPU)
+    assert 0.75 * really < planned < 1.7 * really
+
+
+def test_a_large_model_is_measured_with_few_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def peaks(config: Config, device: object, sizes: tuple[int, int]) -> list[int]:
+        asked.append((config.encoder.layers, sizes))
+        return [0, (sizes[1] - sizes[0]) * 2 * cost.memory(config, 1).activations]
+
+    monkeypatch.setattr(memory, "_child_peaks", peaks)
+    for name, layers in (("albert-tiny", 12), ("albert-base", 4), ("bert-base", 4)):
+        whole = point(name)
+        assert peak_bytes(whole, CPU) == pytest.approx(2 * cost.memory(whole, 1).activations, rel=0.01)
+        assert asked[-1][0] == min(layers, whole.encoder.layers)
+        assert sum(asked[-1][1]) <= 80
+
+
+def test_parts_that_another_process_does_not_know_are_planned_generously(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    assert peak_bytes(point(), CPU) > 2 * cost.memory(point(), 1).activations
+
+
+def test_the_largest_micro_batch_fills_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = config()
+    fixed = cost.memory(small, 1)
+    resident = fixed.weights + fixed.gradients + fixed.optimizer
+    monkeypatch.setattr(memory, "peak_bytes", lambda *_: 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda _: int((resident + 1000 * 7.5) / memory.USABLE))
+    assert largest_micro_batch(small, CPU) == 7
+    monkeypatch.setattr(memory, "free_memory", lambda _: resident // 2)
+    assert largest_micro_batch(small, CPU) == 0
+
+
+# ---- before a run starts --------------------------------------------------------------------------------------------
+
+
+def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int = MIB) -> None:
+    monkeypatch.setattr(memory, "free_memory", lambda _: count)
+    monkeypatch.setattr(memory, "peak_bytes", lambda *_: each)
+
+
+def test_a_batch_that_does_not_fit_is_refused_with_one_that_does(
+    run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("pretrain", "albert-tiny", "--data", tiny_data, "--out", tmp_path / "run", "--budget", "1 steps")
+    wide = (
+        *words,
+        "--train.batch",
+        "4096 sequences",
+        "--train.evaluate-sequences",
+        "2",
+        "--train.precision",
+        "float32",
+    )
+    with_free(monkeypatch, 200 * MIB)
+    status, _, err = run(*wide)
+    assert status == 2
+    names(err.splitlines()[-1], "train.micro_batch", "4,096 sequences", "--train.micro-batch", "200 MiB")
+    fits = int(err.split("--train.micro-batch ")[1].split(",")[0])
+    assert 50 < fits < 160
+    assert not (tmp_path / "run").exists()
+    with_free(monkeypatch, MIB)
+    status, _, err = run(*wide)
+    assert status == 2
+    names(err.splitlines()[-1], "albert-tiny", "4,096 sequences")
+    assert "--train.micro-batch" not in err
+    with_free(monkeypatch, 64 << 30)
+    assert run(*words, "--train.batch", "8 sequences", "--train.evaluate-sequences", "2")[0] == 0
+
+
+def test_a_fine_tuning_that_does_not_fit_is_refused_too(
+    run: Run, tmp_path: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = "".join(f"a text number {i},{'ab'[i % 2]}\n" for i in range(40))
+    (tmp_path / "rows.csv").write_text("text,label\n" + rows)
+    words = ("finetune", "albert-tiny", "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
+             tmp_path / "rows.csv", "--out", tmp_path / "run", "--steps", "1")  # fmt: skip
+    with_free(monkeypatch, 60 * MIB, each=2 * MIB)
+    status, _, err = run(*words)
+    assert status == 2
+    names(err.splitlines()[-1], "train.micro_batch", "--train.micro-batch")
+    fits = err.split("--train.micro-batch ")[1].split(",")[0]
+    assert run(*words, "--train.micro-batch", fits)[0] == 0
+
+
+def test_memory_that_runs_out_all_the_same_is_one_sentence() -> None:
+    for error in (MemoryError(), torch.OutOfMemoryError("CUDA out of memory."),
+                  RuntimeError("DefaultCPUAllocator: not enough memory")):  # fmt: skip
+        with refused(RunError, "--train.micro-batch 16", "32 sequences"), memory_explained(CPU, 32):
+            raise error
+    with pytest.raises(RuntimeError, match="other"), memory_explained(CPU, 32):
+        raise RuntimeError("other")
+
+
+# ---- what is free ---------------------------------------------------------------------------------------------------
+
+
+def test_free_memory_is_some_of_the_machine_and_of_its_control_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    total = resource.getpagesize() * os.sysconf("SC_PHYS_PAGES")
+    assert 0 < cost.free_memory() <= total
+    (tmp_path / "memory.max").write_text(f"{50 * MIB}\n")
+    (tmp_path / "memory.current").write_text(f"{30 * MIB}\n")
+    (tmp_path / "memory.stat").write_text(f"anon 7\ninactive_file {4 * MIB}\n")
+    monkeypatch.setattr(cost, "_cgroups", lambda: [tmp_path / "none", tmp_path])
+    assert cost.free_memory() == 24 * MIB
+    (tmp_path / "memory.max").write_text("max\n")
+    assert cost.free_memory() > 24 * MIB
+
+
+# ---- before a network is built --------------------------------------------------------------------------------------
+
+SIZES = ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions")
+
+
+@pytest.mark.parametrize("size", [10**6, 10**9, 10**18])
+@pytest.mark.parametrize("field", SIZES)
+def test_a_recipe_with_a_monstrous_size_is_refused_before_anything_is_built(
+    field: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cost, "free_memory", lambda: 8 * MIB)
+    save_litebert(tiny(), None, tmp_path / "m")
+    file = tmp_path / "m" / "recipe.json"
+    data = json.loads(file.read_text())
+    data["encoder"][field] = size
+    if field == "heads":
+        data["encoder"]["hidden_size"] = size
+    file.write_text(json.dumps(data))
+    with refused(ModelError, file):
+        load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("key", ["vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size",
+                                 "max_position_embeddings", "embedding_size", "type_vocab_size"])  # fmt: skip
+def test_so_is_a_config_of_transformers(key: str, groups: int, tmp_path: Path) -> None:
+    save_hf(tiny(), None, tmp_path / "m")
+    file = tmp_path / "m" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "num_hidden_groups": groups, key: 10**9}))
+    with refused(ModelError, file, key, 10**9):
+        load(tmp_path / "m")
+
+
+def test_so_are_the_classes_of_a_task(tmp_path: Path) -> None:
+    save_litebert(TaskModel(tiny().encoder.config, True, 2), None, tmp_path / "m")
+    file = tmp_path / "m" / "task.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "classes": 10**12}))
+    with refused(ModelError, file):
+        load(tmp_path / "m")
+
+
+def test_a_recipe_too_large_to_build_can_be_planned_and_not_trained(run: Run, tiny_data: Path, tmp_path: Path) -> None:
+    wide = ("--encoder.hidden-size", "65536", "--encoder.intermediate-size", "1000000", "--encoder.sharing", "none")
+    assert run("plan", "albert-tiny", *wide, "--train.depth-schedule")[0] == 0
+    status, _, err = run("pretrain", "albert-tiny", "--data", tiny_data, "--out", tmp_path / "run", *wide,
+                         "--train.depth-schedule")  # fmt: skip
+    assert status == 2
+    names(err.splitlines()[-1], "albert-tiny")
+
+
+def test_a_config_of_its_length_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_free(monkeypatch, 100 * MIB, each=10 * MIB)
+    longer = config(sequences=SequenceConfig(length=64), train={"batch": "4096 sequences"})
+    with refused(ConfigError, "64 tokens", "train.micro_batch"):
+        require_memory(longer, CPU)
+    assert loaded(tiny()).config.name == "tiny"
