@@ -286,19 +286,22 @@ def _finetune(name: str, point: dict[str, Any], vocabulary: Path, folder: Path) 
         model, tokenizer = folder / "runs" / point["model"], None
     out = folder / name
     finetune(model, task_of(**arguments), out, config, tokenizer=tokenizer, device="cpu")
-    written = [out / "model" / "model.safetensors", out / "scores.json", *sorted((out / "predictions").iterdir())]
+    written = [out / "model" / "model.safetensors", *sorted((out / "predictions").iterdir())]
     written += sorted(out.rglob("best.safetensors"))  # of a run that collapsed too
-    return _result(out, written) | {"answers": load(out, device="cpu").predict(inputs)}
+    scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
+    dev = {key: value for key, value in scores.items() if not key.startswith("test_")}  # older versions leave test out
+    return _result(out, written) | {"scores": dev, "answers": load(out, device="cpu").predict(inputs)}
 
 
 def _result(run: Path, files: Iterable[Path]) -> dict[str, Any]:
     """What a run folder tells: numbers by step, without words, and checksums of files."""
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [row for row in map(json.loads, lines) if row["kind"] != "event"]  # words, which may change
     losses = [row["loss"] for row in rows if row["kind"] == "train"]
     assert len(losses) == STEPS
     return {
         "losses": losses,
-        "rows": [{key: value for key, value in row.items() if key != "message"} for row in rows],
+        "rows": rows,
         "files": {f"{file.parent.name}/{file.name}": hashlib.sha256(file.read_bytes()).hexdigest() for file in files},
     }
 
