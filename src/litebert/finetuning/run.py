@@ -37,6 +37,7 @@ from litebert.finetuning.spread import summarise
 from litebert.finetuning.start import InitialModel, PreparedTask, claim, load_initial, prepare_task, task_model
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, save_litebert
+from litebert.interop.cards import finetuned_card
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
@@ -196,20 +197,30 @@ def _run(prepared: PreparedTask, place: RunFolder, machine: devices.Device, on_s
             answers = task.answers(part.examples, part.items, logits[part.name])
             task.write(part.examples, answers, folder / "predictions" / task.file_name(part.name))
         output.settle(model.head)
-        _write_model(folder / "model", model, prepared)
+        card = _card(prepared, place.identities()[-1], scores, again)
+        _write_model(folder / "model", model, prepared, card)
         write_json(file, scores)
     one = trainable.diagnostic_state["one_answer"]
     return Finetuned(folder, steps, outcome, numbers(read_json(file, RunError)), one, again)
 
 
-def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask) -> None:
+def _card(prepared: PreparedTask, identity: Mapping[str, Any], scores: Mapping[str, float], restarted: bool) -> str:
+    parts = (prepared.train, *prepared.dev, *prepared.tests)
+    sizes = {part.name: (len(part.examples), sum(len(row.ids) for item in part.items for row in item.rows))
+             for part in parts}  # fmt: skip
+    dev = [part.name for part in prepared.dev]
+    return finetuned_card(prepared.task.output.head, identity, sizes, scores, dev, restarted)
+
+
+def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask, card: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     task, output, length = prepared.task, prepared.task.output, prepared.config.length
     sequences = SequenceConfig(length=length)
     # A config names an objective, though a fine-tuned model has none.
     whole = Config(name=task.name, encoder=model.encoder.config, sequences=sequences, objectives=("mlm",))
     about = {"task": task.name, "kind": output.head, "problem": output.name, "length": length, **task.settings()}
-    save_litebert(LoadedModel(model, whole, prepared.start.tokenizer, folder, output.labels, task=about), folder)
+    words = prepared.start.tokenizer
+    save_litebert(LoadedModel(model, whole, words, folder, output.labels, task=about, card=card), folder)
 
 
 def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pickle
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,12 +13,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from litebert.errors import ModelError
-from litebert.storage import read_json, sha256_of, written_whole
+from litebert.storage import hash_fault, newest_whole, written_whole
 from litebert.tokenizer import Tokenizer
 
 WEIGHTS = "model.safetensors"
-CHECKPOINT = re.compile(r"step-(\d{8,})(\.old)?")
-"""Names of checkpoints; one ends in .old while it is being replaced."""
 _PICKLED = "pytorch_model.bin"
 _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
 
@@ -93,33 +90,8 @@ def newest_weights(run: Path) -> tuple[Path, list[str]]:
     Raises:
         ModelError: the run has no whole checkpoint.
     """
-    found, damaged = newest_whole(run / "checkpoints", _damage)
+    found, damaged = newest_whole(run / "checkpoints", lambda path: hash_fault(path, WEIGHTS))
     if found is None:
         state = "only damaged checkpoints" if damaged else "no checkpoint yet"
         raise ModelError(f"{run} has {state}; run the command that made it again to continue it")
     return found / WEIGHTS, [f"{path} is damaged and was passed over for an older checkpoint" for path, _ in damaged]
-
-
-def _damage(checkpoint: Path) -> str | None:
-    try:
-        index = read_json(checkpoint / "index.json", ModelError)
-        return None if index["files"][WEIGHTS]["sha256"] == sha256_of(checkpoint / WEIGHTS) else "its hash differs"
-    except (ModelError, OSError, KeyError, TypeError) as error:
-        return str(error)
-
-
-def newest_whole(folder: Path, damage: Callable[[Path], str | None]) -> tuple[Path | None, list[tuple[Path, str]]]:
-    """The newest checkpoint in which `damage` finds nothing wrong, and what it finds in the newer ones."""
-    damaged: list[tuple[Path, str]] = []
-    for path in checkpoints(folder):
-        problem = damage(path)
-        if problem is None:
-            return path, damaged
-        damaged.append((path, problem))
-    return None, damaged
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """Checkpoints, newest first; one set aside comes after the one that replaces it."""
-    names = [CHECKPOINT.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
-    return [folder / name for _, name in sorted((-int(name[1]), name[0]) for name in names if name)]

@@ -18,6 +18,7 @@ from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_tensors, read_tokenizer, weights_file
 from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
 from litebert.interop.loaded import LoadedModel, check, fill, outputs_of, untrained_notes
+from litebert.interop.sentence_modules import modules_note
 from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
 from litebert.model.pretrainer import Pretrainer
@@ -73,7 +74,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
         longest = _longest(folder, config.max_positions)
         task = {"kind": head, "length": longest, **problem_of(settings, head, source)}
     fill(model, state, untrained, file)
-    notes += untrained_notes(untrained, whole, folder)
+    notes += untrained_notes(untrained, whole, folder) + modules_note(folder)
     tokenizer = read_tokenizer(folder)
     return LoadedModel(model, whole, tokenizer, folder, labels, untrained, tuple(notes), task, layout.dense)
 

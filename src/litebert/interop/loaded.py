@@ -39,6 +39,8 @@ class LoadedModel:
     """Of a fine-tuned model: what its task.json says, the `kind` of its head among it."""
     dense: HeadActivation | None = None
     """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler."""
+    card: str = ""
+    """The text of its README.md."""
 
     @property
     def head(self) -> HeadName:
