@@ -17,7 +17,7 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_tensors, read_tokenizer, weights_file
 from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
-from litebert.interop.loaded import LoadedModel, check, fill, outputs_of, untrained_notes
+from litebert.interop.loaded import LoadedModel, built, check, fill, outputs_of, untrained_notes
 from litebert.interop.sentence_modules import modules_note
 from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
@@ -63,13 +63,14 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     objectives, untrained = _objectives(layout, found, beside)
     whole = _whole_config(folder, config, objectives, beside)
     if head is None:
-        model = Pretrainer(whole)
+        model = built(folder / "config.json", Pretrainer, whole)
         for name, stored in beside.items():
             check(model.objectives[name].state_dict(), stored, (), folder / OBJECTIVES[name].foreign_file)
             state.update({f"objectives.{name}.{key}": tensor.float() for key, tensor in stored.items()})
     else:
         classes, usual = len(state["head.classifier.bias"]), next(iter(outputs_of(head).values()))
-        model = TaskModel(config, usual.reads_cls, classes, layout.dense if "head.dense.bias" in state else None)
+        dense = layout.dense if "head.dense.bias" in state else None
+        model = built(folder / "config.json", TaskModel, config, usual.reads_cls, classes, dense)
         labels, untrained = _labels(settings, classes) if usual.classes is None else (), ()
         longest = _longest(folder, config.max_positions)
         task = {"kind": head, "length": longest, **problem_of(settings, head, source)}

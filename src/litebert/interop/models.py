@@ -27,7 +27,7 @@ from litebert.interop import files
 from litebert.interop.cards import CARD, card_of, read_card
 from litebert.interop.hf_reading import read_hf
 from litebert.interop.layouts import TASK_HEADS
-from litebert.interop.loaded import LoadedModel, fill, fresh_dense, outputs_of, untrained_notes
+from litebert.interop.loaded import LoadedModel, built, fill, fresh_dense, outputs_of, untrained_notes
 from litebert.interop.sentence_modules import carry_modules
 from litebert.model.blocks import ACTIVATIONS
 from litebert.model.pretrainer import Pretrainer
@@ -129,14 +129,12 @@ def _load_own(folder: Path) -> LoadedModel:
     if (folder / "task.json").is_file():
         task = _task(folder / "task.json")
         labels, usual = tuple(map(str, task.get("labels", []))), next(iter(outputs_of(task["kind"]).values()))
-        try:
-            classifier = TaskModel(config.encoder, usual.reads_cls, task["classes"], task.get("dense"))
-        except ModelError as error:
-            raise ModelError(f"{folder / 'task.json'} does not fit {recipe}: {error}") from None
+        fitting = (config.encoder, usual.reads_cls, task["classes"], task.get("dense"))
+        classifier = built(folder / "task.json", TaskModel, *fitting)
         fill(classifier, tensors, (), file)
         fresh = classifier.dense or fresh
         return LoadedModel(classifier, config, tokenizer, folder, labels, (), tuple(notes), task, fresh)
-    model = Pretrainer(config)
+    model = built(recipe, Pretrainer, config)
     untrained = tuple(name for name in model.objectives if model.objectives[name].state_dict()
                       and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
     fill(model, tensors, untrained, file)
