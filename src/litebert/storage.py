@@ -7,8 +7,9 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -121,6 +122,43 @@ def sha256_of(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+# ---- checkpoints -----------------------------------------------------------------------------------------------------
+
+CHECKPOINT = re.compile(r"step-(\d{8,})(\.old)?")
+"""Names of checkpoints; one ends in .old while it is being replaced."""
+
+
+def checkpoints(folder: Path) -> list[Path]:
+    """Checkpoints, newest first; one set aside comes after the one that replaces it."""
+    names = [CHECKPOINT.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
+    return [folder / name for _, name in sorted((-int(name[1]), name[0]) for name in names if name)]
+
+
+def newest_whole(folder: Path, damage: Callable[[Path], str | None]) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """The newest checkpoint in which `damage` finds nothing wrong, and what it finds in the newer ones."""
+    damaged: list[tuple[Path, str]] = []
+    for path in checkpoints(folder):
+        problem = damage(path)
+        if problem is None:
+            return path, damaged
+        damaged.append((path, problem))
+    return None, damaged
+
+
+def hash_fault(checkpoint: Path, name: str) -> str | None:
+    """What is wrong with one file of a checkpoint by its index.json, as the end of a sentence, or None."""
+    try:
+        index = read_json(checkpoint / "index.json", LitebertError)
+        whole = index["files"][name]["sha256"] == sha256_of(checkpoint / name)
+    except OSError as error:
+        return f"cannot be read ({Path(str(error.filename)).name}: {error.strerror})"
+    except LitebertError as error:
+        return f"cannot be used ({error})"
+    except (KeyError, TypeError):
+        whole = False
+    return None if whole else f"is damaged ({name} does not match its index.json)"
 
 
 @contextmanager

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import litebert
-from litebert.analysis.compare import ComparedRun, compare, differences, table
+from litebert.analysis.compare import ComparedRun, compare, differences, settings_table, table
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.serialization import to_json
 from litebert.errors import RunError
+from toys import pretraining
 from toys.refusals import refused
 
 SHAPE = EncoderConfig(
@@ -54,12 +58,16 @@ def folder(
             state = path / "checkpoints" / f"step-{step:08d}" / "state.json"
             state.parent.mkdir(parents=True)
             state.write_text(json.dumps({"step": step, "seconds": seconds * share, "tokens": tokens * share}))
+            digest = hashlib.sha256(state.read_bytes()).hexdigest()
+            index = {"format": 1, "files": {"state.json": {"bytes": 0, "sha256": digest}}}
+            (state.parent / "index.json").write_text(json.dumps(index))
     return path
 
 
 def test_a_row_is_what_the_folder_says(tmp_path: Path) -> None:
     path = folder(tmp_path / "run")
-    assert litebert.compare([path]) == [
+    (row,) = litebert.compare([path])
+    assert [row] == [
         ComparedRun(
             run=str(path),
             recipe="plain",
@@ -74,8 +82,10 @@ def test_a_row_is_what_the_folder_says(tmp_path: Path) -> None:
             data_fingerprint="abc",
             budget=PLAIN.train.budget,
             length=32,
+            settings=row.settings,
         )
     ]
+    assert row.settings["train.optimizer.learning_rate"] == str(PLAIN.train.optimizer.learning_rate)
     assert compare([]) == []
 
 
@@ -127,12 +137,12 @@ def test_a_sentence_task_may_be_either(tmp_path: Path) -> None:
         ({}, []),
         ({"tokens": 4400, "seconds": 80.0}, []),
         ({"data": "xyz"}, ["different data"]),
-        ({"tokens": 4600}, ["the same budget, 1000 steps, was 3,000 tokens to A and 4,600 to B"]),
-        ({"tokens": 1900}, ["the same budget, 1000 steps, was 1,900 tokens to B and 3,000 to A"]),
-        ({"seconds": 100.5}, ["the same budget, 1000 steps, was 60 seconds to A and 100.5 to B"]),
+        ({"tokens": 4600}, ["the same budget, 1000 steps, was 3,000 tokens for A and 4,600 for B"]),
+        ({"tokens": 1900}, ["the same budget, 1000 steps, was 1,900 tokens for B and 3,000 for A"]),
+        ({"seconds": 100.5}, ["the same budget, 1000 steps, was 60 seconds for A and 100.5 for B"]),
         (
             {"tokens": 9000, "config": replace(PLAIN, train=replace(PLAIN.train, budget="30m"))},
-            ["the runs had different budgets: 3,000 tokens to A and 9,000 to B"],
+            ["the runs had different budgets: 3,000 tokens for A and 9,000 for B"],
         ),
         ({"seconds": None}, []),
         ({"data": "xyz", "tokens": 9000, "seconds": 1.0}, ["different data", "tokens", "seconds"]),
@@ -154,7 +164,81 @@ def test_a_run_on_its_way_is_shown_where_it_was_scored(tmp_path: Path) -> None:
     (row,) = compare([path])
     assert (row.step, row.steps, row.tokens) == (50, 100, 1500)
     assert set(row.scores.values()) == {0.125}
-    assert differences([row]) == [f"{path} stands at step 50 of 100"]
+    assert differences([row]) == [f"{path} is at step 50 of 100"]
+    assert dict(zip(table([row]).columns, table([row]).rows[0], strict=True))["steps"] == "50 of 100"
+
+
+def test_a_run_without_scores_yet_is_shown(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+    new, begun = folder(tmp_path / "new", seconds=None), folder(tmp_path / "begun", seconds=None)
+    (new / "metrics.jsonl").write_text("")
+    (begun / "metrics.jsonl").write_text('{"step": 7, "kind": "train", "tokens": 210}\n')
+    rows = compare([new, begun, folder(tmp_path / "done")])
+    assert [(row.step, row.tokens) for row in rows] == [(0, 0), (7, 210), (100, 3000)]
+    assert [bool(row.scores) for row in rows] == [False, False, True]
+    status, out, _ = run("compare", new, begun)
+    assert status == 0
+    assert "0 of 100" in out
+    assert "7 of 100" in out
+
+
+def test_the_settings_that_differ_are_named(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+    train = replace(PLAIN.train, seed=3, optimizer=replace(PLAIN.train.optimizer, learning_rate=5e-4))
+    paths = [folder(tmp_path / "a"), folder(tmp_path / "b", replace(PLAIN, train=train)), folder(tmp_path / "c")]
+    shown = settings_table(compare(paths))
+    rate = str(PLAIN.train.optimizer.learning_rate)
+    assert shown.columns == ("setting", "a", "b", "c")
+    assert set(shown.rows) == {
+        ("train.seed", "0", "3", "0"),
+        ("train.optimizer.learning_rate", rate, "0.0005", rate),
+    }
+    assert settings_table(compare(paths[::2])).rows == ()
+    status, out, _ = run("compare", *paths, "--markdown")
+    assert status == 0
+    assert "\n\n| setting | a | b | c |\n" in out
+    assert f"| train.optimizer.learning_rate | {rate} | 0.0005 | {rate} |" in out
+    rows = json.loads(run("compare", *paths, "--json")[1])
+    assert [row["settings"]["train.seed"] for row in rows] == ["0", "3", "0"]
+    assert {"train.seed", "train.optimizer.learning_rate"} == {name for row in rows for name in row["differing"]}
+
+
+def test_many_runs_are_shown_in_parts(
+    tmp_path: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    seeds = [replace(PLAIN, train=replace(PLAIN.train, seed=seed)) for seed in range(20)]
+    paths = [folder(tmp_path / f"run-number-{seed}", config) for seed, config in enumerate(seeds)]
+    status, out, _ = run("compare", *paths)
+    assert status == 0
+    assert all(len(line) <= 80 for line in out.splitlines())
+    for path in paths:
+        assert re.search(rf"\b{path.name}\b", out.partition("What differs")[2])
+
+
+def test_the_newest_whole_checkpoint_tells_the_time(tmp_path: Path) -> None:
+    path = folder(tmp_path / "run")
+    (path / "checkpoints" / "step-00000100" / "state.json").write_text('{"seconds": 1, "tokens": 9}')
+    assert compare([path])[0].seconds == 30
+
+
+def test_a_part_of_ones_own_that_is_not_registered(tmp_path: Path) -> None:
+    path = folder(tmp_path / "run")
+    recipe = json.loads((path / "recipe.json").read_text())
+    (path / "recipe.json").write_text(json.dumps({**recipe, "objectives": ["mlm", "mine"]}))
+    with refused(RunError, path / "recipe.json", "'mine'", "LITEBERT_EXTENSIONS"):
+        compare([path])
+
+
+def test_runs_are_scored_on_one_text(tmp_path: Path, tiny_data: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+    point = pretraining.config(train={"budget": "2 steps"})
+    for name, seed in (("a", 0), ("b", 1)):
+        own = replace(point, train=replace(point.train, seed=seed))
+        litebert.pretrain(own, tiny_data, tmp_path / name)
+    rows = compare([tmp_path / "a", tmp_path / "b"], tiny_data)
+    for row in rows:
+        assert row.scores == litebert.evaluate(row.run, tiny_data)
+    status, out, _ = run("compare", tmp_path / "a", "--data", tiny_data, "--json")
+    assert status == 0
+    assert json.loads(out)[0]["scores"] == rows[0].scores
 
 
 @pytest.mark.parametrize(
@@ -166,7 +250,7 @@ def test_a_run_on_its_way_is_shown_where_it_was_scored(tmp_path: Path) -> None:
         (lambda path: (path / "run.json").write_text("{}"), ["run.json", "steps"]),
         (lambda path: (path / "run.json").write_text("["), ["run.json"]),
         (lambda path: (path / "recipe.json").write_text('{"nam": 1}'), ["recipe.json", "'nam'", "'name'"]),
-        (lambda path: (path / "metrics.jsonl").write_text(""), [""]),
+        (lambda path: (path / "metrics.jsonl").write_text("x\n"), ["metrics.jsonl:1"]),
     ],
 )
 def test_what_is_no_run_is_refused(spoil: Any, places: list[str], tmp_path: Path) -> None:

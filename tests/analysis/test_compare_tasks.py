@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
 
-from litebert.analysis.compare_tasks import TaskRow, compare_tasks, task_table
+from litebert.analysis.compare_tasks import TaskRow, compare_tasks, task_differences, task_table
 from litebert.errors import RunError
 from toys.refusals import names, refused
 
@@ -62,10 +63,103 @@ def test_other_questions_are_another_row(tmp_path: Path) -> None:
     )
 
 
-def test_restarts_are_told(tmp_path: Path) -> None:
-    path = folder(tmp_path / "a", "rte", "m", 0.5, 0.6)
-    (path / "seed-1" / "collapsed").mkdir()
-    assert "1 of the runs gave one answer to everything" in task_table(compare_tasks([path])).note
+def one_answer(run: Path, value: bool) -> None:
+    """A checkpoint that knows whether the run gives one answer to everything."""
+    place = run / "checkpoints" / "step-00000009"
+    place.mkdir(parents=True)
+    (place / "state.json").write_text(json.dumps({"memory": {"one_answer": value}}))
+    digest = hashlib.sha256((place / "state.json").read_bytes()).hexdigest()
+    (place / "index.json").write_text(json.dumps({"files": {"state.json": {"sha256": digest}}}))
+
+
+def test_runs_that_recovered_and_runs_that_stayed_collapsed(tmp_path: Path) -> None:
+    paths = [folder(tmp_path / name, "rte", name, 0.5, 0.6) for name in ("plain", "recovered", "stayed")]
+    for path in paths[1:]:
+        (path / "seed-1" / "collapsed").mkdir()
+    for path in paths:
+        one_answer(path / "seed-1", path.name == "stayed")
+    rows = compare_tasks(paths)
+    assert [(row.restarted, row.collapsed) for row in rows] == [(0, 0), (1, 0), (1, 1)]
+    plain, recovered, stayed = task_table(rows).rows[0][2:]
+    assert plain == "55.0 (50.0 to 60.0) *"
+    assert recovered == "55.0 (50.0 to 60.0) † *"
+    assert stayed == "55.0 (50.0 to 60.0) ‡ *"
+    assert "†" in task_table(rows).note
+    assert "‡" in task_table(rows).note
+    assert "‡" not in task_table(rows[:2]).note
+
+
+def settings(run: Path, files: dict[str, list[str]] | None = None, **config: object) -> Path:
+    """Put a config into every finetune.json of a run."""
+    for file in run.rglob("finetune.json"):
+        about = json.loads(file.read_text())
+        file.write_text(json.dumps({**about, "config": config, **({"files": files} if files else {})}))
+    return run
+
+
+def test_one_model_with_other_settings(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+    paths = [
+        settings(folder(tmp_path / name, "rte", "runs/small", score), epochs=3, train={"seed": seed, "rate": rate})
+        for name, score, seed, rate in (("a", 0.5, 0, 1e-3), ("b", 0.6, 0, 5e-4), ("c", 0.7, 1, 5e-4))
+    ]
+    rows = compare_tasks(paths)
+    assert task_table(rows).columns == ("task", "score", "a", "b", "c")
+    assert task_table(rows).rows == (("rte", "accuracy", "50.0", "60.0", "70.0"),)
+    shown = task_differences(rows)
+    assert shown.columns == ("setting", "a", "b", "c")
+    assert shown.rows == (("train.seed", "0", "0", "1"), ("train.rate", "0.001", "0.0005", "0.0005"))
+    status, out, _ = run("compare", *paths, "--markdown")
+    assert status == 0
+    assert "| train.rate | 0.001 | 0.0005 | 0.0005 |" in out
+    status, out, _ = run("compare", *paths)
+    assert status == 0
+    assert "train.rate" in out
+    data = json.loads(run("compare", *paths, "--json")[1])
+    assert [row["settings"]["config.train.rate"] for row in data] == ["0.001", "0.0005", "0.0005"]
+    assert data[0]["differing"] == ["train.seed", "train.rate"]
+
+
+def test_one_model_on_several_tasks_with_two_settings(tmp_path: Path) -> None:
+    paths = [
+        settings(folder(tmp_path / f"{task}-{rate}", task, "small", 0.5), rate=rate)
+        for task in ("rte", "cola") for rate in (1, 2)
+    ]  # fmt: skip
+    shown = task_table(compare_tasks(paths))
+    assert shown.columns == ("task", "score", "small", "small #2")
+    assert task_differences(compare_tasks(paths)).rows == (("rate", "1", "2"),)
+
+
+def test_runs_that_differ_in_nothing_stand_side_by_side(tmp_path: Path) -> None:
+    paths = [folder(tmp_path / name, "rte", "m", 0.5) for name in ("a", "b")]
+    rows = compare_tasks(paths)
+    assert task_table(rows).columns == ("task", "score", "a", "b")
+    assert task_differences(rows).rows == ()
+
+
+def test_tables_have_the_names_of_their_files(tmp_path: Path) -> None:
+    films = {"train": ["films.csv"], "dev": ["films-dev.csv"]}
+    goods = {"train": ["/home/me/goods.csv"]}
+    rows = compare_tasks([
+        settings(folder(tmp_path / "a", "table", "m", 0.5, data="1"), films),
+        settings(folder(tmp_path / "b", "table", "m", 0.5, data="2"), goods),
+        folder(tmp_path / "c", "table", "m", 0.5, data="3"),
+        folder(tmp_path / "d", "rte", "m", 0.5, data="4"),
+    ])  # fmt: skip
+    assert [row[0] for row in task_table(rows).rows] == ["table: films-dev.csv", "table: goods.csv", "table", "rte"]
+    assert [row[0] for row in task_table(rows[:1]).rows] == ["table"]
+    assert task_table(rows).columns == ("task", "score", "m")
+
+
+def test_a_run_that_is_not_finished_wins_nothing(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+    paths = [folder(tmp_path / name, "rte", name, 0.1 * i, 0.11 * i, 0.12 * i) for i, name in enumerate("abcd", 2)]
+    (paths[3] / "seed-2" / "scores.json").unlink()
+    for seed in range(3):
+        (paths[2] / f"seed-{seed}" / "scores.json").unlink()
+    shown = task_table(compare_tasks(paths))
+    assert shown.rows[0][2:] == (
+        "22.0 (20.0 to 24.0)", "33.0 (30.0 to 36.0) *", "unfinished", "52.5 (50.0 to 55.0) unfinished"
+    )  # fmt: skip
+    assert run("compare", *paths)[0] == 0
 
 
 def test_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
@@ -80,8 +174,7 @@ def test_what_is_refused(tmp_path: Path, run: Callable[..., tuple[int, str, str]
         compare_tasks([good, tmp_path / "empty"])
     half = folder(tmp_path / "half", "rte", "m", 0.5, 0.6)
     (half / "seed-1" / "scores.json").unlink()
-    with refused(RunError, half / "seed-1"):
-        compare_tasks([half])
+    assert compare_tasks([half])[0].unfinished == 1
     mixed = folder(tmp_path / "mixed", "rte", "m", 0.5, 0.6)
     folder(tmp_path / "mixed" / "seed-7", "cola", "m", 0.5)
     (mixed / "seeds.json").write_text(json.dumps({"scores": [{}, {}, {}]}))
@@ -91,9 +184,6 @@ def test_what_is_refused(tmp_path: Path, run: Callable[..., tuple[int, str, str]
     (changed / "scores.json").write_text("{}")
     with refused(RunError, changed, "scores.json", "accuracy"):
         compare_tasks([changed])
-    twice = compare_tasks([good, folder(tmp_path / "again", "rte", "m", 0.5)])
-    with refused(RunError, good, tmp_path / "again", "m"):
-        task_table(twice)
     status, out, err = run("compare", good, tmp_path / "empty")
     assert (status, out) == (2, "")
     names(err.strip(), tmp_path / "empty")
@@ -114,9 +204,12 @@ def test_seeds_count_when_all_are_there_and_as_many_as_were_asked_for_last(tmp_p
     summary = run / "seeds.json"
     summary.write_text(json.dumps({"scores": [{}, {}]}))
     assert compare_tasks([run])[0].scores == (50.0, 52.0)
-    summary.unlink()
-    with refused(RunError, run):
+    summary.write_text('{"scores": 3}')
+    with refused(RunError, summary):
         compare_tasks([run])
+    summary.unlink()
+    assert compare_tasks([run])[0].unfinished == 1
+    assert task_table(compare_tasks([run])).rows[0][-1] == "52.0 (50.0 to 54.0) unfinished"
 
 
 def test_a_mark_is_explained_beside_tasks_of_one_seed(tmp_path: Path) -> None:

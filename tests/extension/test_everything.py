@@ -376,7 +376,8 @@ def test_what_is_learned_is_scored_under_its_name(work: Work, run: Callable[...,
 def test_two_runs_are_compared(work: Work, run: Callable[..., Told]) -> None:
     status, out, _ = run("compare", *work.runs, "--markdown")
     assert status == 0
-    columns, _, *lines = ([cell.strip() for cell in line.split("|")] for line in out.splitlines() if line[:1] == "|")
+    rows = out.partition("| setting |")[0].splitlines()
+    columns, _, *lines = ([cell.strip() for cell in line.split("|")] for line in rows if line[:1] == "|")
     place = columns.index("GIST in the first ten (most frequent ten)")
     assert [line[1] for line in lines] == ["first", "second"]
     for line, folder in zip(lines, work.runs, strict=True):

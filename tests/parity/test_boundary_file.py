@@ -80,12 +80,13 @@ def test_an_untrained_head_is_not_written(tmp_path: Path) -> None:
 def test_a_backbone_without_heads_is_read(tmp_path: Path) -> None:
     """As SpanBERT lies on the hub: BERT's names, a pooler that nothing trained, no vocabulary head, a .bin file."""
     model = theirs("Bert", "backbone")
-    model.config.save_pretrained(tmp_path)
-    torch.save({f"bert.{name}": tensor for name, tensor in model.state_dict().items()}, tmp_path / "pytorch_model.bin")
-    loaded = load(tmp_path)
+    model.config.save_pretrained(tmp_path / "theirs")
+    state = {f"bert.{name}": tensor for name, tensor in model.state_dict().items()}
+    torch.save(state, tmp_path / "theirs" / "pytorch_model.bin")
+    loaded = load(tmp_path / "theirs")
     assert loaded.untrained == ("mlm",)
     assert_equal_outputs(their_outputs(model, inputs()), our_outputs(loaded.model, inputs()), ignore=("mlm",))
-    convert(tmp_path, tmp_path / "back", to="hf")
+    convert(tmp_path / "theirs", tmp_path / "back", to="hf")
     assert isinstance(reopen(tmp_path / "back"), transformers.BertModel)
 
 

@@ -1,22 +1,31 @@
-"""Fine-tuned models side by side: a row for each task, a column for each model, from what their folders hold.
+"""Fine-tuned models side by side: a row for each task, a column for each run, from what their folders hold.
 
-A folder is one of `litebert finetune`, with several seeds or with one. As in `compare.py` nothing is computed again and
-torch is not loaded.
+A folder is one of `litebert finetune`, with several seeds or with one. Runs of one model with the same settings on
+different tasks share a column; runs that differ in anything have their own, and what differs is named. As in
+`compare.py` nothing is computed again and torch is not loaded.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from litebert.analysis.differences import differing, flat, short_names
 from litebert.analysis.report import Table
 from litebert.errors import RunError
 from litebert.finetuning.spread import confidence_halfwidth
 from litebert.recipes.files import names_recipe
 from litebert.registry import TASKS
-from litebert.storage import numbers, read_json
+from litebert.storage import hash_fault, newest_whole, numbers, read_json
+
+RECOVERED, COLLAPSED = "†", "‡"
+_FREE = ("config.train.save_every", "config.train.keep_checkpoints")
+"""Settings that change no score."""
 
 
 @dataclass(frozen=True)
@@ -31,68 +40,138 @@ class TaskRow:
     metric: str
     """The score that chose the weights."""
     scores: tuple[float, ...]
-    """Of each seed, in percent; correlations and F1 times 100 too."""
+    """Of each finished seed, in percent; correlations and F1 times 100 too."""
     data: str
     """Fingerprint of what was scored."""
     restarted: int = 0
     """How many seeds were started once more because the first run gave one answer to everything."""
+    collapsed: int = 0
+    """How many seeds give one answer to everything in the end, restarted or not."""
+    unfinished: int = 0
+    """How many seeds, or the summary of all, are still to come."""
+    files: tuple[str, ...] = ()
+    """The names of the files that were scored, where the run recorded them."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """What else made the run, by dotted name."""
 
 
 def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
-    """One row per folder, in the order given.
+    """One row per folder, in the order given; a run that is not finished has the scores of its finished seeds.
 
     Raises:
-        RunError: a folder is no fine-tuning run, or not finished.
+        RunError: a folder is no fine-tuning run, or was changed.
     """
     return [_row(Path(run)) for run in runs]
 
 
-def task_table(rows: Sequence[TaskRow]) -> Table:
-    """The rows for people: medians, and lowest and highest where there are several seeds.
+Column = list[TaskRow]
+"""The runs of one column, each on another task."""
 
-    Raises:
-        RunError: two folders hold the same task for the same model.
-    """
-    models = list(dict.fromkeys(row.model for row in rows))
-    found: dict[tuple[str, str, str], dict[str, TaskRow]] = {}  # what was scored alike is one row
+
+def task_columns(rows: Sequence[TaskRow]) -> dict[str, Column]:
+    """The runs of each column, by its heading."""
+    cells: dict[tuple[str, ...], Column] = {}
     for row in rows:
-        here = found.setdefault((row.task, row.metric, row.data), {})
-        if row.model in here:
-            raise RunError(f"{here[row.model].run} and {row.run} hold the same task for {row.model}; name one of them")
-        here[row.model] = row
+        cells.setdefault((*_question(row), row.model), []).append(row)
+    split: dict[str, dict[str, None]] = {}  # by model, the settings in which two of its runs on one task differ
+    for (*_, model), alike in cells.items():
+        split.setdefault(model, {}).update(dict.fromkeys(differing([row.settings for row in alike])))
+    columns: dict[tuple[Any, ...], Column] = {}
+    for row in rows:
+        key = (row.model, *(row.settings.get(name) for name in split[row.model]))
+        questions = [_question(other) for other in columns.get(key, [])]
+        columns.setdefault((*key, row.run) if _question(row) in questions else key, []).append(row)
+    models = [column[0].model for column in columns.values()]
+    names = dict(zip(dict.fromkeys(models), _model_names(list(dict.fromkeys(models))), strict=True))
+    folders = dict(zip((row.run for row in rows), short_names([row.run for row in rows]), strict=True))
+    headings: dict[str, Column] = {}
+    for number, (model, column) in enumerate(zip(models, columns.values(), strict=True), start=1):
+        heading = folders[column[0].run] if models.count(model) > 1 and len(column) == 1 else names[model]
+        headings[f"{heading} #{number}" if heading in headings else heading] = column
+    return headings
+
+
+def task_table(rows: Sequence[TaskRow]) -> Table:
+    """The rows for people: medians, and lowest and highest where there are several seeds."""
+    columns = task_columns(rows)
+    questions = dict.fromkeys(_question(row) for row in rows)
     lines = []
-    for (task, metric, _), here in found.items():
-        best = max(here.values(), key=lambda row: statistics.fmean(row.scores))
-        cells = [_cell(here[model], best, len(here)) if model in here else "-" for model in models]
-        lines.append((task, metric, *cells))
+    for question in questions:
+        here = {name: row for name, column in columns.items() for row in column if _question(row) == question}
+        done = [row for row in here.values() if not row.unfinished and math.isfinite(sum(row.scores))]
+        best = max(done, key=lambda row: statistics.fmean(row.scores), default=None)
+        cells = [_cell(here[name], best, len(done)) if name in here else "-" for name in columns]
+        lines.append((_task_name(next(iter(here.values())), rows), question[1], *cells))
+    seeds = sorted({len(row.scores) for row in rows if row.scores}) or [0]
     note = "Scores times 100."
-    seeds = sorted({len(row.scores) for row in rows})
     if seeds[-1] > 1:
         note = f"Scores times 100: median of {' or '.join(map(str, seeds))} seeds (lowest to highest)."
-        if any(cell.endswith("*") for line in lines for cell in line):
+        if any("*" in cell for line in lines for cell in line[2:]):
             note += " * the highest mean of a row, or not told apart from it (Welch's t, 95 %)."
-    if again := sum(row.restarted for row in rows):
-        note += f" {again} of the runs gave one answer to everything and were started once more at a third of the rate."
-    return Table("Fine-tuned", ("task", "score", *_names(models)), tuple(lines), note)
+    if any(row.restarted for row in rows):
+        note += f" {RECOVERED} started once more at a third of the rate: the first run gave one answer to everything."
+    if any(row.collapsed for row in rows):
+        note += f" {COLLAPSED} gives one answer to everything: its score is that of guessing."
+    return Table("Fine-tuned", ("task", "score", *columns), tuple(lines), note)
 
 
-def _cell(row: TaskRow, best: TaskRow, rivals: int) -> str:
-    median = f"{statistics.median(row.scores):.1f}"
-    if len(row.scores) == 1:
-        return median
-    text = f"{median} ({min(row.scores):.1f} to {max(row.scores):.1f})"
-    if rivals == 1 or len(best.scores) == 1:
-        return text
+def task_differences(rows: Sequence[TaskRow]) -> Table:
+    """A row for each setting in which the columns of `task_table` differ; no rows where they differ in none."""
+    columns = task_columns(rows)
+    by_name = len({column[0].model for column in columns.values()}) == len(columns)  # the headings say it then
+    shown = []
+    for column in columns.values():
+        merged: dict[str, str] = {} if by_name else {"model": column[0].model}
+        for name in dict.fromkeys(name for row in column for name in row.settings):
+            values = {row.settings.get(name, "-") for row in column}
+            merged[name] = values.pop() if len(values) == 1 else "varies"
+        shown.append(merged)
+    # Fingerprints of what has names say nothing; of what has the same name, they are all there is to say.
+    fields = differing(shown)
+    if by_name or "model" in fields or "config.length" in fields or "training files" in fields:
+        fields = [name for name in fields if name != "data fingerprint"]
+    if by_name or "model" in fields:
+        fields = [name for name in fields if name != "model fingerprint"]
+    lines = [(name.removeprefix("config."), *(one.get(name, "-") for one in shown)) for name in fields]
+    return Table("What differs", ("setting", *columns), tuple(lines))
+
+
+def _question(row: TaskRow) -> tuple[str, str, str]:
+    """Runs with the same one were scored alike."""
+    return row.task, row.metric, row.data
+
+
+def _task_name(row: TaskRow, rows: Sequence[TaskRow]) -> str:
+    """The task, with its files where other rows of that task are about others."""
+    same = {other.data: other.files for other in rows if other.task == row.task}
+    return f"{row.task}: {', '.join(row.files)}" if len(same) > 1 and row.files else row.task
+
+
+def _cell(row: TaskRow, best: TaskRow | None, rivals: int) -> str:
+    marks = RECOVERED * (row.restarted > row.collapsed) + COLLAPSED * (row.collapsed > 0)
+    marks = f" {marks}" if marks else ""
+    if not row.scores:
+        return f"unfinished{marks}"
+    text = f"{statistics.median(row.scores):.1f}"
+    if len(row.scores) > 1:
+        text += f" ({min(row.scores):.1f} to {max(row.scores):.1f})"
+    if row.unfinished:
+        return f"{text}{marks} unfinished"
+    if best is None or rivals == 1 or 1 in (len(best.scores), len(row.scores)) or not math.isfinite(sum(row.scores)):
+        return f"{text}{marks}"
     near = statistics.fmean(best.scores) - statistics.fmean(row.scores) <= confidence_halfwidth(row.scores, best.scores)
-    return f"{text} *" if near else text
+    return f"{text}{marks} *" if near else f"{text}{marks}"
 
 
-def _names(models: Sequence[str]) -> list[str]:
-    names = [Path(model).name for model in models]
+def _model_names(models: Sequence[str]) -> list[str]:
+    names = [Path(model).name or model for model in models]
     kinds = [names_recipe(model) for model in models]
     if len(set(zip(names, kinds, strict=True))) < len(models):
         names = list(models)
     return [f"{name}, untrained" if recipe else name for name, recipe in zip(names, kinds, strict=True)]
+
+
+# ---- what a folder holds ---------------------------------------------------------------------------------------------
 
 
 def finetunings(folder: Path) -> list[Path]:
@@ -116,28 +195,72 @@ def _percent(task: str) -> bool:
 def _row(folder: Path) -> TaskRow:
     files = finetunings(folder)
     if not files:
-        raise RunError(
-            f"{folder} is no fine-tuning run; name folders of litebert finetune, or of litebert pretrain only"
-        )
-    summary = folder / "seeds.json"
+        raise RunError(f"{folder} is no fine-tuning run; name folders of litebert finetune only, or of litebert "
+                       "pretrain only")  # fmt: skip
+    summary, missing = folder / "seeds.json", 0
     if files[0].parent != folder:
-        if not summary.is_file():
-            raise RunError(f"{folder} is not finished; give its command again")
-        asked = read_json(summary, RunError).get("scores", [])  # a later command may have asked for fewer
-        files = files[: len(asked)]
+        if summary.is_file():
+            asked = read_json(summary, RunError).get("scores")  # a later command may have asked for fewer
+            if not isinstance(asked, list) or not asked:
+                raise RunError(f"{summary} has no list of scores; give the run's command again to write it")
+            files = files[: len(asked)]
+        else:
+            missing = 1
     settings = [read_json(file, RunError) for file in files]
-    scores = []
-    for file in files:
-        if not (kept := file.with_name("scores.json")).is_file():
-            raise RunError(f"{file.parent} is not finished; give its command again")
-        scores.append(numbers(read_json(kept, RunError)))
+    done = [file for file in files if file.with_name("scores.json").is_file()]
+    scores = [numbers(read_json(file.with_name("scores.json"), RunError)) for file in done]
     try:
         (task, model, metric), *others = {(str(one["task"]), str(one["model"]), str(one["metric"])) for one in settings}
         if others:
             raise RunError(f"the seeds in {folder} are of different tasks or models; name them one by one")
         scale = 1.0 if _percent(task) else 100.0
-        restarted = sum((file.parent / "collapsed").is_dir() for file in files)
         values = tuple(scale * float(one[metric]) for one in scores)
-        return TaskRow(str(folder), task, model, metric, values, str(settings[0]["dev_fingerprint"]), restarted)
-    except (KeyError, TypeError, ValueError) as error:
+        return TaskRow(
+            run=str(folder),
+            task=task,
+            model=model,
+            metric=metric,
+            scores=values,
+            data=str(settings[0]["dev_fingerprint"]),
+            restarted=sum((file.parent / "collapsed").is_dir() for file in files),
+            collapsed=sum(_one_answer(file.parent) for file in done),
+            unfinished=len(files) - len(done) or missing,
+            files=_scored_files(settings[0]),
+            settings=_settings(settings[0], len(files)),
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RunError(f"finetune.json or scores.json in {folder} was changed ({error!r}); restore it") from None
+
+
+def _one_answer(folder: Path) -> bool:
+    """Whether a finished run gives one answer to everything, as its newest checkpoint knows."""
+    newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
+    memory = read_json(newest / "state.json", RunError).get("memory") if newest else None
+    return isinstance(memory, dict) and memory.get("one_answer") is True
+
+
+def _files(about: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of the files of each part; runs of older versions recorded none."""
+    files = about.get("files")
+    parts = files.items() if isinstance(files, dict) else ()
+    return {part: [os.path.basename(str(name)) for name in names] for part, names in parts if isinstance(names, list)}
+
+
+def _scored_files(about: Mapping[str, Any]) -> tuple[str, ...]:
+    """Those of the development parts, or of the training part a share of which was held out."""
+    files = _files(about)
+    dev = [name for part, names in files.items() if part not in ("train", "test") for name in names]
+    return tuple(dev or files.get("train", ()))
+
+
+def _settings(about: Mapping[str, Any], seeds: int) -> dict[str, str]:
+    """What made a run, beside its model and what it was scored on."""
+    found = {name: value for name, value in flat({"config": about.get("config")}).items() if name not in _FREE}
+    if found and seeds > 1:
+        found["seeds"] = str(seeds)
+    if train := _files(about).get("train"):
+        found["training files"] = ", ".join(train)
+    for key in ("model_fingerprint", "data_fingerprint"):
+        if key in about:
+            found[key.replace("_", " ")] = str(about[key])[:8]
+    return found

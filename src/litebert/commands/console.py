@@ -209,6 +209,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     Console().print(grid, "")
 
 
+def width() -> int:
+    """How many characters a line of a table may have."""
+    from rich.console import Console
+
+    return Console().width
+
+
 def data_output() -> TextIO:
     """Standard output for what programs read: UTF-8 whatever the locale, as our files are."""
     if isinstance(sys.stdout, io.TextIOWrapper):

@@ -139,13 +139,17 @@ def evaluate(words: list[str]) -> int:
 
 @dataclass
 class CompareArguments:
-    """Runs in one table: parameters, tokens, speed, and the last held-out scores of their own objectives.
+    """Runs in one table: parameters, tokens, speed and the last held-out scores; and the settings in which they differ.
 
-    Of fine-tuning runs: a row for each task, a column for each model.
+    Of fine-tuning runs: a row for each task, a column for each run.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN")]
     """Run folders, all of one kind."""
+    data: Path | None = None
+    """Score all pretraining runs anew on the held-out part of this folder of litebert prepare."""
+    device: str = "auto"
+    """Where --data is computed: auto, cpu, cuda or cuda:N."""
     markdown: bool = False
     """Print the table as GitHub's Markdown."""
     json: Json = False
@@ -157,31 +161,38 @@ def compare(words: list[str]) -> int:
     with console.loading():
         from litebert.analysis import compare as runs
         from litebert.analysis import compare_tasks as tasks
+        from litebert.analysis.differences import parts
 
     if not arguments.runs:
         raise RunError("name the folder of at least one run")
     rows: Sequence[Any]
     finetuned = tasks.finetunings(Path(arguments.runs[0]))
+    if finetuned and arguments.data is not None:
+        raise RunError("--data scores pretraining runs; leave it out for fine-tuning runs, and see litebert score")
     with progress.task("reading the runs"):
         if finetuned:
             rows = tasks.compare_tasks(arguments.runs)
-            shown, differences = tasks.task_table(rows), []
-            first = len(shown.columns)
+            shown, settings, remarks, keys = tasks.task_table(rows), tasks.task_differences(rows), [], 2
         else:
-            rows = runs.compare(arguments.runs)
-            shown, differences = runs.table(rows), runs.differences(rows)
-            first = runs.FACTS  # in two parts, since a terminal is narrow
+            rows = runs.compare(arguments.runs, arguments.data, arguments.device)
+            shown, settings, remarks, keys = runs.table(rows), runs.settings_table(rows), runs.differences(rows), 1
     if arguments.json:
-        console.print_json([asdict(row) for row in rows])
+        differing = [setting for setting, *_ in settings.rows]
+        console.print_json([{**asdict(row), "differing": differing} for row in rows])
     elif arguments.markdown:
         console.print_markdown(shown.columns, shown.rows, shown.note)
+        if settings.rows:
+            console.show("")
+            console.print_markdown(settings.columns, settings.rows, "The settings in which the runs differ.")
     else:
-        console.table(shown.columns[:first], [row[:first] for row in shown.rows])
-        if first < len(shown.columns):
-            console.table(("run", *shown.columns[first:]), [(row[0], *row[first:]) for row in shown.rows])
+        width = console.width()
+        for part in parts(shown, width, keys):
+            console.table(part.columns, part.rows)
         console.show(shown.note)
-    for difference in differences:
-        log.warning(difference)
+        for part in parts(settings, width) if settings.rows else ():
+            console.table(part.columns, part.rows, title=settings.title)
+    for remark in remarks:
+        log.warning(remark)
     if finetuned:
         console.ending(None, ("predict", arguments.runs[0], "--input", "ROWS.csv", "--output", "ANSWERS.csv"))
     else:

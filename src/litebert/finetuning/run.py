@@ -41,6 +41,7 @@ from litebert.finetuning.spread import summarise
 from litebert.finetuning.start import InitialModel, PreparedTask, claim, load_initial, prepare_task, task_model
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, save_litebert
+from litebert.interop.cards import finetuned_card
 from litebert.interop.files import read_tensors, write_tensors
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
@@ -178,12 +179,13 @@ def _one_seed(
                 return replace(done, outcome=replace(done.outcome, finished=False), scores={})
             rate = prepared.config.train.optimizer.learning_rate / 3
             log.warning(f"the model gives one answer to every example of {prepared.dev[0].name}; starting once more "
-                        f"with a learning rate of {rate:.1e} (the first run is in {folder.path}/{ASIDE}/)")  # fmt: skip
+                        f"with a learning rate of {rate:.1e} (the first run was moved to {ASIDE}/)")  # fmt: skip
             folder.set_aside()
             done = _run(prepared, folder, machine, on_step, remarks)
         if done.collapsed:
-            log.warning(f"the model in {folder.path} gives one answer to every example of {prepared.dev[0].name}: its "
-                        "scores are those of guessing")  # fmt: skip
+            # No path in it, for it goes to metrics.jsonl, and equal runs in two folders hold equal bytes.
+            log.warning(f"the model gives one answer to every example of {prepared.dev[0].name}: its scores are those "
+                        "of guessing")  # fmt: skip
             if folder.ranks.main:
                 with closing(metrics.MetricsLog(folder.path, done.outcome.step)) as rows:
                     rows.note(done.outcome.step, remarks)
@@ -244,7 +246,8 @@ def _run(
             answers = task.answers(part.examples, part.items, logits[part.name])
             task.write(part.examples, answers, folder / "predictions" / task.file_name(part.name))
         output.settle(model.head)
-        _write_model(folder / "model", model, prepared)
+        card = _card(prepared, place.identities()[-1], scores, again)
+        _write_model(folder / "model", model, prepared, card)
         write_json(file, scores)
     one = trainable.diagnostic_state["one_answer"]
     return Finetuned(folder, steps, outcome, numbers(read_json(file, RunError)), one, again)
@@ -285,14 +288,23 @@ def _remark_on_steps(prepared: PreparedTask) -> None:
                     f"{3 * rate:.1g}")  # fmt: skip
 
 
-def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask) -> None:
+def _card(prepared: PreparedTask, identity: Mapping[str, Any], scores: Mapping[str, float], restarted: bool) -> str:
+    parts = (prepared.train, *prepared.dev, *prepared.tests)
+    sizes = {part.name: (len(part.examples), sum(len(row.ids) for item in part.items for row in item.rows))
+             for part in parts}  # fmt: skip
+    dev = [part.name for part in prepared.dev]
+    return finetuned_card(prepared.task.output.head, identity, sizes, scores, dev, restarted)
+
+
+def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask, card: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     task, output, length = prepared.task, prepared.task.output, prepared.config.length
     sequences = SequenceConfig(length=length)
     # A config names an objective, though a fine-tuned model has none.
     whole = Config(name=task.name, encoder=model.encoder.config, sequences=sequences, objectives=("mlm",))
     about = {"task": task.name, "kind": output.head, "problem": output.name, "length": length, **task.settings()}
-    save_litebert(LoadedModel(model, whole, prepared.start.tokenizer, folder, output.labels, task=about), folder)
+    words = prepared.start.tokenizer
+    save_litebert(LoadedModel(model, whole, words, folder, output.labels, task=about, card=card), folder)
 
 
 def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import pickle
-import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,14 +15,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from litebert.errors import ModelError
-from litebert.storage import read_json, sha256_of, written_whole
+from litebert.storage import hash_fault, newest_whole, written_whole
 from litebert.tokenizer import Tokenizer
 
 log = logging.getLogger("litebert")
 
 WEIGHTS = "model.safetensors"
-CHECKPOINT = re.compile(r"step-(\d{8,})(\.old)?")
-"""Names of checkpoints; one ends in .old while it is being replaced."""
 _PICKLED = "pytorch_model.bin"
 _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
 
@@ -113,7 +110,7 @@ def newest_weights(run: Path) -> Path:
     Raises:
         ModelError: the run has no whole checkpoint.
     """
-    found, damaged = newest_whole(run / "checkpoints", _fault)
+    found, damaged = newest_whole(run / "checkpoints", lambda path: hash_fault(path, WEIGHTS))
     if found is not None:
         for path, fault in damaged:
             log.warning(f"{path} {fault}; using the older checkpoint {found.name}")
@@ -124,34 +121,3 @@ def newest_weights(run: Path) -> Path:
     raise ModelError(
         f"the run in {run} has no checkpoint yet; wait until it writes one (train.save_every), or run its command again"
     )
-
-
-def _fault(checkpoint: Path) -> str | None:
-    """What is wrong with the weights of a checkpoint, or None."""
-    try:
-        index = read_json(checkpoint / "index.json", ModelError)
-        whole = index["files"][WEIGHTS]["sha256"] == sha256_of(checkpoint / WEIGHTS)
-    except OSError as error:
-        return f"cannot be read ({Path(str(error.filename)).name}: {error.strerror})"
-    except ModelError as error:
-        return f"cannot be used ({error})"
-    except (KeyError, TypeError):
-        whole = False
-    return None if whole else f"is damaged ({WEIGHTS} does not match its index.json)"
-
-
-def newest_whole(folder: Path, damage: Callable[[Path], str | None]) -> tuple[Path | None, list[tuple[Path, str]]]:
-    """The newest checkpoint in which `damage` finds nothing wrong, and what it finds in the newer ones."""
-    damaged: list[tuple[Path, str]] = []
-    for path in checkpoints(folder):
-        problem = damage(path)
-        if problem is None:
-            return path, damaged
-        damaged.append((path, problem))
-    return None, damaged
-
-
-def checkpoints(folder: Path) -> list[Path]:
-    """Checkpoints, newest first; one set aside comes after the one that replaces it."""
-    names = [CHECKPOINT.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
-    return [folder / name for _, name in sorted((-int(name[1]), name[0]) for name in names if name)]

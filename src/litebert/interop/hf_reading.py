@@ -6,7 +6,7 @@ or less than that class. Only where classifiers of several classes have the same
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +17,8 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_tensors, read_tokenizer, weights_file
 from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
-from litebert.interop.loaded import LoadedModel, check, fill, outputs_of, untrained_notes
+from litebert.interop.loaded import LoadedModel, built, check, fill, outputs_of, untrained_notes
+from litebert.interop.sentence_modules import modules_note
 from litebert.interop.settings import encoder_config, layout_of, problem_of
 from litebert.interop.weights import modernise, pairs, to_ours
 from litebert.model.pretrainer import Pretrainer
@@ -64,29 +65,21 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     objectives, untrained = _objectives(layout, found, beside)
     whole = _whole_config(folder, config, objectives, beside)
     if head is None:
-        model = _built(source, Pretrainer, whole)
+        model = built(folder / "config.json", Pretrainer, whole)
         for name, stored in beside.items():
             check(model.objectives[name].state_dict(), stored, (), folder / OBJECTIVES[name].foreign_file)
             state.update({f"objectives.{name}.{key}": tensor.float() for key, tensor in stored.items()})
     else:
         classes, usual = len(state["head.classifier.bias"]), next(iter(outputs_of(head).values()))
         dense = layout.dense if "head.dense.bias" in state else None
-        model = _built(source, TaskModel, config, usual.reads_cls, classes, dense)
+        model = built(folder / "config.json", TaskModel, config, usual.reads_cls, classes, dense)
         labels, untrained = _labels(settings, classes) if usual.classes is None else (), ()
         longest = _longest(folder, config.max_positions)
         task = {"kind": head, "length": longest, **problem_of(settings, head, source)}
     fill(model, state, untrained, file)
-    notes += untrained_notes(untrained, whole, folder)
+    notes += untrained_notes(untrained, whole, folder) + modules_note(folder)
     tokenizer = read_tokenizer(folder)
     return LoadedModel(model, whole, tokenizer, folder, labels, untrained, tuple(notes), task, layout.dense)
-
-
-def _built(source: str, network: Callable[..., M], *arguments: Any) -> M:
-    """A network, whose refusal to be built names the file of its sizes."""
-    try:
-        return network(*arguments)
-    except ModelError as error:
-        raise ModelError(f"{source}: {error}") from None
 
 
 def _longest(folder: Path, positions: int) -> int:

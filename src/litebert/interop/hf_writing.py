@@ -17,9 +17,11 @@ from torch import Tensor
 from litebert.config import EncoderConfig
 from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError, nearest
+from litebert.interop.cards import CARD, card_of
 from litebert.interop.files import WEIGHTS, new_folder, write_tensors
 from litebert.interop.layouts import HEADS, Layout
 from litebert.interop.loaded import LoadedModel
+from litebert.interop.sentence_modules import carry_modules
 from litebert.interop.settings import layout_for, padding_id, settings_of
 from litebert.interop.weights import pairs, to_theirs
 from litebert.model.pretrainer import Pretrainer
@@ -75,13 +77,23 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
     homeless = [one for key, one in objectives.items() if not one.foreign_part and key not in loaded.untrained]
     notes += [f"the {one.network_name} is {_place(one.foreign_file)}" for one in homeless]
     notes += _fit_embeddings(state, layout, config, tokenizer) + _settings_left_out(loaded.task)
+    labels = loaded.labels
+    if classifier and labels and len(labels) != classifier.classes:
+        notes.append(
+            f"the {len(labels)} labels ({', '.join(labels)}) are left out: transformers names each number of a head, "
+            f"and this head gives {classifier.classes}"
+        )
+        labels = ()
     parts = ["backbone", *(["projection"] if config.projects or layout.always_projects else []), *parts]
     numbered = tuple(f"LABEL_{index}" for index in range(classifier.classes)) if classifier else ()
     dropout = classifier.head.dropout.p if classifier else 0.1
-    labels, problem = loaded.labels or numbered, loaded.task.get("problem")
-    settings = settings_of(layout, config, head, tokenizer, labels, dropout, problem)
+    settings = settings_of(layout, config, head, tokenizer, labels or numbered, dropout, loaded.task.get("problem"))
+    tensors = to_theirs(pairs(layout, parts, config, sentence), state)
+    if head == "backbone":  # its class is the backbone, and names nothing after itself
+        tensors = _without_prefix(tensors, f"{layout.model_type}.")
+    unpooled = {"add_pooling_layer": False} if "pooler" in layout.heads[head] and "pooler" not in parts else {}
     with new_folder(Path(folder)) as partial:
-        write_tensors(partial / WEIGHTS, to_theirs(pairs(layout, parts, config, sentence), state))
+        write_tensors(partial / WEIGHTS, tensors)
         for one in homeless:
             if one.foreign_file:
                 write_tensors(partial / one.foreign_file, _without_prefix(state, f"objectives.{one.name}."))
@@ -90,6 +102,8 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
             tokenizer.save(partial, token_types=config.segment_types >= 2)
             longest = min(config.max_positions, int(loaded.task.get("length", config.max_positions)))
             _set_longest(partial / "tokenizer_config.json", longest)
+        (partial / CARD).write_text(card_of(loaded, name, head, notes, **unpooled), encoding="utf-8")
+        notes += carry_modules(loaded, partial)
     return tuple(notes)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -17,6 +17,8 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import OUTPUTS
 from litebert.tokenizer import Tokenizer
+
+M = TypeVar("M", Pretrainer, TaskModel)
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class LoadedModel:
     """Of a fine-tuned model: what its task.json says, the `kind` of its head among it."""
     dense: HeadActivation | None = None
     """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler."""
+    card: str = ""
+    """The text of its README.md."""
 
     @property
     def head(self) -> HeadName:
@@ -84,6 +88,15 @@ def fresh_dense(config: Config) -> HeadActivation | None:
     """
     said = next((one.classifier for one in config.named_objectives().values() if one.classifier), None)
     return said or ("tanh" if config.encoder.position_offset > 0 else None)
+
+
+def built(file: Path, network: Callable[..., M], *arguments: Any) -> M:
+    """A network of a config, whose refusal to be built names the file that the config comes from."""
+    try:
+        return network(*arguments)
+    except (ModelError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelError(f"{file} is of no model that can be built: {reason}") from None
 
 
 def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path) -> None:

@@ -6,6 +6,7 @@ result as a litebert model folder, `model/`.
       tokenizer/              tokenizer/                    tokenizer.json ...
       checkpoints/step-N/     model.safetensors            model.safetensors | pytorch_model.bin
         model.safetensors     task.json (fine-tuned)
+                              README.md                    README.md
 
 A folder is opened for what it is, with no option to say so. Nothing is made up in silence: a head whose weights are
 not in the folder is named in `LoadedModel.untrained` and in the notes, and stays out of what is written from it.
@@ -14,7 +15,7 @@ not in the folder is named in `LoadedModel.untrained` and in the notes, and stay
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from litebert.config.finetuning import HeadName
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop import files
+from litebert.interop.cards import CARD, card_of, read_card
 from litebert.interop.hf_reading import read_hf
 from litebert.interop.layouts import TASK_HEADS
-from litebert.interop.loaded import LoadedModel, fill, fresh_dense, outputs_of, untrained_notes
+from litebert.interop.loaded import LoadedModel, built, fill, fresh_dense, outputs_of, untrained_notes
+from litebert.interop.sentence_modules import carry_modules
 from litebert.model.blocks import ACTIVATIONS
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -61,11 +64,11 @@ def read_folder(path: str | Path, head: HeadName | None = None) -> LoadedModel:
     if (folder / "finetune.json").is_file():
         if not (folder / "model").is_dir():
             raise ModelError(f"the fine-tuning in {folder} is not finished; run its command again to continue it")
-        return _load_own(folder / "model")
+        folder = folder / "model"
     if (folder / "recipe.json").is_file():
-        return _load_own(folder)
+        return replace(_load_own(folder), card=read_card(folder))
     if (folder / "config.json").is_file():
-        return read_hf(folder, head)
+        return replace(read_hf(folder, head), card=read_card(folder))
     if seeds := sorted(folder.glob("seed-*/finetune.json")):
         raise ModelError(f"{folder} holds several seeds; name one of them, such as {seeds[0].parent}")
     raise ModelError(
@@ -85,15 +88,20 @@ def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadN
 
     Raises:
         ConfigError: there is no such format.
-        ModelError: the source cannot be read, the destination is taken, or the format cannot express the model.
+        ModelError: the source cannot be read, the destination is taken or lies in the source, or the format cannot
+            express the model.
     """
     save = FORMATS[to]
+    if (inside := Path(source).resolve()) in Path(destination).resolve().parents:
+        raise ModelError(
+            f"the destination {destination} lies inside {inside}, which is to be converted; choose one outside"
+        )
     loaded = read_folder(source, head)
     return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
 
 
 def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None = None) -> tuple[str, ...]:
-    """Write a litebert model folder, all of it or nothing: all that the model has, whatever `head`, and without notes.
+    """Write a litebert model folder, all of it or nothing: all that the model has, whatever `head`, and a model card.
 
     Raises:
         ModelError: the folder exists, or cannot be written.
@@ -108,7 +116,8 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
             (partial / "task.json").write_text(json.dumps(loaded.task_record, indent=2) + "\n", encoding="utf-8")
         if loaded.tokenizer is not None:
             loaded.tokenizer.save(partial / "tokenizer")
-    return ()
+        (partial / CARD).write_text(card_of(loaded), encoding="utf-8")
+        return carry_modules(loaded, partial)
 
 
 def _load_own(folder: Path) -> LoadedModel:
@@ -124,17 +133,12 @@ def _load_own(folder: Path) -> LoadedModel:
     if (folder / "task.json").is_file():
         task = _task(folder / "task.json")
         labels, usual = tuple(map(str, task.get("labels", []))), next(iter(outputs_of(task["kind"]).values()))
-        try:
-            classifier = TaskModel(config.encoder, usual.reads_cls, task["classes"], task.get("dense"))
-        except ModelError as error:
-            raise ModelError(f"{folder / 'task.json'} does not fit {recipe}: {error}") from None
+        fitting = (config.encoder, usual.reads_cls, task["classes"], task.get("dense"))
+        classifier = built(folder / "task.json", TaskModel, *fitting)
         fill(classifier, tensors, (), file)
         fresh = classifier.dense or fresh
         return LoadedModel(classifier, config, tokenizer, folder, labels, (), (), task, fresh)
-    try:
-        model = Pretrainer(config)
-    except ModelError as error:
-        raise ModelError(f"{recipe}: {error}") from None
+    model = built(recipe, Pretrainer, config)
     untrained = tuple(name for name in model.objectives if model.objectives[name].state_dict()
                       and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
     fill(model, tensors, untrained, file)

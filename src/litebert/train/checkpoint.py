@@ -24,8 +24,18 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from litebert.errors import RunError
-from litebert.interop.files import CHECKPOINT, checkpoints, newest_whole
-from litebert.storage import UNFINISHED, json_text, read_json, remove, sha256_of, sync, written_whole
+from litebert.storage import (
+    CHECKPOINT,
+    UNFINISHED,
+    checkpoints,
+    json_text,
+    newest_whole,
+    read_json,
+    remove,
+    sha256_of,
+    sync,
+    written_whole,
+)
 
 FORMAT = 1
 _HASHED = _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"

@@ -1,0 +1,338 @@
+"""Model cards: the `README.md` of a model folder, with the metadata that the Hugging Face Hub reads.
+
+A card says what the model is, what it learned from, how well it did, what it was not tested for, and how to open it.
+All of it comes from what the run recorded. What is not known, such as the licence, is left out. Of a path only the last
+part is named, so that a card tells nothing about the machine it was written on. Conversion keeps the card of the
+source, and writes only its end anew, which is about the files of the folder.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from litebert import cost
+from litebert.interop.loaded import LoadedModel
+from litebert.model.task_model import TaskModel
+from litebert.recipes.files import names_recipe
+from litebert.storage import hash_fault, newest_whole
+
+CARD = "README.md"
+_OWN_END = "<!-- litebert: what follows is about the files in this folder -->"
+_FRONT = re.compile(r"---\n(.*?\n)---\n", re.DOTALL)
+_PIPELINES = {
+    "sequence": "text-classification",
+    "tokens": "token-classification",
+    "span": "question-answering",
+    "choice": "multiple-choice",
+    "backbone": "feature-extraction",
+    "discriminator": "feature-extraction",
+}
+"""The Hub's name of what a head does; `fill-mask` for the others."""
+_KINDS = {
+    "sequence": "reads a text, or a pair of texts, and answers with a label or a number",
+    "tokens": "gives each word of a sentence a label",
+    "span": "answers a question with a span of a given text",
+    "choice": "chooses one of several answers to a question about a given text",
+}
+_INPUTS = {
+    "sequence": '"A text to classify."',
+    "tokens": '["Some", "words", "to", "label"]',
+    "span": '("Who wrote it?", "Ada wrote it.")',
+    "choice": '("Ada wrote it.", "Who wrote it?", ["Ada did", "Bob did", "Eve did", "nobody did"])',
+}
+_FIELDS = ("length", "epochs", "steps", "dropout", "head_dropout", "layer_decay", "train.batch", "train.seed",
+           "train.precision", "train.optimizer.name", "train.optimizer.learning_rate", "train.optimizer.weight_decay",
+           "train.schedule.name", "train.schedule.warmup")  # fmt: skip
+
+
+# ---- what a run says of its model ------------------------------------------------------------------------------------
+
+
+def finetuned_card(
+    kind: str,
+    identity: Mapping[str, Any],
+    sizes: Mapping[str, tuple[int, int]],
+    scores: Mapping[str, float],
+    dev: Sequence[str],
+    restarted: bool = False,
+) -> str:
+    """The card of a fine-tuned model, without its end.
+
+    Args:
+        kind: of its head.
+        identity: what finetune.json holds.
+        sizes: of each part, the examples and the tokens.
+        dev: the parts it was scored on; the first chose the weights.
+        restarted: whether it learned at a third of the rate, after a first run that gave one answer to everything.
+    """
+    task, source, metric = (str(identity.get(key, "")) for key in ("task", "model", "metric"))
+    base, files = _last(source), _files(identity)
+    data = [name for part, names in files.items() if part == "train" for name in names] or [task]
+    facts: dict[str, Any] = {"datasets": data, "metrics": [metric]}
+    if not names_recipe(source):
+        facts = {"base_model": base, **facts}
+    scored = {name: round(value, 4) for name, value in scores.items() if math.isfinite(value)}
+    name = f"{base} fine-tuned on {task}"
+    results = {
+        "task": {"type": _PIPELINES[kind]},
+        "dataset": {"name": ", ".join(files.get(dev[0], [])) or f"{task}, {dev[0]} part", "type": task},
+        "metrics": [{"type": one, "value": value} for one, value in scored.items()],
+    }
+    facts["model-index"] = [{"name": name, "results": [results]}]
+    start = f"the untrained network of the recipe {base}" if names_recipe(source) else f"`{base}`"
+    parts = [(part, ", ".join(files.get(part, [])), f"{examples:,}", f"{tokens:,}")
+             for part, (examples, tokens) in sizes.items()]  # fmt: skip
+    config = _flat(identity.get("config", {}))
+    fields = [(field, str(config[field])) for field in _FIELDS if field in config]
+    again = "The first run gave one answer to everything; this one learned at a third of the rate above.\n\n"
+    examples = f"{sizes[dev[0]][0]:,}" if dev[0] in sizes else "the"
+    return _front(facts) + (
+        f"# {_clean(name)}\n\n"
+        f"A model that {_KINDS[kind]}. It started from {_clean(start)} and was fine-tuned with litebert.\n\n"
+        f"## Data\n\n{_table(('part', 'files', 'examples', 'tokens'), parts)}\n"
+        f"## Training\n\n{_table(('setting', 'value'), fields)}\n{again if restarted else ''}"
+        f"## Scores\n\n{_table(('score', 'value'), [(one, f'{value:.4g}') for one, value in scores.items()])}\n"
+        f"`{metric}` on {examples} examples of the part `{dev[0]}` chose the weights, so a new sample of "
+        "the same kind will score a little lower. One run with one seed: differences of a point may be chance.\n\n"
+        "## Limits\n\n"
+        f"- It reads {config.get('length', 'its maximum of')} tokens at most; what is longer is truncated or read in "
+        "parts.\n"
+        "- It was not tested on text of other kinds, other languages or another time than the data above.\n"
+        "- It repeats the errors and the bias of its data.\n"
+    )
+
+
+def _pretrained_card(loaded: LoadedModel) -> str:
+    """The card of a pretrained model, from the files of its run where it has one."""
+    config, run, folder = loaded.config, _read(loaded.path / "run.json"), loaded.path
+    newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
+    state = _read(newest / "state.json") if newest else {}
+    index = _read(Path(str(run["data"])) / "index.json") if "data" in run else {}
+    sources = index.get("sources")
+    named = [one if ":" in str(one) else _last(str(one)) for one in sources] if isinstance(sources, list) else []
+    facts: dict[str, Any] = {"datasets": named} if named else {}
+    if isinstance(index.get("language"), str):
+        facts["language"] = index["language"]
+    text = [f"# {_clean(config.name)}\n"]
+    shape, count = config.encoder, sum(cost.encoder_parameters(config.encoder).values())
+    text.append(f"A pretrained encoder of text with {count:,} parameters: {shape.layers} layers of hidden size "
+                f"{shape.hidden_size}, {shape.vocab_size:,} pieces in the vocabulary.\n")  # fmt: skip
+    if run:
+        data = ", ".join(named) or _last(str(run.get("data", ""))) or "not recorded"
+        tokens = f"{state['tokens']:,}" if isinstance(state.get("tokens"), int) else "not recorded"
+        text.append(f"## Data\n\n{_clean(data)}. Tokens trained on: {tokens}.\n")
+        rows = [("steps", str(run.get("steps"))), ("objectives", " + ".join(config.objectives)),
+                ("sequence length", str(config.sequences.length)), ("batch", config.train.batch),
+                ("optimizer", config.train.optimizer.name), ("seed", str(config.train.seed)),
+                ("learning rate", str(config.train.optimizer.learning_rate)),
+                ("masked", f"{config.masking.rate:.0%} by {config.masking.unit}")]  # fmt: skip
+        text.append(f"## Training\n\n{_table(('setting', 'value'), rows)}")
+        if heldout := _heldout(folder / "metrics.jsonl"):
+            scores = [(name, f"{value:.4g}") for name, value in heldout.items()]
+            text.append(
+                f"## Scores\n\nOn text that was held out of the training:\n\n{_table(('score', 'value'), scores)}"
+            )
+    else:
+        text.append(f"Its folder, `{_last(str(folder))}`, does not record what it was trained on.\n")
+    text.append(
+        "## Limits\n\n"
+        f"- It reads {shape.max_positions} tokens at most; in training it saw sequences of {config.sequences.length}.\n"
+        "- It answers no questions as it stands: fine-tune it for a task.\n"
+        "- It was not tested on text of other kinds or languages than its data, whose bias it repeats.\n"
+    )
+    return _front(facts) + "\n".join(text)
+
+
+def _heldout(file: Path) -> dict[str, float]:
+    """The newest held-out scores of a run; none where its log cannot be read."""
+    found: dict[str, float] = {}
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except (OSError, ValueError):
+        return found
+    for line in lines:
+        if '"heldout"' in line and isinstance(row := _parsed(line), dict):
+            found = {name: value for name, value in row.items() if isinstance(value, float)}
+    return found
+
+
+# ---- the card of a folder --------------------------------------------------------------------------------------------
+
+
+def read_card(folder: Path) -> str:
+    """The card of a folder, empty where it has none that can be read."""
+    try:
+        return (folder / CARD).read_text("utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def card_of(
+    loaded: LoadedModel, architecture: str = "", head: str = "", notes: Sequence[str] = (), **opened: Any
+) -> str:
+    """The card of a model in a new folder: what its own card says, and how to open this folder.
+
+    Args:
+        architecture: the class of `transformers` that opens it, empty in a litebert folder.
+        head: what that class does.
+        notes: what was written differently.
+        opened: further arguments of `from_pretrained`.
+    """
+    kind = loaded.head if isinstance(loaded.model, TaskModel) else ""
+    about = loaded.card.partition(_OWN_END)[0].rstrip("\n") + "\n" if loaded.card else ""
+    if not about:
+        identity = _read(loaded.path.parent / "finetune.json")
+        dev = [next((part for part in _files(identity) if part not in ("train", "test")), "dev")]
+        scores = {name: value for name, value in _read(loaded.path.parent / "scores.json").items()
+                  if isinstance(value, (int, float))}  # fmt: skip
+        known = {"task": loaded.task.get("task", kind), "model": loaded.config.name, **identity}
+        about = finetuned_card(kind, known, {}, scores, dev) if kind else _pretrained_card(loaded)
+    task = head or kind or ("mlm" if any(one.foreign_part == "mlm" for one in _objectives(loaded)) else "backbone")
+    library = "transformers" if architecture else "litebert"
+    about = _with(about, {"library_name": library, "pipeline_tag": _PIPELINES.get(task, "fill-mask")})
+    end = [
+        _OWN_END,
+        "## How to use",
+        "In litebert, with this folder as the working directory:",
+        _python(_ours(loaded, kind)),
+    ]
+    if architecture:
+        end += ["In `transformers`:", _python(_theirs(loaded, architecture, task, opened))]
+    else:
+        end += ["`transformers` cannot open this folder. `litebert convert . ../for-transformers --to hf` writes one "
+                "that it can, if it has a class for this model."]  # fmt: skip
+    if notes:
+        end += ["What the conversion wrote differently:", "\n".join(f"- {_clean(note)}" for note in notes)]
+    return about + "\n" + "\n\n".join(end) + "\n"
+
+
+def _objectives(loaded: LoadedModel) -> list[Any]:
+    return [one for name, one in loaded.config.named_objectives().items() if name not in loaded.untrained]
+
+
+def _ours(loaded: LoadedModel, kind: str) -> list[str]:
+    lines = ["from litebert import load", "", 'model = load(".")']
+    if loaded.tokenizer is None:
+        return [*lines, "print(model.model)  # the folder has no tokenizer"]
+    if kind:
+        pair = kind == "sequence" and loaded.task.get("pair")
+        return [*lines, f"print(model.predict([{_PAIR if pair else _INPUTS[kind]}]))"]
+    return [
+        "import torch",
+        *lines,
+        "words = model.tokenizer",
+        'ids = [words.cls_id, *words.encode(["A text to read."])[0], words.sep_id]',
+        "print(model.model.encoder(torch.tensor([ids])).last.shape)  # texts, tokens, hidden size",
+    ]
+
+
+_PAIR = '("A first text.", "A second text.")'
+
+
+def _theirs(loaded: LoadedModel, architecture: str, head: str, opened: Mapping[str, Any]) -> list[str]:
+    further = "".join(f", {name}={value!r}" for name, value in opened.items())
+    model = f'model = {architecture}.from_pretrained("."{further})'
+    if loaded.tokenizer is None:
+        return [f"from transformers import {architecture}", "", model, "print(model.config)"]
+    texts, call = '"A text to read."', "model(**inputs)"
+    if head in ("mlm", "pretraining"):
+        texts = 'f"A text with a {tokenizer.mask_token} in it."'
+    elif head == "span":
+        texts = '"Who wrote it?", "Ada wrote it."'
+    elif head == "choice":
+        texts = '["Ada wrote it."] * 2, ["Who? Ada", "Who? Bob"], padding=True'
+        call = "model(**{name: rows[None] for name, rows in inputs.items()})"
+    elif head == "sequence" and loaded.task.get("pair"):
+        texts = _PAIR.strip("()")
+    return [
+        f"from transformers import AutoTokenizer, {architecture}",
+        "",
+        'tokenizer = AutoTokenizer.from_pretrained(".")',
+        model,
+        f'inputs = tokenizer({texts}, truncation=True, return_tensors="pt")',
+        f"print({call})",
+    ]
+
+
+def _python(lines: Sequence[str]) -> str:
+    return "\n".join(("```python", *lines, "```"))
+
+
+# ---- Markdown and YAML -----------------------------------------------------------------------------------------------
+
+
+def _front(facts: Mapping[str, Any]) -> str:
+    """The metadata; JSON is YAML too."""
+    lines = "".join(f"{key}: {_yaml(value)}\n" for key, value in {"tags": ["litebert"], **facts}.items() if value)
+    return f"---\n{lines}---\n\n"
+
+
+def _with(card: str, facts: Mapping[str, str]) -> str:
+    """A card with some of its metadata set, whoever wrote it."""
+    found = _FRONT.match(card)
+    kept = found[1] if found else ""
+    for key in facts:
+        kept = re.sub(rf"^{key}:.*\n", "", kept, flags=re.MULTILINE)
+    lines = "".join(f"{key}: {value}\n" for key, value in facts.items())
+    return f"---\n{lines}{kept}---\n{card[found.end() :] if found else card}"
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_yaml(key)}: {_yaml(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_yaml, value)) + "]"
+    return json.dumps(_clean(value) if isinstance(value, str) else value, ensure_ascii=False)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [[_clean(cell).replace("|", "\\|") for cell in row] for row in (columns, ["---"] * len(columns), *rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines) if rows else "Not recorded.\n"
+
+
+def _clean(text: str) -> str:
+    """Without characters that YAML forbids or that break a line."""
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _last(name: str) -> str:
+    """The last part of a path; nobody's card names folders of their machine."""
+    return os.path.basename(os.path.abspath(name)) if name else ""
+
+
+def _files(identity: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of the files of each part, as newer runs record them."""
+    files = identity.get("files")
+    if not isinstance(files, Mapping):
+        return {}
+    return {
+        str(part): [Path(str(name)).name for name in names] for part, names in files.items() if isinstance(names, list)
+    }
+
+
+def _flat(fields: Any, path: str = "") -> dict[str, Any]:
+    if not isinstance(fields, Mapping):
+        return {path[:-1]: fields} if path else {}
+    return {key: value for name, inner in fields.items() for key, value in _flat(inner, f"{path}{name}.").items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is none, since a card is no reason to fail."""
+    try:
+        found = _parsed(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
