@@ -319,7 +319,7 @@ class TestAnswers:
         examples = task.read("test")
         answers = task.answers(examples, [], [np.array([0, 1], np.float32)] * 2)
         assert task.score(examples, answers) == {"accuracy": 1.0}
-        with refused(DataError, task.name):
+        with refused(DataError, "d.jsonl"):
             task.score(examples[1:], answers[1:])
 
 

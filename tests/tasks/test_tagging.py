@@ -257,7 +257,7 @@ class TestReading:
         assert [(one.words, one.tags) for one in examples] == [(("ann", "saw"), None), (("rome",), None)]
         items = task.encode(examples, letters, 16)
         assert [item.target for item in items] == [None, None]
-        with refused(DataError, "tagging"):
+        with refused(DataError, "test.conll"):
             task.score(examples, [Answer(("O", "O"), np.ones(2)), Answer(("O",), np.ones(1))])
 
     @pytest.mark.parametrize(

@@ -135,10 +135,8 @@ def prepare_task(
     train, *others = (
         _part(task, name, start.tokenizer, config.length, notes) for name in ("train", *task.dev, *task.tests)
     )
-    notes += start.notes
-    if balance := task.output.balance([item.target for item in train.items]):
-        notes.append(balance)
-    for note in notes:
+    for note in (*start.notes, *filter(None, [task.output.balance([item.target for item in train.items])])):
+        notes.append(note)
         log.info(note)
     dev, tests = others[: len(task.dev)], others[len(task.dev) :]
     return PreparedTask(str(model), task, start, config, train, tuple(dev), tuple(tests), tuple(notes))
@@ -150,7 +148,9 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: 
     with progress.task(f"reading and tokenizing {label}"):
         examples = task.read(name)
         items = task.encode(examples, tokenizer, length)
-    notes += [f"{label}: {note}" for note in task.notes]
+    for note in task.notes:
+        notes.append(f"{label}: {note}")
+        log.info(notes[-1])
     if name == "train":
         items = [item for item in items if item.target is not None]
     if not items:

@@ -37,6 +37,9 @@ from litebert.registry import FORMATS
 from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
+MOST = 10_000_000
+"""No task has more classes or tokens; checked before anything is counted up to it."""
+
 
 @dataclass(frozen=True)
 class Conversion:
@@ -171,8 +174,8 @@ def _task(path: Path) -> dict[str, Any]:
             raise ModelError(f"{path} has {key} {name!r}; {nearest(str(name), filter(None, names))}")
     for key in ("classes", "length"):
         number = task.get(key, 1 if key == "length" else None)
-        if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-            raise ModelError(f"{path} has {key} {number!r}; it must be a whole number above 0")
+        if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= MOST:
+            raise ModelError(f"{path} has {key} {number!r}; it must be a whole number from 1 to {MOST:,}")
     if not isinstance(labels, list):
         raise ModelError(f"{path} has labels {labels!r}; list the names of all classes, or none")
     try:
