@@ -155,7 +155,7 @@ def test_remarks_are_in_the_metrics_and_in_the_report(
         return [row["message"] for row in metrics.read(tmp_path / "out" / "metrics.jsonl") if row["kind"] == "event"]
 
     first = events()
-    assert any(("warm-up" if verb == "pretrain" else "cut") in event for event in first)
+    assert any(("warm-up" if verb == "pretrain" else "truncated") in event for event in first)
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "What happened" in page
     assert "Learning rate" in page

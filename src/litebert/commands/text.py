@@ -127,7 +127,7 @@ def tokenizer(words: list[str]) -> int:
         ending(
             f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} pieces"
             + (" in place of the one that was there" if replaced else ""),
-            ("prepare", *shlex.split(arguments.given()), "--tokenizer", arguments.out, "--out", "data"),
+            ("prepare", *shlex.split(arguments.given()), "--tokenizer", arguments.out, "--out", "DATA"),
         )
         return 0
     from litebert.tokenizer import Tokenizer, inspect
@@ -185,5 +185,5 @@ def prepare(words: list[str]) -> int:
         entropy = f"{shards.unigram_entropy:.2f} nats, the loss of a model that knows only how frequent each piece is"
         every = [*rows(shards.index), *splits, ("unigram entropy", entropy)]
         table(("prepared", str(arguments.out)), every)
-    ending(arguments.out, ("pretrain", "albert-tiny", "--data", arguments.out, "--out", "run"))
+    ending(arguments.out, ("pretrain", "albert-tiny", "--data", arguments.out, "--out", "RUN"))
     return 0

@@ -23,6 +23,7 @@ from litebert.config import Config, replace
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, RunError
 from litebert.model.pretrainer import Pretrainer
+from litebert.progress import task
 from litebert.train.device import Device, choose, keep_freed_memory
 from litebert.train.measure import synthetic_batch
 
@@ -93,6 +94,7 @@ def memory_explained(device: Device, sequences: int) -> Iterator[None]:
         ) from error
 
 
+@task("measuring memory")
 def peak_bytes(config: Config, device: Device) -> int:
     """Bytes that a sequence more takes at the peak of a training step."""
     config = _on(device, config)
