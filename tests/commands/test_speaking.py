@@ -93,6 +93,7 @@ def test_every_verb_ends_with_a_command_that_is_right(
     verb: str, run: Run, folder: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 3)
+    monkeypatch.chdir(tmp_path)
     out = tmp_path / "an out"
     status, _, err = run(*command(verb, folder, tiny_data, out))
     assert status == 0, err
