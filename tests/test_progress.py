@@ -27,6 +27,17 @@ def test_a_call_that_does_not_return_is_reported(
     assert caplog.messages[0].startswith("training a tokenizer: 50 of 200 lines (25%), 0 s so far, ")
 
 
+def test_short_tasks_in_a_row_are_not_silent(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "EVERY", 0.2)
+    monkeypatch.setattr(progress, "LONG", 0.01)
+    monkeypatch.setattr(progress, "_spoken", time.monotonic())
+    with caplog.at_level(logging.INFO, "litebert"):
+        for number in range(6):
+            with progress.task(f"part {number}"), progress.task("a part of it"):
+                time.sleep(0.12)
+    assert 2 <= len(caplog.records) <= 4
+
+
 def test_a_display_takes_the_place_of_lines(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     seen: list[str] = []
 

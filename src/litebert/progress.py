@@ -5,8 +5,9 @@
             ...
             bar.advance()
 
-Nothing is shown of work that ends within two seconds. After that a line is logged every half minute, also while a call
-into another library does not return. The command line sets a `Display`, which draws bars on a terminal.
+Nothing is shown of work that ends within two seconds. Of the rest a line is logged at least every half minute, also
+while a call into another library does not return, and also where several shorter tasks follow one another.
+The command line sets a `Display`, which draws bars on a terminal.
 """
 
 from __future__ import annotations
@@ -101,6 +102,11 @@ class Display(Protocol):
 _display: Display | None = None
 
 
+_spoken = time.monotonic()
+"""When a line was last logged, of whichever task."""
+_speaking = threading.Lock()
+
+
 def set_display(display: Display | None) -> None:
     """Draw tasks from now on instead of logging lines of them; None logs again."""
     global _display
@@ -131,10 +137,15 @@ def tracked(items: Iterable[T], name: str, total: float | None = None, unit: str
 
 
 def _report(one: Task, ended: threading.Event) -> None:
+    global _spoken
     display = _display
     if display is None:
-        while not ended.wait(EVERY):
-            log.info(one.line())
+        least = min(LONG, EVERY)
+        while not ended.wait(max(least, _spoken + EVERY - time.monotonic())):
+            with _speaking:  # of tasks at the same time one speaks
+                if time.monotonic() - _spoken >= EVERY:
+                    log.info(one.line())
+                    _spoken = time.monotonic()
         return
     if ended.wait(LONG):
         return

@@ -177,7 +177,7 @@ def test_a_file_of_questions_without_any_answer_is_unlabelled(
 ) -> None:
     train = squad(tmp_path / "train.json", 12, answer="toto", is_impossible=False)
     bare = squad(tmp_path / "bare.json", 5)
-    refuses(finetune("--task", "squad", "--data", train, "--dev", bare), bare, "dev")
+    refuses(finetune("--task", "squad", "--data", train, "--dev", bare), bare)
     well(finetune("--task", "squad", "--data", train, "--test", bare))
     scores = json.loads((tmp_path / "run" / "scores.json").read_text())
     assert not [name for name in scores if name.startswith("test_")]

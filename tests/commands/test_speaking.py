@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import os
 import shlex
@@ -93,7 +94,7 @@ def test_every_verb_ends_with_a_command_that_is_right(
     verb: str, run: Run, folder: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 3)
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)  # where the next command writes
     out = tmp_path / "an out"
     status, _, err = run(*command(verb, folder, tiny_data, out))
     assert status == 0, err
@@ -108,7 +109,8 @@ def test_every_verb_ends_with_a_command_that_is_right(
     place = next(i for i, word in enumerate(words) if word in VERBS)
     assert words[:place] in (["litebert"], [sys.executable, "-m", "litebert"])
     placeholder = any(Path(word).stem.isupper() for word in words[place:])
-    status, _, err = run(*words[place:], "--help" if placeholder else "--quiet")
+    short = ["--budget", "2 steps"] if words[place] == "pretrain" else []
+    status, _, err = run(*words[place:], *short, "--help" if placeholder else "--quiet")
     assert (status, err) == (0, "")
 
 
@@ -143,6 +145,17 @@ def test_lines_come_at_every_evaluation_and_checkpoint(run: Run, folder: Path, t
     ]  # fmt: skip
 
 
+def test_a_run_that_learned_only_how_frequent_pieces_are_says_so(
+    run: Run, folder: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    entropy = json.loads((tiny_data / "index.json").read_text())["unigram_entropy"]
+    _, out, err = run(*command("pretrain", folder, tiny_data, tmp_path / "out"), "--json")
+    loss = json.loads(out)["heldout"]["mlm_loss"]
+    assert loss > entropy
+    [line] = [line for line in err.splitlines() if f"{entropy:.2f}" in line]
+    names(line, f"{loss:.2f}", 8)
+
+
 @pytest.mark.parametrize("verb", ["pretrain", "finetune"])
 def test_remarks_are_in_the_metrics_and_in_the_report(
     verb: str, run: Run, folder: Path, tiny_data: Path, tmp_path: Path
@@ -156,7 +169,7 @@ def test_remarks_are_in_the_metrics_and_in_the_report(
         return [row["message"] for row in metrics.read(tmp_path / "out" / "metrics.jsonl") if row["kind"] == "event"]
 
     first = events()
-    assert any(("warm-up" if verb == "pretrain" else "truncated") in event for event in first)
+    assert any(("warm-up" if verb == "pretrain" else "than 8 tokens") in event for event in first)
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "What happened" in page
     assert "Learning rate" in page

@@ -83,6 +83,12 @@ class TestReadingRace:
         assert found[0].filled()[1] == "who ran fox"
         assert found[1].filled()[2] == "the fox ran and ran"
 
+    def test_labelled_files_are_the_folder_its_part_or_a_passage(self, tmp_path: Path) -> None:
+        folder = race_folder(tmp_path, middle_1=passage())
+        sources = (folder, folder / "dev", folder / "dev" / "middle" / "1.txt")
+        of_each = [[one.question for one in RaceTask().labelled(source)] for source in sources]
+        assert of_each == [["who ran", "the fox _ and _"]] * 3
+
     def test_joined_file_gives_the_same(self, tmp_path: Path) -> None:
         rows = [passage("middle1.txt"), passage("middle2.txt", article="x")]
         apart = race_folder(tmp_path / "apart", middle_1=rows[0], middle_2=rows[1])

@@ -6,11 +6,13 @@ The script knows every option itself, so a TAB waits for no import of litebert. 
 from __future__ import annotations
 
 import importlib
+import io
 import pkgutil
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -48,8 +50,11 @@ def completion(words: list[str]) -> int:
             tree[name] = arguments
     tree |= {name: _choice(parts) for name, parts in actions.items()}
     flags = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
-    with suppress(SystemExit):  # how tyro ends after printing the script
+    script = io.StringIO()
+    with suppress(SystemExit), redirect_stdout(script):  # how tyro ends after printing the script
         tyro.cli(_choice(tree), prog="litebert", args=["--tyro-print-completion", shell], config=flags)
+    for line in script.getvalue().splitlines(keepends=True):  # a shell would offer a description's second line
+        sys.stdout.write(line.replace("\\n", " ") if line.startswith("COMPLETION_SPEC") else line)
     return 0
 
 

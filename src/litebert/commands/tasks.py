@@ -27,8 +27,8 @@ class FinetuneArguments:
     task: str
     """sst2, cola, mnli, ... of GLUE; squad, race, choices, tagging; or table, for your own."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--train",))]
-    """Or --train: the folder of the benchmark; or what to train on, a file, several files, a folder of them or a
-    pattern in quotes; for a table also a folder with a subfolder of text files for each class."""
+    """The folder of the benchmark; or what to train on: a file, several files, a folder of them or a pattern in quotes;
+    for a table also a folder with a subfolder of text files for each class."""
     out: Path
     """The run folder."""
     dev: tuple[str, ...] = ()

@@ -22,6 +22,7 @@ from litebert.data import IGNORED
 from litebert.errors import ModelError, nearest
 from litebert.finetuning.items import Item
 from litebert.registry import OUTPUTS
+from litebert.text.tally import counted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -64,7 +65,7 @@ class Output(ABC):
     """The task that answers where a model does not name its own."""
     separator: ClassVar[str] = ";"
     """What stands between the members of an answer in one cell of a CSV file."""
-    unit: ClassVar[str] = "examples"
+    unit: ClassVar[str] = "example"
     """What `balance` counts."""
 
     @property
@@ -158,7 +159,7 @@ class Output(ABC):
         told = [f"{self.labels[i]} {shares[i]:.1%}" for i in order[:10]]
         if len(shares) > 10:
             told.append(f"and {len(shares) - 10} rarer labels, down to {shares[order[-1]]:.2%}")
-        return f"{len(targets):,} training {self.unit}: {', '.join(told)}"
+        return f"{counted(len(targets), f'training {self.unit}')}: {', '.join(told)}"
 
 
 class OneClass(Output):
@@ -291,7 +292,7 @@ class Tags(Output):
     """One of C tags for some of the tokens. A target is int64 (n,), `IGNORED` for a token that no word answers by."""
 
     name, head, reads_cls = "tokens", "tokens", False
-    task, separator, unit = "tagging", " ", "words"
+    task, separator, unit = "tagging", " ", "word"
     scores = ("f1", "precision", "recall")
 
     def collate(self, targets: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:

@@ -282,8 +282,8 @@ def _remark_on_steps(prepared: PreparedTask) -> None:
     batch, steps = _plan(prepared)
     if steps < FEW_STEPS and not prepared.config.steps:
         rate, smaller = prepared.config.train.optimizer.learning_rate, max(1, min(8, batch // 2))
-        log.warning(f"{prepared.config.epochs:g} epochs of {len(prepared.train.items)} rows in batches of {batch} are "
-                    f"only {steps} steps, which may be too few to learn; try --train.batch '{smaller} "
+        log.warning(f"{prepared.config.epochs:g} passes over {len(prepared.train.items):,} rows in batches of {batch} "
+                    f"are only {steps} steps, which may be too few to learn; try --train.batch '{smaller} "
                     f"sequences', --epochs {3 * prepared.config.epochs:g} or --train.optimizer.learning-rate "
                     f"{3 * rate:.1g}")  # fmt: skip
 

@@ -110,8 +110,8 @@ class ChoiceTask(FileTask[Choice]):
         examples = self._own(part, examples, lambda i: examples[i].context, self.contexts)
         unknown = sum(example.label is None for example in examples)
         if unknown == len(examples) and part != "test":
-            raise DataError(f"no question in {named(paths)} has an answer, and a {part} part needs some; give a "
-                            "labelled file")  # fmt: skip
+            what = "learn from" if part == "train" else "score"
+            raise DataError(f"no question in {named(paths)} has an answer to {what}; give a labelled file")
         if unknown:
             self._found["questions have no answer and are not scored"] += unknown
         return examples

@@ -229,10 +229,10 @@ def split(
     groups = list(groups)
     every = list(dict.fromkeys(groups))
     if len(every) < 2:
-        raise DataError(f"{len(every)} {of} are too few to hold some out; give more, or a dev file")
+        raise DataError(f"there are fewer than two {of}, so none can be held out; give more, or a dev file")
     apart = {group for group, held in zip(every, held_out(len(every), share, seed), strict=True) if held}
     if part == "dev":
         found.clear()  # reported when the train part of the file was read
     else:
-        found[f"of the {len(every)} {of} some are held out for dev"] = len(apart)
+        found[f"held out for dev, of the {len(every):,} {of}"] = len(apart)
     return [example for example, group in zip(examples, groups, strict=True) if (group in apart) == (part == "dev")]

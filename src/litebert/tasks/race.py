@@ -43,8 +43,8 @@ class RaceTask(ChoiceTask):
 
     @classmethod
     def inside(cls, folder: Path) -> list[Path]:
-        """The folder itself, that of a part."""
-        return [folder]
+        """The folder of a part: of the whole benchmark, dev."""
+        return [folder / "dev" if (folder / "dev").is_dir() else folder]
 
     def _examples(self, path: Path) -> Iterator[Choice]:
         if path.is_file():
@@ -52,7 +52,9 @@ class RaceTask(ChoiceTask):
             return
         levels = [level for level in LEVELS if (path / level).is_dir()]
         if not levels:
-            raise DataError(f"{path} holds none of the folders {', '.join(LEVELS)}; unpack RACE again")
+            raise DataError(
+                f"{path} holds none of the folders {', '.join(LEVELS)}; give the folder RACE or one of its parts"
+            )
         if len(levels) < len(LEVELS):
             self._found[f"{path} has one level only, {levels[0]}"] += 1
         for level in levels:

@@ -177,7 +177,7 @@ class Table(TextTask):
             counts = self.output.counts([example.label for example in examples])
             for name, count in zip(self.output.labels, counts, strict=True):
                 if count == 0:
-                    self._found[f"there is no training example of the label '{name}'"] += 1
+                    self._found[f"the label '{name}' has no training example"] += 1
         return examples
 
     def _rows(
@@ -220,7 +220,7 @@ class Table(TextTask):
             fractions |= number is not None and not number.is_integer()
         if target == "auto":
             target = "labels" if lists else "number" if fractions and not words else "class"
-            self._remarks[f"{source}: different labels in '{self._label}', read as target={target}"] = len(names)
+            self._remarks[f"{source}: labels in the column '{self._label}', read as target={target}"] = len(names)
             if target == "class" and not words and len(names) > _MANY:
                 what = f"{source}: different whole numbers as classes; set target=number if they are amounts"
                 self._remarks[what] = len(names)

@@ -59,7 +59,8 @@ class Tally:
         if not self.skipped:
             return
         unexpected = sum(self.skipped.values()) - self.skipped[HIDDEN]
-        remedy = "; a pattern such as 'folder/*.log' reads text files of other kinds" if unexpected else ""
+        kinds = any(what == "no suffix" or what.startswith(".") for what in self.skipped)
+        remedy = "; a pattern such as 'folder/*.log' reads text files of other kinds" if kinds else ""
         remedy += ", and --markup strip reads web pages" if self.skipped[".html"] + self.skipped[".htm"] else ""
         read = f"files read: {listed(self.files) or 'none'}"
         level = logging.WARNING if unexpected else logging.INFO

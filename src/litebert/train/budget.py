@@ -59,7 +59,7 @@ def buy_steps(config: Config, machine: Device, option: str = "--budget") -> tupl
         why = f"its warm-up of {warmup:g} steps asks for at least" if least > LEAST_STEPS else "a run needs at least"
         raise ConfigError(
             f"{option} {amount} buys {steps} step{'s' * (steps != 1)} of {each:.2g} s on this machine, and {why} "
-            f"{least}; give {option} {seconds}s or more,{shorter} or name the steps: {option} '{steps} steps'"
+            f"{least}; give {option} {seconds}s or more,{shorter} or name the steps: {option} '{least} steps'"
         )
     speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
     log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); this number is now fixed")

@@ -111,10 +111,25 @@ class TrainablePretrainer:
         )
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        own = self.module.named_objectives.items()
-        watched = next((name for name, one in own if any(curves.unigram_entropy for curves in one.curves)), None)
-        warning = plateau_warning(self.diagnostic_state, step, row.get(f"{watched}_loss"), self.shards.unigram_entropy)
+        loss = row.get(f"{_watched(self.module)}_loss")
+        warning = plateau_warning(self.diagnostic_state, step, loss, self.shards.unigram_entropy)
         return [warning] if warning else []
+
+
+def _watched(model: Pretrainer) -> str | None:
+    """The objective whose loss falls below the unigram entropy where a model learns."""
+    own = model.named_objectives.items()
+    return next((name for name, one in own if any(curves.unigram_entropy for curves in one.curves)), None)
+
+
+def short_run_remark(loss: float | None, steps: int, entropy: float) -> str | None:
+    """What to know of a run too short for `plateau_warning` whose held-out loss ends about the unigram entropy."""
+    if loss is None or steps >= PLATEAU_STEPS or loss <= entropy - PLATEAU_NATS:
+        return None
+    return (
+        f"the held-out loss, {loss:.2f} nats, is not clearly below the unigram entropy of this data ({entropy:.2f}): "
+        f"in {steps:,} steps the model has learned little more than how frequent each piece is; give it a larger budget"
+    )
 
 
 def plateau_warning(state: dict[str, Any], step: int, loss: float | None, entropy: float) -> str | None:
@@ -258,7 +273,11 @@ def _pretrain(
         if extensions and loop.step == loop.steps:
             again = " ".join(shlex.quote(one["budget"]) for one in (*run["extensions"], run["extensions"][-1]))
             log.info(f"this extension is finished; to extend the run once more, give --extend {again}")
-        return Run(folder.path, config, run["steps"], loop.run())
+        outcome = loop.run()
+        loss = outcome.scores.get(f"{_watched(model)}_loss")
+        if outcome.finished and (remark := short_run_remark(loss, run["steps"], shards.unigram_entropy)):
+            log.info(remark)
+        return Run(folder.path, config, run["steps"], outcome)
 
 
 def run_folder(out: str | Path) -> RunFolder:

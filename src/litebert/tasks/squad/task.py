@@ -168,8 +168,8 @@ class Squad(FileTask[Question]):
                 self._found["questions have no answer to learn and were left out"] += len(questions) - len(usable)
             questions = usable
         if part != "test" and not any(question.known for question in questions):
-            raise DataError(f"no question in {named(paths)} has an answer, and a {part} part needs some; give a "
-                            "labelled file")  # fmt: skip
+            what = "learn from" if part == "train" else "score"
+            raise DataError(f"no question in {named(paths)} has an answer to {what}; give a labelled file")
         golds = [gold.text for question in questions for gold in question.answers if part != "train"]
         if self.answer_unit == "words" and 2 * sum(map(without_spaces, golds)) > len(golds):
             self._found["answers have no spaces between words, and F1 counts words; --answer-unit characters counts "
