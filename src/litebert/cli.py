@@ -96,29 +96,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     speech = {name: f"--{name}" in words for name in ("quiet", "verbose")}
-    words = [word for word in words if word not in SPEECH]
+    words = [word for word in words if word not in SPEECH] or ["--help"]
     _prepare_streams()
-    if not words or words[0] in ("-h", "--help", "help"):
-        sys.stdout.write(help_text())
-        return 0
-    if words[0] == "--version":
-        from importlib.metadata import version
-
-        sys.stdout.write(f"litebert {version('litebert')}\n")
-        return 0
-    if words[0] not in VERBS:
+    about = {"-h": help_text, "--help": help_text, "help": help_text, "--version": _version_text}
+    if words[0] not in (*VERBS, *about):
         sys.stderr.write(f"litebert: no verb '{words[0]}'; {nearest(words[0], VERBS)}\n")
         return 2
-    if all(speech.values()):
+    if all(speech.values()) and words[0] in VERBS:
         sys.stderr.write(f"litebert {words[0]}: --quiet and --verbose contradict each other; give one of them\n")
         return 2
     # Worker threads that wait must sleep, not spin: beside any other busy program, spinning makes a step five times
     # as long (docs/decisions.md). Read by OpenMP when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    helps = not {"-h", "--help"}.isdisjoint(words)
     try:
         with _sigterm_raises():
-            status = _run(words, **speech)
+            status = 0
+            if words[0] in about:
+                sys.stdout.write(about[words[0]]())
+            else:
+                status = _run(words, **speech)
+            sys.stdout.flush()
     except LitebertError as error:
         return _refuse(words[0], str(error))
     except Terminated:
@@ -128,20 +125,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"litebert {words[0]}: interrupted\n")
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as in `litebert recipes | head -1`
-        sys.stderr.close()
+        _drop_output()
         return 0
     except OSError as error:  # a folder that cannot be written, a full disk
+        _drop_output()
         place = f"{error.filename}: " if error.filename is not None else ""
         return _refuse(words[0], f"{place}{error.strerror or error}")
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
         return _refuse(words[0], OUT_OF_MEMORY)
-    except SystemExit as stop:  # how the argument parser leaves
-        status = stop.code if isinstance(stop.code, int) else 1
-    if helps and status == 0:
-        sys.stdout.write(f"\n{_speech_text(len('--verbose'))}")
     return status
+
+
+def _version_text() -> str:
+    from importlib.metadata import version
+
+    return f"litebert {version('litebert')}\n"
 
 
 def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
@@ -153,12 +153,25 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
     extensions = "" if words[0] == "doctor" else os.environ.get("LITEBERT_EXTENSIONS", "")  # it reports on them
     for name in filter(None, extensions.split(os.pathsep)):
         _extend(Path(name))
-    return verb(list(words[1:]))
+    try:
+        return verb(list(words[1:]))
+    except SystemExit as stop:  # how the argument parser leaves
+        if stop.code == 0 and not {"-h", "--help"}.isdisjoint(words):
+            sys.stdout.write(f"\n{_speech_text(len('--verbose'))}")
+        return stop.code if isinstance(stop.code, int) else 1
 
 
 def _refuse(verb: str, reason: str) -> int:
     sys.stderr.write(f"litebert {verb}: {reason}\n")
     return 2
+
+
+def _drop_output() -> None:
+    """Forget what standard output cannot take, which Python would try to write once more when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _out_of_memory(error: BaseException) -> bool:
