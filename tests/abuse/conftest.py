@@ -72,6 +72,7 @@ def wrong(good: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
 
     def call(words: list[str], status: int = 2) -> str:
         capfd.readouterr()
+        shutil.rmtree(good / "out", ignore_errors=True)
         with patience(30):
             found = main(words)
         said = capfd.readouterr()

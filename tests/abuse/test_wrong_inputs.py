@@ -17,7 +17,7 @@ from abuse.wrong_verbs import VERBS
 from toys.refusals import names
 
 TABLES = (VERBS, OPTIONS, FILES)
-CASES = [pytest.param(row[0], row[1:], id=row[0][:120]) for table in TABLES for rows in table.values() for row in rows]
+CASES = [pytest.param(row[0], row[1:], id=row[0]) for table in TABLES for rows in table.values() for row in rows]
 
 
 @pytest.mark.parametrize(("command", "places"), CASES)

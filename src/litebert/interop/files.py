@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import re
 import warnings
@@ -106,8 +107,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ModelError(f"{folder} exists already; delete it or choose another destination")
     try:
-        folder.resolve().parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(folder.resolve()) as aside:
+        place = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(place) as aside:
             aside.mkdir()
             yield aside
     except (OSError, SafetensorError) as error:

@@ -175,8 +175,8 @@ def _task(path: Path) -> dict[str, Any]:
         number = task.get(key, 1 if key == "length" else None)
         if not isinstance(number, int) or isinstance(number, bool) or number < 1:
             raise ModelError(f"{path} has {key} {number!r}; it must be a whole number above 0")
-    if not isinstance(labels, list):
-        raise ModelError(f"{path} has labels {labels!r}; list the names of all classes, or none")
+    if not isinstance(labels, list) or len(set(map(str, labels))) < len(labels):
+        raise ModelError(f"{path} has labels {labels!r}; list the names of all classes, each once, or none")
     try:
         next(one for name, one in outputs.items() if task.get("problem") in (None, name)).restored(classes, labels)
     except ModelError as error:
