@@ -74,22 +74,35 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a verb as tidily as Ctrl-C does."""
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
-
-
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """Turn SIGTERM into `Terminated`, so that what was begun is cleaned up."""
+def _signals_raise() -> Iterator[None]:
+    """Turn SIGTERM into `Terminated`, so that what was begun is cleaned up, and keep SIGINT what it is.
+
+    A library in C may make an error of its own of what a signal raises in the middle of it: that is undone.
+    """
+    received: list[type[KeyboardInterrupt]] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        received.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+        raise received[-1]
+
+    before = {}
     try:
-        before = signal.signal(signal.SIGTERM, _terminate)
+        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, handler)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            before[signal.SIGINT] = signal.signal(signal.SIGINT, handler)
     except ValueError:  # not in the main thread, where Python delivers signals
         yield
         return
     try:
         yield
+    except Exception as error:
+        if received:
+            raise received[-1] from error
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -109,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # as long (docs/decisions.md). Read by OpenMP when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
-        with _sigterm_raises():
+        with _signals_raise():
             status = 0
             if words[0] in about:
                 sys.stdout.write(about[words[0]]())

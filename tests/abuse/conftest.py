@@ -24,8 +24,8 @@ def made(command: str) -> None:
 
 @pytest.fixture(scope="session")
 def good(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: Path) -> Path:
-    """text.txt, tokenizer, other-tokenizer, small.toml, data, other-data, run, table.csv, classifier, squad.json, tags.txt, hf;
-    and in bad/ the broken ones of `write_broken`."""
+    """text.txt, tokenizer, other-tokenizer, small.toml, data, other-data, run, table.csv, classifier, own, squad.json,
+    tags.txt; and in bad/ the broken ones of `write_broken`."""
     place = tmp_path_factory.mktemp("abuse")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)

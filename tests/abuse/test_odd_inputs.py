@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from abuse.broken import WIDE
 from abuse.conftest import patience
 from litebert.cli import main
 
@@ -62,7 +63,7 @@ CONTENTS: dict[str, tuple[bytes, int]] = {
     "null.jsonl": (b'{"text": "One text."}\n\n{"text": null}\n', 1),
     "half.jsonl": (b'{"text": "One \\ud800 text."}\n', 1),
     "no-end.jsonl": (b'{"text": "One text."}', 1),
-    "wide.csv": (("text," + ",".join(f"c{i}" for i in range(20_000)) + "\nOne text." + "," * 20_000 + "\n").encode(), 1),
+    "wide.csv": (f"text{WIDE}\nOne text.{WIDE}\n".encode(), 1),
     "tabs.tsv": (b'text\tlabel\n"One" text.\t1\n', 1),
 }  # fmt: skip
 

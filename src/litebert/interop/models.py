@@ -34,7 +34,6 @@ from litebert.registry import FORMATS
 from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
-
 _FINGERPRINT = "tokenizer_fingerprint"
 """In run.json, finetune.json or, of a model folder, in the header of the weights: which tokenizer they know."""
 
