@@ -167,11 +167,12 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
     for name in filter(None, extensions.split(os.pathsep)):
         _extend(Path(name))
     try:
-        return verb(list(words[1:]))
+        status = verb(list(words[1:]))
     except SystemExit as stop:  # how the argument parser leaves
-        if stop.code == 0 and not {"-h", "--help"}.isdisjoint(words):
-            sys.stdout.write(f"\n{_speech_text(len('--verbose'))}")
-        return stop.code if isinstance(stop.code, int) else 1
+        status = stop.code if isinstance(stop.code, int) else 1
+    if status == 0 and not {"-h", "--help"}.isdisjoint(words):
+        sys.stdout.write(f"\n{_speech_text(len('--verbose'))}")
+    return status
 
 
 def _refuse(verb: str, reason: str) -> int:

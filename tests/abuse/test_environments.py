@@ -103,7 +103,7 @@ class TestSignals:
             assert ended.status in (0, 128 + number), ended.err
             if ended.status == 0:
                 break
-            assert len(ended.err.splitlines()) <= 12
+            assert len(ended.err.splitlines()) <= 20
         if ended.status != 0:
             again = forked.run(words_of(verb), copy)
             assert again.status == 0, again.err

@@ -109,6 +109,7 @@ def test_every_verb_ends_with_a_command_that_is_right(
     verb: str, run: Run, folder: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 3)
+    monkeypatch.chdir(tmp_path)  # what comes next may write into this folder
     out = tmp_path / "an out"
     status, _, err = run(*command(verb, folder, tiny_data, out))
     assert status == 0, err
@@ -171,7 +172,7 @@ def test_remarks_are_in_the_metrics_and_in_the_report(
         return [row["message"] for row in metrics.read(tmp_path / "out" / "metrics.jsonl") if row["kind"] == "event"]
 
     first = events()
-    assert any(("warm-up" if verb == "pretrain" else "cut") in event for event in first)
+    assert any(("warm-up" if verb == "pretrain" else "truncated") in event for event in first)
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert "What happened" in page
     assert "Learning rate" in page
