@@ -88,7 +88,7 @@ SHORT = ("recipes",)
 def test_no_verb_that_takes_long_is_silent(
     verb: str, run: Run, folder: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With output to a file, where lines come as often as they can, no second passes without a line."""
+    """With output to a file, where lines come as often as they can, no five seconds pass without one."""
     monkeypatch.setattr(progress, "EVERY", 0.001)
     monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 3)
     times = [time.monotonic()]
@@ -101,7 +101,9 @@ def test_no_verb_that_takes_long_is_silent(
     progress.log.removeHandler(clock)
     assert status == 0, err
     assert " so far" in err
-    assert max(after - before for before, after in pairwise(times)) < 1.5
+    assert max(after - before for before, after in pairwise(times)) < 5, (
+        "of 30 s that are allowed; a machine may be busy"
+    )
 
 
 @pytest.mark.parametrize("verb", [*LONG, *SHORT])
@@ -124,7 +126,8 @@ def test_every_verb_ends_with_a_command_that_is_right(
     place = next(i for i, word in enumerate(words) if word in VERBS)
     assert words[:place] in (["litebert"], [sys.executable, "-m", "litebert"])
     placeholder = any(Path(word).stem.isupper() for word in words[place:])
-    status, _, err = run(*words[place:], "--help" if placeholder else "--quiet")
+    short = ["--budget", "1 steps", "--train.batch", "2 sequences"] if verb == "prepare" else []
+    status, _, err = run(*words[place:], *short, "--help" if placeholder else "--quiet")
     assert (status, err) == (0, "")
 
 
