@@ -76,51 +76,61 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, which ends a verb as tidily as Ctrl-C does."""
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
-
-
 @contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """Turn SIGTERM into `Terminated`, so that what was begun is cleaned up."""
+def _signals_raise() -> Iterator[None]:
+    """Turn SIGTERM into `Terminated`, so that what was begun is cleaned up, and keep SIGINT what it is.
+
+    A library in C may make an error of its own of what a signal raises in the middle of it: that is undone.
+    """
+    received: list[type[KeyboardInterrupt]] = []
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        received.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+        raise received[-1]
+
+    before = {}
     try:
-        before = signal.signal(signal.SIGTERM, _terminate)
+        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, handler)
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            before[signal.SIGINT] = signal.signal(signal.SIGINT, handler)
     except ValueError:  # not in the main thread, where Python delivers signals
         yield
         return
     try:
         yield
+    except Exception as error:
+        if received:
+            raise received[-1] from error
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     speech = {name: f"--{name}" in words for name in ("quiet", "verbose")}
-    words = [word for word in words if word not in SPEECH]
+    words = [word for word in words if word not in SPEECH] or ["--help"]
     _prepare_streams()
-    if not words or words[0] in ("-h", "--help", "help"):
-        sys.stdout.write(help_text())
-        return 0
-    if words[0] == "--version":
-        from importlib.metadata import version
-
-        sys.stdout.write(f"litebert {version('litebert')}\n")
-        return 0
-    if words[0] not in VERBS:
+    about = {"-h": help_text, "--help": help_text, "help": help_text, "--version": _version_text}
+    if words[0] not in (*VERBS, *about):
         sys.stderr.write(f"litebert: no verb '{words[0]}'; {nearest(words[0], VERBS)}\n")
         return 2
-    if all(speech.values()):
+    if all(speech.values()) and words[0] in VERBS:
         sys.stderr.write(f"litebert {words[0]}: --quiet and --verbose contradict each other; give one of them\n")
         return 2
     # Worker threads that wait must sleep, not spin: beside any other busy program, spinning makes a step five times
     # as long (docs/decisions.md). Read by OpenMP when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    helps = not {"-h", "--help"}.isdisjoint(words)
     try:
-        with _sigterm_raises():
-            status = _run(words, **speech)
+        with _signals_raise():
+            status = 0
+            if words[0] in about:
+                sys.stdout.write(about[words[0]]())
+            else:
+                status = _run(words, **speech)
+            sys.stdout.flush()
     except LitebertError as error:
         return _refuse(words[0], str(error))
     except Terminated:
@@ -130,20 +140,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"litebert {words[0]}: interrupted\n")
         return 130
     except BrokenPipeError:  # the reader of our output has gone, as in `litebert recipes | head -1`
-        sys.stderr.close()
+        _drop_output()
         return 0
     except OSError as error:  # a folder that cannot be written, a full disk
+        _drop_output()
         place = f"{error.filename}: " if error.filename is not None else ""
         return _refuse(words[0], f"{place}{error.strerror or error}")
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
         return _refuse(words[0], OUT_OF_MEMORY)
-    except SystemExit as stop:  # how the argument parser leaves
-        status = stop.code if isinstance(stop.code, int) else 1
-    if helps and status == 0:
-        sys.stdout.write(f"\n{_speech_text(len('--verbose'))}")
     return status
+
+
+def _version_text() -> str:
+    from importlib.metadata import version
+
+    return f"litebert {version('litebert')}\n"
 
 
 def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
@@ -155,12 +168,26 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
     extensions = "" if words[0] == "doctor" else os.environ.get("LITEBERT_EXTENSIONS", "")  # it reports on them
     for name in filter(None, extensions.split(os.pathsep)):
         _extend(Path(name))
-    return verb(list(words[1:]))
+    try:
+        status = verb(list(words[1:]))
+    except SystemExit as stop:  # how the argument parser leaves
+        status = stop.code if isinstance(stop.code, int) else 1
+    if status == 0 and not {"-h", "--help"}.isdisjoint(words):
+        sys.stdout.write(f"\n{_speech_text(len('--verbose'))}")
+    return status
 
 
 def _refuse(verb: str, reason: str) -> int:
     sys.stderr.write(f"litebert {verb}: {reason}\n")
     return 2
+
+
+def _drop_output() -> None:
+    """Forget what standard output cannot take, which Python would try to write once more when it ends."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _out_of_memory(error: BaseException) -> bool:

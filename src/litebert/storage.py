@@ -37,8 +37,10 @@ def written_whole(path: Path) -> Iterator[Path]:
                 written.chmod(aside.stat().st_mode & 0o666)
             sync(written)
         os.replace(aside, path)
-    except BaseException:
+    except BaseException as error:
         remove(aside)
+        if isinstance(error, OSError) and error.filename is not None:  # people know the name they gave
+            error.filename = os.fsdecode(error.filename).replace(str(aside), str(path))
         raise
     sync(path.parent)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -10,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 DEEP = 100_000
+DIGITS = "9" * 5000
+"""A whole number longer than Python reads."""
+WIDE = "," + ",".join(f"c{i}" for i in range(20_000))
+"""So many columns more."""
 
 
 def write_broken(place: Path) -> None:
@@ -23,6 +28,13 @@ def write_broken(place: Path) -> None:
     (bad / "empty-folder").mkdir()
     (bad / "dangling.txt").symlink_to("nowhere.txt")
     (bad / "loop").symlink_to("loop")
+    (bad / "loop.toml").symlink_to("loop.toml")
+    (bad / "folder.toml").mkdir()
+    for name in ("good", "poor"):
+        (bad / "classes-empty" / name).mkdir(parents=True)
+    if hasattr(os, "mkfifo"):
+        os.mkfifo(bad / "pipe.csv")
+    write_parquet(bad)
     for name, (source, damage) in DAMAGED.items():
         shutil.copytree(place / source, bad / name)
         damage(bad / name)
@@ -36,6 +48,64 @@ FILES: dict[str, str | bytes] = {
     "nul.txt": "a\0b\n" * 20,
     "one-word.txt": "word",
     "utf16.txt": "words and words\n".encode("utf-16"),
+    "utf16le.txt": "words and words\n".encode("utf-16-le") * 20,
+    "utf16be.txt": "words and words\n".encode("utf-16-be") * 20,
+    "utf32.txt": "words and words\n".encode("utf-32-le") * 20,
+    "half.txt": b"a whole line\nhalf a character \xe2\x82",
+    "mark-only.txt": b"\xef\xbb\xbf",
+    "picture.txt": b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR" * 9,
+    "cut.txt.gz": gzip.compress(b"words and words\n" * 99)[:-12],
+    "empty.txt.gz": b"",
+    "digits.jsonl": '{"text": "hello", "label": ' + DIGITS + "}\n",
+    "digits.json": '{"data": ' + DIGITS + "}",
+    "digits.toml": "[encoder]\nlayers = " + DIGITS + "\n",
+    "twice.jsonl": '{"text": "hello", "text": "world", "label": 1}\n{"text": "a", "label": 0}\n',
+    "null.jsonl": '{"text": "hello", "label": 1}\n{"text": null, "label": 0}\n',
+    "nan.jsonl": '{"text": NaN}\n',
+    "list.jsonl": '{"text": ["hello"]}\n',
+    "utf16.jsonl": '{"text": "hello"}\n'.encode("utf-16-le") * 20,
+    "big-label.jsonl": '{"text": "hello", "label": 1' + "0" * 400 + '}\n{"text": "a", "label": 0.5}\n',
+    "object-label.jsonl": '{"text": "hello", "label": {"a": 1}}\n{"text": "a", "label": 0}\n',
+    "new-label.csv": "text,label\nhello,maybe\n",
+    "unlabelled.csv": "text,label\nhello,\nworld,\n",
+    "wide.csv": f"text,label{WIDE}\nhello,1{WIDE}\nworld,0{WIDE}\n",
+    "wide-ragged.csv": f"text,label{WIDE}\nhello,1\n",
+    "mac.csv": "text,label\rhello,1\rworld,0\r",
+    "utf16le.csv": "text,label\nhello,1\nworld,0\n".encode("utf-16-le"),
+    "semicolon.csv": "text;label\nhello;1\nworld;0\n",
+    "tabs.csv": "text\tlabel\nhello\t1\nworld\t0\n",
+    "unnamed.csv": "hello,1\nworld,0\n",
+    "no-suffix": "text,label\nhello,1\nworld,0\n",
+    "classes-one/good/a.txt": "words",
+    "classes-one/good/b.txt": "more words",
+    "classes/good/a.txt": "words",
+    "classes/poor/b.txt": "more words",
+    "classes-latin1/good/old.txt": "caf\xe9".encode("latin-1"),
+    "classes-latin1/poor/new.txt": "words",
+    "start.squad.json": json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{
+        "context": "one two", "qas": [{"id": "1", "question": "?", "answers": [{"text": "one", "answer_start": "0"}]}],
+    }]}]}),
+    "context.squad.json": json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{"qas": []}]}]}),
+    "question.squad.json": json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{
+        "context": "one two", "qas": [{"id": "1", "answers": [{"text": "one", "answer_start": 0}]}],
+    }]}]}),
+    "utf16.json": '{"data": []}'.encode("utf-16"),
+    "choices.jsonl": '{"text": "hello"}\n',
+    "one-choice.jsonl": '{"question": "why", "choices": ["a"], "label": 0}\n',
+    "far-choice.jsonl": '{"question": "why", "choices": ["a", "b"], "label": 7}\n',
+    "utf16.toml": "[encoder]\nlayers = 4\n".encode("utf-16"),
+    "twice.toml": "[encoder]\nlayers = 4\nlayers = 5\n",
+    "nul.toml": b"[encoder]\nlayers = 4\0\n",
+    "self.toml": 'base = "self.toml"\n',
+    "infinite.toml": "[masking]\nrate = inf\n",
+    "base-number.toml": "base = 17\n",
+    "exits.py": "raise SystemExit(0)\n",
+    "import.py": "import nothing_of_this_name\n",
+    "taken.py": "from litebert.registry import OBJECTIVES\n\nOBJECTIVES.add('mlm', print)\n",
+    "task.py": "from litebert.registry import TASKS\n\nTASKS.add('mine', 17)\n",
+    "recursion.py": "def mine():\n    return mine()\n\n\nmine()\n",
+    "digits/config.json": '{"model_type": "bert", "vocab_size": ' + DIGITS + "}",
+    "text-sizes/config.json": '{"model_type": "bert", "hidden_size": "wide"}',
     "broken.txt.gz": b"\x1f\x8b\x08\x00garbage",
     "broken.txt.xz": b"\xfd7zXZ\x00garbage",
     "broken.txt.zst": b"\x28\xb5\x2f\xfdgarbage",
@@ -46,10 +116,10 @@ FILES: dict[str, str | bytes] = {
     "no-label.csv": "text,stars\nhello,1\n",
     "ragged.csv": "text,label\nhello,1,2,3\n",
     "quote.csv": 'text,label\n"hello,1\nworld,0\n',
-    "twice.csv": "text,text,label\na,b,1\n",
+    "twice.csv": "text,text,label\na,b,1\nc,d,0\n",
     "one-class.csv": "text,label\n" + "words,1\n" * 20,
     "one-row.csv": "text,label\nhello,1\n",
-    "empty-label.csv": "text,label\nhello,\nworld,1\n",
+    "empty-label.csv": "text,label\nhello,\nworld,1\nagain,0\n",
     "latin1.csv": "text,label\ncaf\xe9,1\n".encode("latin-1"),
     "nan.csv": "text,label\nhello,nan\nworld,1.5\nagain,2.5\n" * 10,
     "infinite.csv": "text,label\nhello,inf\nworld,1.5\nagain,2.5\n" * 10,
@@ -107,6 +177,23 @@ FILES: dict[str, str | bytes] = {
 }  # fmt: skip
 
 
+def write_parquet(bad: Path) -> None:
+    """Whole Parquet files with the wrong columns, and one that is cut."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, dict[str, list[Any]]] = {
+        "numbers": {"text": [1, 2], "label": [0, 1]},
+        "no-text": {"body": ["a", "b"]},
+        "nested": {"text": [["a"], ["b"]], "label": [0, 1]},
+        "empty": {"text": [], "label": []},
+    }
+    for name, content in columns.items():
+        pq.write_table(pa.table(content), bad / f"{name}.parquet")
+    pq.write_table(pa.table({"text": ["words"] * 999, "label": [0] * 999}), bad / "cut.parquet")
+    cut("cut.parquet")(bad)
+
+
 def rewritten(file: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
     """Change what a JSON file of a folder holds."""
 
@@ -160,6 +247,36 @@ def swapped_tokenizer(folder: Path) -> None:
     shutil.copytree(folder.parents[1] / "other-tokenizer", folder / "tokenizer")
 
 
+def folder_for(file: str) -> Callable[[Path], None]:
+    """A folder in place of a file."""
+
+    def damage(folder: Path) -> None:
+        (folder / file).unlink()
+        (folder / file).mkdir()
+
+    return damage
+
+
+def foreign_file(folder: Path) -> None:
+    """A file of the user's beside those of litebert."""
+    (folder / "thesis.txt").write_text("years of work", encoding="utf-8")
+
+
+def other_weights(folder: Path) -> None:
+    """The weights are those of the pretraining run."""
+    shutil.copy(next((folder.parents[1] / "run/checkpoints").glob("*4/model.safetensors")), folder)
+
+
+def digits_in(file: str) -> Callable[[Path], None]:
+    """A JSON file of a folder with a number that is too long."""
+
+    def damage(folder: Path) -> None:
+        text = (folder / file).read_text(encoding="utf-8").rstrip()
+        (folder / file).write_text(f'{text[:-1]}, "more": {DIGITS}}}', encoding="utf-8")
+
+    return damage
+
+
 NESTED = '{"a": ' + "[" * DEEP + "]" * DEEP + "}"
 
 DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
@@ -174,6 +291,20 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "data-no-tokenizer": ("data", without("tokenizer")),
     "data-swapped-tokenizer": ("data", swapped_tokenizer),
     "data-new-format": ("data", rewritten("index.json", lambda index: index.update(format=999))),
+    "data-digits": ("data", digits_in("index.json")),
+    "data-folder-index": ("data", folder_for("index.json")),
+    "data-no-settings": ("data", rewritten("index.json", lambda index: index.pop("settings"))),
+    "data-shards-number": ("data", rewritten("index.json", lambda index: index.update(shards=17))),
+    "run-foreign": ("run", foreign_file),
+    "run-unfinished": ("run", without("checkpoints/*4")),
+    "run-digits": ("run", digits_in("recipe.json")),
+    "run-null": ("run", rewritten("recipe.json", lambda recipe: recipe.update(encoder=None))),
+    "run-nan": ("run", rewritten("recipe.json", lambda recipe: recipe["masking"].update(rate=float("nan")))),
+    "run-utf16": ("run", holding("{}".encode("utf-16"), "recipe.json")),
+    "run-folder-recipe": ("run", folder_for("recipe.json")),
+    "run-list-run": ("run", holding("[]", "run.json")),
+    "run-cut-run": ("run", cut("run.json")),
+    "run-no-steps": ("run", rewritten("run.json", lambda run: run.pop("steps"))),
     "run-no-recipe": ("run", without("recipe.json")),
     "run-cut-recipe": ("run", cut("recipe.json")),
     "run-deep-recipe": ("run", holding(NESTED, "recipe.json")),
@@ -204,6 +335,13 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "own-cut-weights": ("own", cut("model.safetensors")),
     "own-no-tokenizer": ("own", without("tokenizer")),
     "own-swapped-tokenizer": ("own", swapped_tokenizer),
+    "own-digits": ("own", digits_in("task.json")),
+    "own-twice-labels": ("own", rewritten("task.json", lambda task: task.update(labels=["one", "one"]))),
+    "own-folder-weights": ("own", folder_for("model.safetensors")),
+    "own-other-weights": ("own", other_weights),
+    "own-garbage-tokenizer": ("own", holding("garbage", "tokenizer/*.model", "tokenizer/tokenizer.json")),
+    "classifier-foreign": ("classifier", foreign_file),
+    "classifier-list-record": ("classifier", holding("[]", "finetune.json")),
     "classifier-no-model": ("classifier", without("model")),
     "classifier-cut-record": ("classifier", cut("finetune.json")),
     "tokenizer-empty": ("tokenizer", without("*")),

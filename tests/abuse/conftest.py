@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,8 +24,8 @@ def made(command: str) -> None:
 
 @pytest.fixture(scope="session")
 def good(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: Path) -> Path:
-    """text.txt, tokenizer, other-tokenizer, small.toml, data, run, table.csv, classifier, squad.json, tags.txt, hf;
-    and in bad/ the broken ones of `write_broken`."""
+    """text.txt, tokenizer, other-tokenizer, small.toml, data, other-data, run, table.csv, classifier, own, squad.json,
+    tags.txt; and in bad/ the broken ones of `write_broken`."""
     place = tmp_path_factory.mktemp("abuse")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
@@ -35,6 +37,7 @@ def good(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: Path) -> Path:
         made("tokenizer train text.txt --vocab-size 400 --out tokenizer")
         made("tokenizer train text.txt --kind bpe --vocab-size 300 --out other-tokenizer")
         made("prepare text.txt --tokenizer tokenizer --out data --heldout 0.1 --processes 1")
+        made("prepare text.txt --tokenizer other-tokenizer --out other-data --heldout 0.1 --processes 1")
         quick = ["--train.batch", "4 sequences", "--train.save-every", "2 steps", "--train.precision", "float32"]
         words = ["--data", "data", "--out", "run", "--budget", "4 steps", *quick]
         assert main(["pretrain", "small.toml", *words]) == 0
@@ -69,7 +72,9 @@ def wrong(good: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
 
     def call(words: list[str], status: int = 2) -> str:
         capfd.readouterr()
-        found = main(words)
+        shutil.rmtree(good / "out", ignore_errors=True)
+        with patience(30):
+            found = main(words)
         said = capfd.readouterr()
         assert "Traceback" not in said.out + said.err, said.err
         assert found == status, f"exit status {found}: {said.out[-500:]}{said.err[-2000:]}"
@@ -81,6 +86,25 @@ def wrong(good: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixt
         return said.err
 
     return call
+
+
+@contextmanager
+def patience(seconds: int) -> Iterator[None]:
+    """The block ends in time, where the system has alarms."""
+
+    def late(number: int, frame: object) -> None:
+        raise AssertionError(f"no end within {seconds} seconds")
+
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def inventory(place: Path) -> dict[str, tuple[int, int]]:

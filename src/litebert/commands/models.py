@@ -18,7 +18,7 @@ from litebert.commands import console
 from litebert.commands.console import Json, ModelPath, RecipeName
 from litebert.config import replace
 from litebert.config.finetuning import HeadName
-from litebert.errors import RunError
+from litebert.errors import ConfigError, RunError
 from litebert.model.objectives import score_rows
 
 log = logging.getLogger("litebert")
@@ -163,6 +163,8 @@ def compare(words: list[str]) -> int:
         from litebert.analysis import compare_tasks as tasks
         from litebert.analysis.differences import parts
 
+    if arguments.json and arguments.markdown:
+        raise ConfigError("--json and --markdown are two forms of one table; give one of them")
     if not arguments.runs:
         raise RunError("name the folder of at least one run")
     rows: Sequence[Any]

@@ -105,7 +105,7 @@ def finetune(words: list[str]) -> int:
         from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
-    if not arguments.data:
+    if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
@@ -216,7 +216,7 @@ def score(words: list[str]) -> int:
     from litebert.answer.predictor import load
     from litebert.answer.scoring import score_file
 
-    if not arguments.data:
+    if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name one labelled file or more")
     options = {name: value for name, value in _task_options(arguments).items() if value is not None}
     found = score_file(load(arguments.model, device=arguments.device), arguments.data, **options)

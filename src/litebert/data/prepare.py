@@ -176,7 +176,7 @@ def _build(
     tokenizer = folder / disk.TOKENIZER
     counts = {split: np.zeros(vocab_size, np.int64) for split in ("train", "heldout")}  # how often each piece is there
     pairs = 0  # held-out documents of two sentences or more
-    for info in journal.finished.values():
+    for info in progress.tracked(journal.finished.values(), "reading finished shards", len(journal.finished), "shards"):
         for block in disk.read_blocks(folder / info.file):
             counts[info.split] += np.bincount(block.ids, minlength=vocab_size)
             pairs += int((np.diff(block.document_offsets) > 1).sum()) if info.split == "heldout" else 0

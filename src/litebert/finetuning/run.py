@@ -56,7 +56,8 @@ from litebert.train.run_folder import ASIDE, RunFolder
 log = logging.getLogger("litebert")
 
 IDENTITY = "finetune.json"
-CONTENTS = (IDENTITY, "metrics.jsonl", "checkpoints", "best.safetensors", "model", "predictions", "scores.json")
+CONTENTS = (IDENTITY, "metrics.jsonl", "checkpoints", "best.safetensors", "model", "predictions", "scores.json",
+            "report.html")  # fmt: skip
 """All that a run writes."""
 _HEAD = "task"
 """Name of the one loss."""
@@ -142,6 +143,7 @@ def finetune_seeds(
         folder.check()
         if overwrite:
             folder.removable()
+            folder.keep(model)
     heard = list(remarks)
     with metrics.remarks(heard):
         prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import warnings
 from collections.abc import Iterator, Mapping
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
@@ -67,15 +68,24 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
+def read_metadata(path: Path) -> dict[str, str]:
+    """What the header of a whole safetensors file says beside its tensors; nothing of another file."""
+    if path.suffix != ".safetensors":
+        return {}
+    with safe_open(path, "pt") as file:
+        return dict(file.metadata() or {})
+
+
 def _is_pickle(path: Path) -> bool:
     """Whether a file begins as pickles do, outside torch's own container."""
     with open(path, "rb") as file:
         return file.read(1) == pickle.PROTO
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """A safetensors file, which transformers opens too."""
-    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path, {"format": "pt"})
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """A safetensors file, which transformers opens too; `metadata` goes into its header."""
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    save_file(plain, path, {"format": "pt", **(metadata or {})})
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors writes for the owner alone
 
 
@@ -94,8 +104,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ModelError(f"{folder} exists already; delete it or choose another destination")
     try:
-        folder.resolve().parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(folder.resolve()) as aside:
+        place = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(place) as aside:
             aside.mkdir()
             yield aside
     except (OSError, SafetensorError) as error:

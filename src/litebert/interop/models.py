@@ -37,6 +37,8 @@ from litebert.registry import FORMATS
 from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
+_FINGERPRINT = "tokenizer_fingerprint"
+"""In run.json, finetune.json or, of a model folder, in the header of the weights: which tokenizer they know."""
 MOST = 10_000_000
 """No task has more classes or tokens; checked before anything is counted up to it."""
 
@@ -113,7 +115,8 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
     skipped = tuple(f"objectives.{name}." for name in loaded.untrained)
     with files.new_folder(Path(folder)) as partial:
         state = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(skipped)}
-        files.write_tensors(partial / files.WEIGHTS, state)
+        fingerprint = {} if loaded.tokenizer is None else {_FINGERPRINT: loaded.tokenizer.fingerprint}
+        files.write_tensors(partial / files.WEIGHTS, state, fingerprint)
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
         if loaded.task_record:
             (partial / "task.json").write_text(json.dumps(loaded.task_record, indent=2) + "\n", encoding="utf-8")
@@ -132,7 +135,7 @@ def _load_own(folder: Path) -> LoadedModel:
     except ConfigError as error:
         raise ModelError(f"{recipe}: {error}") from None
     tensors, fresh = files.read_tensors(file), fresh_dense(config)
-    tokenizer = _own_tokenizer(folder)
+    tokenizer = _own_tokenizer(folder, file)
     if (folder / "task.json").is_file():
         task = _task(folder / "task.json")
         labels, usual = tuple(map(str, task.get("labels", []))), next(iter(outputs_of(task["kind"]).values()))
@@ -149,17 +152,18 @@ def _load_own(folder: Path) -> LoadedModel:
     return LoadedModel(model, config, tokenizer, folder, (), untrained, notes, dense=fresh)
 
 
-def _own_tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer of a model folder, which must be the one that its run was trained with."""
+def _own_tokenizer(folder: Path, weights: Path) -> Tokenizer | None:
+    """The tokenizer of a model folder, which must be the one that its weights were trained with."""
     tokenizer = files.read_tokenizer(folder / "tokenizer")
+    if tokenizer is None:
+        return None
     run = next((file for file in (folder / "run.json", folder.parent / "finetune.json") if file.is_file()), None)
-    if tokenizer is None or run is None:
-        return tokenizer
-    trained = read_json(run, ModelError).get("tokenizer_fingerprint")  # none in runs of older versions
+    record = files.read_metadata(weights) if run is None else read_json(run, ModelError)
+    trained = record.get(_FINGERPRINT)  # none in folders of older versions
     if trained not in (None, tokenizer.fingerprint):
         raise ModelError(
             f"{folder / 'tokenizer'} is another tokenizer ({tokenizer.fingerprint[:12]}) than the one of the training, "
-            f"which {run} records ({str(trained)[:12]}); copy that one back"
+            f"which {run or weights} records ({str(trained)[:12]}); copy that one back"
         )
     return tokenizer
 
@@ -176,8 +180,8 @@ def _task(path: Path) -> dict[str, Any]:
         number = task.get(key, 1 if key == "length" else None)
         if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= MOST:
             raise ModelError(f"{path} has {key} {number!r}; it must be a whole number from 1 to {MOST:,}")
-    if not isinstance(labels, list):
-        raise ModelError(f"{path} has labels {labels!r}; list the names of all classes, or none")
+    if not isinstance(labels, list) or len(set(map(str, labels))) < len(labels):
+        raise ModelError(f"{path} has labels {labels!r}; list the names of all classes, each once, or none")
     try:
         next(one for name, one in outputs.items() if task.get("problem") in (None, name)).restored(classes, labels)
     except ModelError as error:

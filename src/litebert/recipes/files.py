@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,8 @@ def names_recipe(word: str) -> bool:
 
 
 def _from_file(path: Path, seen: tuple[Path, ...]) -> Config:
-    if path.resolve() in seen:
+    real = Path(os.path.realpath(path))  # where resolve() gives up at a loop of links
+    if real in seen:
         raise ConfigError(f"recipe file {path} is its own base; base it on a recipe's name or another file")
     try:
         text = path.read_text(encoding="utf-8")
@@ -62,7 +64,7 @@ def _from_file(path: Path, seen: tuple[Path, ...]) -> Config:
         if "base" in data:
             name = str(data.pop("base"))
             beside = path.parent / name.partition(":")[0]  # files are named as seen from this one
-            base = recipe(str(path.parent / name) if beside.is_file() else name, (*seen, path.resolve()))
+            base = recipe(str(path.parent / name) if beside.is_file() else name, (*seen, real))
         return from_dict(Config, data, base=base)
     except ConfigError as error:
         raise ConfigError(f"recipe file {path}: {error}") from None
@@ -73,14 +75,14 @@ def _from_python(path: Path, function: str) -> Config:
         raise ConfigError(f"recipe file {path} does not exist")
     try:
         namespace = python_file(path.resolve())
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"recipe file {path} cannot be run: {type(error).__name__}: {error}") from error
     if not callable(namespace.get(function)):
         names = [name for name, value in namespace.items() if callable(value) and not name.startswith("_")]
         raise ConfigError(f"recipe file {path} has no function '{function}'; {nearest(function, names)}")
     try:
         config = namespace[function]()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{path}:{function} fails: {type(error).__name__}: {error}") from error
     if not isinstance(config, Config):
         raise ConfigError(f"{path}:{function} returned {type(config).__name__}; it must return a litebert Config")

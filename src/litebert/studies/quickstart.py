@@ -157,6 +157,7 @@ def _check(folder: Path, text: Sequence[str], language: str, vocab_size: int | N
         check_size(vocab_size)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; give --out a folder")
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _tokenizer(folder: Path, text: Sequence[str], vocab_size: int | None) -> None:

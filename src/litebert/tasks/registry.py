@@ -40,6 +40,8 @@ def task_of(name: str, data: Source, **options: Any) -> Task[Any]:
             raise ConfigError(f"{option} is not an option of {name}, whose files are those of its folder; leave it out")
         takers = " and ".join(taker for taker in TASKS if option in TASKS[taker].takes) or "no task"
         raise ConfigError(f"{option} is an option of {takers}, which {name} does not take; leave it out")
+    if {"dev", "heldout"} <= given.keys():
+        raise ConfigError("heldout is a share of the training part to use as dev, which is given too; leave one out")
     task: Task[Any] = kind.from_data(name, data, **given)
     return task
 

@@ -85,6 +85,8 @@ class Table(TextTask):
                 f"separator is '{separator}' with target '{target}', but it divides several labels in one cell; leave "
                 "it out, or set target=labels"
             )
+        if label in (text, pair):
+            raise ConfigError(f"label is the column '{label}' that the model reads; name the column to learn")
         if labels is not None and len(set(labels)) < len(labels):
             twice = next(name for name in labels if list(labels).count(name) > 1)
             raise ConfigError(f"labels holds '{twice}' twice; give each label once")
@@ -156,6 +158,10 @@ class Table(TextTask):
             raise ConfigError(f"the model was fine-tuned on {'pairs of' if self.pair else 'single'} texts; {fine}")
         self._texts, self._label = columns(options.pop("text", text), given), options.pop("label", self._label)
         self.separator = options.pop("separator", self.separator)
+        if self.separator is not None and not isinstance(self.output, SeveralLabels):
+            raise ConfigError(
+                f"separator is '{self.separator}', but the model was fine-tuned on one label a text; leave it out"
+            )
         return super().labelled(source, **options)
 
     def read(self, part: str) -> list[Example]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from litebert.errors import DataError
+from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer, Output, saved_output
 from litebert.tasks.parts import FileTask, Source
@@ -143,5 +143,11 @@ class TextTask(FileTask[Example]):
 
 
 def columns(text: str, pair: str | None) -> tuple[str, ...]:
-    """The names of one or two columns."""
+    """The names of one or two columns.
+
+    Raises:
+        ConfigError: they are the same.
+    """
+    if pair == text:
+        raise ConfigError(f"text and pair are both the column '{text}'; name two columns, or leave pair out")
     return (text,) if pair is None else (text, pair)

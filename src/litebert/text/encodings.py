@@ -29,8 +29,9 @@ def by_file(words: Iterable[str]) -> tuple[str, dict[str, str]]:
     some: dict[str, str] = {}
     for word in words:
         pattern, equals, encoding = word.rpartition("=")
-        if equals and not pattern:
-            raise DataError(f"--encoding {word} names no files; write it as PATTERN=ENCODING")
+        if equals and not (pattern and encoding):
+            lacks = "encoding" if pattern else "files"
+            raise DataError(f"--encoding {word} names no {lacks}; write it as PATTERN=ENCODING")
         if equals:
             some[pattern] = encoding
         elif every is not None:
@@ -53,13 +54,18 @@ def check(*encodings: str) -> None:
             raise DataError(message) from error
 
 
+def matches(pattern: str, name: str) -> bool:
+    """Whether a pattern of `--encoding` means the file `name`."""
+    return pattern == name or Path(name).match(pattern)
+
+
 def encoding_of(name: str, head: bytes, every: str, some: Mapping[str, str], html: bool) -> str:
     """The encoding of the file `name` that begins with the bytes `head`.
 
     It is what the last matching pattern of `some` says, else `every`. UTF-8 gives way to a byte-order mark, and in a
     web page to the declaration at its top.
     """
-    named = [encoding for pattern, encoding in some.items() if pattern == name or Path(name).match(pattern)]
+    named = [encoding for pattern, encoding in some.items() if matches(pattern, name)]
     if named:
         return named[-1]
     if codecs.lookup(every).name != "utf-8":

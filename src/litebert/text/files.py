@@ -38,6 +38,8 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
     tally = tally or Tally()
     names: list[str] = []
     for source in sources:
+        if not source:
+            raise DataError("a source of text has an empty name; name a file, or . for this folder")
         path, (scheme, colon, _) = Path(source), source.partition(":")
         if source == STANDARD_INPUT or source in SOURCES or scheme + colon in SOURCES:
             tally.files["standard input" if source == STANDARD_INPUT else source] += 1

@@ -117,6 +117,8 @@ def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose:
             again = codecs.getincrementaldecoder(encoding)("ignore")
             again.setstate(state)
             text = again.decode(block[: max(0, error.start - len(state[0]))])
+        except UnicodeError as error:  # UTF-16 or UTF-32 without the byte-order mark that says which of two it is
+            raise DataError(f"{name}:1 is not {shown} ({error}); {remedy}") from error
         if prose:
             text = ends.decode(text, final=not block)
         number += text.count("\n")

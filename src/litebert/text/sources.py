@@ -97,6 +97,9 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
     meter, tally = reading.meter, reading.tally
     names = expand(sources, html=reading.markup == "strip", tally=tally)
     tally.report_skipped()
+    for pattern, encoding in reading.encodings.items():
+        if not any(encodings.matches(pattern, name) for name in names):
+            raise DataError(f"no file that is read matches --encoding '{pattern}={encoding}'; check the pattern")
     paths = [Path(name) for name in names]
     if all(path.is_file() for path in paths):
         meter.total = sum(path.stat().st_size for path in paths)

@@ -9,6 +9,7 @@ special ids themselves. A saved folder also opens with `transformers.AutoTokeniz
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -147,7 +148,7 @@ class Tokenizer:
             DataError: `check_folder` refuses it.
         """
         check_folder(folder)
-        place = Path(folder).resolve()
+        place = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
         old, replaced = place.with_name(f"{UNFINISHED}old-{place.name}"), False
         place.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(place) as aside:
@@ -227,7 +228,7 @@ def check_folder(folder: str | Path) -> None:
     """
     folder = Path(folder)
     if not folder.exists():
-        above = next(parent for parent in folder.resolve().parents if parent.exists())
+        above = next(parent for parent in Path(os.path.realpath(folder)).parents if parent.exists())
         if not above.is_dir():
             raise DataError(f"{folder} cannot be made, because {above} is a file; choose another folder")
         return

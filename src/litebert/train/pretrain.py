@@ -236,6 +236,7 @@ def _pretrain(
     folder.check()
     if overwrite:
         folder.removable()
+        folder.keep(from_model)
     if extensions and not folder.identity_file.exists():
         raise RunError(f"{folder.path} holds no run to extend; leave --extend out to start one")
     shards = Shards.open(data, verify=True)

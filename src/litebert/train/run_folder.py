@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -79,6 +80,17 @@ class RunFolder:
             raise RunError(f"{self.path} holds {foreign[0]} too, which no run writes, so nothing is deleted; "
                            "move it elsewhere, or choose another --out")  # fmt: skip
         return sorted(name for name in there if name in ours)
+
+    def keep(self, source: str | Path | None) -> None:
+        """Refuse to delete the model that a run starts from.
+
+        Raises:
+            RunError: it lies in this folder.
+        """
+        here = os.path.realpath(self.path)
+        if source is not None and here in (os.path.realpath(source), *map(str, Path(os.path.realpath(source)).parents)):
+            raise RunError(f"{self.path} holds {source}, which the run starts from, so nothing is deleted; choose "
+                           "another --out")  # fmt: skip
 
     def clear(self) -> None:
         """Delete the run in the folder, if there is one. Its identity goes last: until then it stays a run.
