@@ -80,7 +80,6 @@ FILES: dict[str, list[tuple[str, ...]]] = {
         (f"{P} bad/empty.parquet", "bad/empty.parquet"),
         (f"{P} bad/empty.csv", "bad/empty.csv"),
         (f"{P} bad/header.csv", "bad/header.csv"),
-        (f"{P} bad/pipe.csv", "bad/pipe.csv"),
         (f"{P} bad/loop", "bad/loop"),
         (f"{P} tags.txt --input-format conll", "tags.txt"),
         (f"{Q} bad/number.json", "bad/number.json"),

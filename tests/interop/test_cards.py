@@ -67,7 +67,9 @@ def test_a_fine_tuned_folder_has_a_card(tuned: Path, monkeypatch: pytest.MonkeyP
     }
     assert "license" not in facts
     assert "base_model" not in facts, "a recipe is no model"
-    assert {"| train |  | 60 |", "| dev |  | 20 |"} <= {line.rsplit(" ", 2)[0] for line in card.splitlines()}
+    assert {"| train | train.csv | 60 |", "| dev | dev.csv | 20 |"} <= {
+        line.rsplit(" ", 2)[0] for line in card.splitlines()
+    }
     assert "train.optimizer.learning_rate" in card
     assert "private" not in card, "a folder of the machine"
     (answer,) = shown(tuned / "model", monkeypatch)

@@ -201,7 +201,7 @@ def test_held_out_shares_of_tiny_files(tmp_path: Path) -> None:
     assert learnt != unlearnt
     assert any(f"'{two.output.labels[unlearnt]}'" in note for note in two.notes)
     one = Table(labelled(tmp_path / "b.csv", "0.5"))
-    with refused(DataError, f"{tmp_path}/b.csv", 1):
+    with refused(DataError, f"{tmp_path}/b.csv", "dev file"):
         one.read("train")
 
 

@@ -15,6 +15,7 @@ not in the folder is named in `LoadedModel.untrained` and in the notes, and stay
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadN
             express the model.
     """
     save = FORMATS[to]
-    if (inside := Path(source).resolve()) in Path(destination).resolve().parents:
+    if (inside := Path(os.path.realpath(source))) in Path(os.path.realpath(destination)).parents:  # at loops, too
         raise ModelError(
             f"the destination {destination} lies inside {inside}, which is to be converted; choose one outside"
         )

@@ -13,6 +13,7 @@ A run folder is readable by a person:
 from __future__ import annotations
 
 import logging
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -111,8 +112,8 @@ class TrainablePretrainer:
         )
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        loss = row.get(f"{_watched(self.module)}_loss")
-        warning = plateau_warning(self.diagnostic_state, step, loss, self.shards.unigram_entropy)
+        loss, random = row.get(f"{_watched(self.module)}_loss"), math.log(self.config.encoder.vocab_size)
+        warning = plateau_warning(self.diagnostic_state, step, loss, self.shards.unigram_entropy, random)
         return [warning] if warning else []
 
 
@@ -132,16 +133,23 @@ def short_run_remark(loss: float | None, steps: int, entropy: float) -> str | No
     )
 
 
-def plateau_warning(state: dict[str, Any], step: int, loss: float | None, entropy: float) -> str | None:
+def plateau_warning(
+    state: dict[str, Any], step: int, loss: float | None, entropy: float, random: float = math.inf
+) -> str | None:
     """Warn when a run sits on the unigram entropy of its data, the loss of knowing only piece frequencies, or has
-    diverged, and report when it has left; `state` smooths the loss and counts the rows between calls.
+    diverged, and report when it has left.
+
+    Args:
+        state: smooths the loss and counts the rows between calls.
+        random: the loss of guessing every piece with the same probability.
     """
     if loss is None:
         return None
     loss = state["plateau_loss"] = 0.8 * state.get("plateau_loss", loss) + 0.2 * loss  # small batches are noisy
     lowest = state["plateau_lowest"] = min(loss, state.get("plateau_lowest", loss))
     on_it, above = loss > entropy - PLATEAU_NATS, loss > entropy + PLATEAU_NATS
-    diverged = above and loss > lowest + DIVERGED_NATS
+    risen = loss > lowest + DIVERGED_NATS
+    diverged = above and (risen or loss > random + PLATEAU_NATS)
     state["plateau_rows"] = state.get("plateau_rows", 0) + 1 if on_it else 0
     state["diverged_rows"] = state.get("diverged_rows", 0) + 1 if diverged else 0
     said = state.get("plateau_said")
@@ -153,10 +161,12 @@ def plateau_warning(state: dict[str, Any], step: int, loss: float | None, entrop
         return None
     if state["diverged_rows"] >= DIVERGED_ROWS and said != "diverged":
         state["plateau_said"] = "diverged"
+        how = f"has risen from {lowest:.2f} to {loss:.2f}, above the unigram entropy of this data ({entropy:.2f} nats)"
+        if not risen:
+            how = f"({loss:.2f}) is worse than that of guessing at random ({random:.2f} nats)"
         return (
-            f"step {step}: the loss has risen from {lowest:.2f} to {loss:.2f}, above the unigram entropy of this data "
-            f"({entropy:.2f} nats): the run has diverged and is unlikely to recover. Stop it and start another --out "
-            "with a lower train.optimizer.learning_rate, a longer train.schedule.warmup or encoder.norm=pre"
+            f"step {step}: the loss {how}: the run has diverged and is unlikely to recover. Stop it and start another "
+            "--out with a lower train.optimizer.learning_rate, a longer train.schedule.warmup or encoder.norm=pre"
         )
     if state["plateau_rows"] < PLATEAU_ROWS or said or diverged:
         return None

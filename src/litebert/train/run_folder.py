@@ -89,8 +89,8 @@ class RunFolder:
         """
         here = os.path.realpath(self.path)
         if source is not None and here in (os.path.realpath(source), *map(str, Path(os.path.realpath(source)).parents)):
-            raise RunError(f"{self.path} holds {source}, which the run starts from, so nothing is deleted; choose "
-                           "another --out")  # fmt: skip
+            raise RunError(f"--overwrite would delete {source}, which the run starts from; choose another --out than "
+                           f"{self.path}")  # fmt: skip
 
     def clear(self) -> None:
         """Delete the run in the folder, if there is one. Its identity goes last: until then it stays a run.
