@@ -6,6 +6,7 @@ import logging
 import multiprocessing
 import os
 import random
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ import pytest
 from toys.warm_commands import start
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on tiny tensors threads only wait for each other
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job, whose children would ignore Ctrl-C too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
