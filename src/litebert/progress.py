@@ -123,7 +123,7 @@ def task(name: str, total: float | None = None, unit: str = "", start: float = 0
         yield one
     finally:
         ended.set()
-        reporter.join()
+        reporter.join(2.0)  # it ends at once, unless a signal came where a lock of the log was held
         log.debug(f"{name}: took {time.monotonic() - one.began:.2f} s")
 
 

@@ -53,7 +53,7 @@ class TestFullDisk:
     """No file may grow past a limit, which is how a full disk looks to a program that writes one."""
 
     @pytest.mark.parametrize("verb", ["tokenizer", "prepare", "pretrain", "finetune", "convert", "predict"])
-    @pytest.mark.parametrize("limit", [0, 1000, 20_000])
+    @pytest.mark.parametrize("limit", [0, 20_000])
     def test_is_one_sentence_and_then_the_same_command_works(self, copy: Path, verb: str, limit: int) -> None:
         ended = forked.run(
             words_of(verb), copy, before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))

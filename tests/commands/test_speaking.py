@@ -85,7 +85,7 @@ LONG = ("plan", "pretrain", "evaluate", "compare", "finetune", "convert", "predi
 SHORT = ("recipes",)
 
 
-@pytest.mark.parametrize("verb", [*LONG, "quickstart"])
+@pytest.mark.parametrize("verb", [*LONG, pytest.param("quickstart", marks=pytest.mark.slow)])
 def test_no_verb_that_takes_long_is_silent(
     verb: str, run: Run, folder: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

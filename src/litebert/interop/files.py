@@ -83,9 +83,12 @@ def _is_pickle(path: Path) -> bool:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """A safetensors file, which transformers opens too; `metadata` goes into its header."""
+    """A safetensors file; in its header `metadata`, else what transformers wants to see there.
+
+    One key at most: safetensors writes several in an order that changes from process to process.
+    """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(plain, path, {"format": "pt", **(metadata or {})})
+    save_file(plain, path, dict(metadata or {"format": "pt"}))
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors writes for the owner alone
 
 
