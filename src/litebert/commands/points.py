@@ -26,7 +26,7 @@ from litebert.errors import ConfigError
 
 @dataclass
 class RecipesArguments:
-    """The named points of the space."""
+    """List the recipes: name, size, masks and objectives of each."""
 
     json: Json = False
 
@@ -64,12 +64,12 @@ def _bytes(count: float) -> str:
 
 @dataclass
 class PlanArguments:
-    """What a recipe costs, before you start."""
+    """Show what a recipe costs before you start it."""
 
     recipe: RecipeName
     measure: bool = False
-    """Train for a few seconds on this machine: steps in the budget, hours, and the largest micro-batch that fits in the
-    free memory, with a margin."""
+    """Train for a few seconds on this machine to measure the steps in the budget, the hours, and the largest micro-batch
+    that fits in the free memory, with a margin."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False
