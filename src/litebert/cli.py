@@ -15,8 +15,8 @@ from types import FrameType
 from litebert.errors import ConfigError, LitebertError, nearest
 
 VERBS = {
-    "quickstart": ("models", "raw text to a pretrained model with scores and a report, in minutes"),
-    "recipes": ("points", "the named points of the space"),
+    "quickstart": ("models", "go from raw text to a pretrained model with scores and a report, in minutes"),
+    "recipes": ("points", "list the recipes"),
     "plan": ("points", "show parameters, FLOPs and memory of a recipe; with --measure, hours on this machine"),
     "tokenizer": ("text", "train a tokenizer on text, or inspect one"),
     "prepare": ("text", "turn text into token shards"),

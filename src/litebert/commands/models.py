@@ -40,9 +40,9 @@ class PretrainArguments:
     """How long to train: 30m, 1h30m, 5000 steps or 300M tokens; by default the recipe's own budget. A time that buys
     fewer than twenty steps is refused."""
     extend: tuple[str, ...] = ()
-    """Extend a finished run by a further budget, such as 30m. In the first twentieth of it the learning rate rises again,
-    to the value it would have in a run planned at the full length, and then decays as in that run. The same command
-    continues this extension; to extend the run once more, list all extensions: --extend 30m 1h."""
+    """Extend a finished run by a further budget, such as 30m. In the first twentieth of it the learning rate rises
+    again, to the value it would have in a run planned at the full length, and then decays as in that run. The same
+    command continues this extension; to extend the run once more, list all extensions: --extend 30m 1h."""
     from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
     """Start from the weights of another run or model folder of the same shape and tokenizer: its encoder, and each
     objective that fits. Parts that stay untrained are listed."""
@@ -99,7 +99,7 @@ def pretrain(words: list[str]) -> int:
 
 @dataclass
 class EvaluateArguments:
-    """Score a model on held-out text, with fixed masks at 15 % whatever it trained with, so that models can be compared.
+    """Score a model on held-out text, with fixed masks at 15 % whatever it trained with, so that models compare.
 
     Objectives rtd and sbo are scored on the masks that the model was trained with.
     """
@@ -139,7 +139,7 @@ def evaluate(words: list[str]) -> int:
 
 @dataclass
 class CompareArguments:
-    """Show runs in one table: parameters, tokens, speed and last held-out scores, and the settings in which they differ.
+    """Show runs in one table: parameters, tokens, speed and last held-out scores, and the settings that differ.
 
     For fine-tuning runs, the table has a row for each task and a column for each run.
     """
@@ -164,7 +164,7 @@ def compare(words: list[str]) -> int:
         from litebert.analysis.differences import parts
 
     if arguments.json and arguments.markdown:
-        raise ConfigError("--json and --markdown are two forms of one table; give one of them")
+        raise ConfigError("--json and --markdown are two formats of one table; give only one of them")
     if not arguments.runs:
         raise RunError("name the folder of at least one run")
     rows: Sequence[Any]

@@ -184,7 +184,7 @@ class MaskingConfig:
     replace_per: Literal["token", "span"] = "token"
     """Whether each token draws what replaces it, or the tokens of a span draw together (SpanBERT section 3.1)."""
     copies: int = 0
-    """Static masks: the number of versions of each sequence, cycled over the epochs. 0 draws a fresh mask every time."""
+    """Static masks: how many versions of each sequence are cycled over the epochs; 0 draws a fresh mask every time."""
 
     def __post_init__(self) -> None:
         require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
@@ -213,8 +213,8 @@ class ReplacedTokenConfig:
     generator_width: float = 0.25
     """Share of the encoder's width; 1 for a generator of its size (the released ELECTRA-small)."""
     generator_embeddings: Literal["tables", "all"] = "all"
-    """What the generator shares with the encoder. tables: the token and position tables (ELECTRA section 3.2). all: also
-    the token types and the layer norm (its code). Each always has its own map from E to the hidden size."""
+    """What the generator shares with the encoder. tables: the token and position tables (ELECTRA section 3.2). all:
+    also the token types and the layer norm (its code). Each always has its own map from E to the hidden size."""
     weight: float = 50.0
     """Weight of the rtd loss; the weight of the generator's mlm loss is 1."""
 

@@ -208,7 +208,7 @@ def _build(
     disk.write_index(folder, {**header, **content}, shards)
     if reader.added:
         more = f"{reader.added:,} documents more than --heldout {settings['heldout']} asks for are held out"
-        log.info(f"{more}, so that a score of this small corpus has a meaning")
+        log.info(f"{more}, so that scores on this small corpus mean something")
 
 
 def _write(path: Path, split: str, text: str, chunks: list[Encoded], vocab_size: int) -> ShardInfo:

@@ -67,7 +67,7 @@ class SegmentPairs(SequenceFormat):
         chunks = -(-self._split.document_tokens // self._budget)
         if self._sentence == "nsp" and np.count_nonzero(chunks) == 1:
             need = "objective nsp takes its random segments from another document"
-            raise DataError(f"{need}, and this split of the shards has one; use sop, or separate the documents")
+            raise DataError(f"{need}, and this split of the shards has only one; use sop, or separate the documents")
         return chunks
 
     def _segments(self, example: int, u: list[float]) -> Segments:

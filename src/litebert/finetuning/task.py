@@ -175,7 +175,7 @@ class Task(ABC, Generic[E]):
         pairs = [pair for pair in zip(examples, answers, strict=True) if is_known(pair[0])]
         if not pairs:
             files = ", ".join(dict.fromkeys(name for names in self.file_names.values() for name in names))
-            raise DataError(f"no example of {files or f'the {self.name} task'} has an answer to score by; give a "
+            raise DataError(f"no example of {files or f'the {self.name} task'} has an answer to score against; give a "
                             "labelled file")  # fmt: skip
         labelled, found = zip(*pairs, strict=True)
         return labelled, found

@@ -204,5 +204,5 @@ def _label_of(label: Any, choices: tuple[str, ...], where: str) -> int:
     if len(readings) == 1:
         return readings.pop()
     if readings:
-        raise DataError(f"{where}: label {shown(label)} could be several choices; write the place, a number from 0")
-    raise DataError(f"{where}: label is {shown(label)}; write the place of a choice from 0, its letter or its text")
+        raise DataError(f"{where}: label {shown(label)} could be several choices; write its position, a number from 0")
+    raise DataError(f"{where}: label is {shown(label)}; write the position of a choice from 0, its letter or its text")

@@ -299,7 +299,7 @@ def _label(spec: Spec, said: str, place: str) -> Label:
     if spec.labels:
         if said not in spec.labels:
             known = ", ".join(spec.labels)
-            raise DataError(f"{place} has the label {shown(said)}, which is none of {known}; fix the row")
+            raise DataError(f"{place} has the label {shown(said)}, which is not one of {known}; fix the row")
         return spec.labels.index(said)
     try:
         number = float(said)

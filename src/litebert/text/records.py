@@ -82,7 +82,7 @@ def file_format(source: str | Path) -> FileFormat:
         return "text"
     form = SUFFIXES.get(plain_suffix(Path(source)))
     if form is None:
-        raise DataError(f"{source} has no suffix that says what it holds; use one of {', '.join(SUFFIXES)}")
+        raise DataError(f"{source} has no suffix that tells its format; use one of {', '.join(SUFFIXES)}")
     return form
 
 
@@ -189,9 +189,9 @@ def records(
         order = [(*columns, *optional).index(name) for name in wanted]
     form = form or file_format(source)
     if form not in get_args(FileFormat):
-        raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(FileFormat))}")
+        raise DataError(f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}")
     if form == "conll":
-        raise DataError(f"{source} holds words in columns, for models that tag words alone; give rows of texts")
+        raise DataError(f"{source} holds words in columns, which only tagging models read; give rows of text")
     if form == "text" and len(columns) > 1:
         raise DataError(f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL or Parquet")
     row = None

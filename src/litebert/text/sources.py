@@ -153,7 +153,7 @@ def _file(name: str, suffix: str, reading: Reading) -> Texts:
             yield from ((text, f"section {number}") for number, (text, _) in enumerate(sections, 1))
             return
         if html:
-            log.warning(f"{shown} is read with its tags; --markup strip leaves them out")
+            log.warning(f"{shown} was read with its tags; --markup strip removes them")
     wrapping = WrapDetector()
     whole = lines(texts, MAX_DOCUMENT, tally if reading.split == "line" else None)
     for text, number in _plain(wrapping.watch(whole), reading.split, tally):

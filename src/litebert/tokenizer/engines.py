@@ -84,16 +84,16 @@ class SentencePieceEngine:
     pair_separators = 1
 
     def __init__(self, proto: bytes, name: str) -> None:
-        mend = "give a unigram SentencePiece model"
+        fix = "give a unigram SentencePiece model"
         try:
             model = model_pb2.ModelProto.FromString(proto)
             if not model.pieces:
-                raise DataError(f"{name} holds no SentencePiece pieces; {mend}")
+                raise DataError(f"{name} holds no SentencePiece pieces; {fix}")
             if model.trainer_spec.model_type != model_pb2.TrainerSpec.UNIGRAM:
-                raise DataError(f"{name} is not a unigram model but another type of SentencePiece model; {mend}")
+                raise DataError(f"{name} is not a unigram model but another type of SentencePiece model; {fix}")
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
         except (DecodeError, RuntimeError) as error:
-            raise DataError(f"{name} is not a SentencePiece model or is damaged; {mend}") from error
+            raise DataError(f"{name} is not a SentencePiece model or is damaged; {fix}") from error
         self._proto = proto
         self.pieces = [piece.piece for piece in model.pieces]
         self.roles = find_roles(self.pieces, name)
@@ -292,7 +292,7 @@ class TokenizersEngine:
         }
 
     def settings(self) -> dict[str, Any]:
-        """What a class of `transformers` that builds its own normaliser or splitter must be told."""
+        """The settings that a class of `transformers` needs if it builds its own normaliser or splitter."""
         if self._bytes:
             return {"add_prefix_space": self._bytes["add_prefix_space"]}
         normalizer = _part(self._spec.get("normalizer"), "BertNormalizer")

@@ -336,7 +336,7 @@ def _load_merges(folder: Path, config: dict[str, Any]) -> Engine:
         raise
     except Exception as error:  # the library raises plain Exception
         files = f"vocab.json and merges.txt in {folder}"
-        raise DataError(f"{files} are no byte-level BPE vocabulary ({error}); save them again") from error
+        raise DataError(f"{files} are not a byte-level BPE vocabulary ({error}); save them again") from error
 
 
 _LOADERS: dict[str, Callable[[Path, dict[str, Any]], Engine]] = {

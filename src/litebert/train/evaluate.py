@@ -124,7 +124,7 @@ def evaluate(
             "or name a pretrained model"
         )
     if loaded.tokenizer is not None and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint:
-        raise DataError(f"{data} was prepared with another tokenizer than {model}'s; prepare it with that one")
+        raise DataError(f"{data} was not prepared with the tokenizer of {model}; prepare it with that one")
     if config.encoder.vocab_size != shards.tokenizer.vocab_size:
         raise DataError(
             f"{model} has {config.encoder.vocab_size} pieces and the tokenizer of {data} has "
@@ -132,7 +132,9 @@ def evaluate(
         )
     length, longest = length or config.sequences.length, config.encoder.max_positions
     if length > longest:
-        raise ConfigError(f"--length {length} is more than the {longest} tokens {model} can read; give at most that")
+        raise ConfigError(
+            f"--length {length} is more than the {longest} tokens {model} can read; give at most that many"
+        )
     machine = choose(config.train.precision, device)
     loaded.model.to(machine.device)
     return evaluate_split(

@@ -65,8 +65,8 @@ def require_memory(config: Config, device: Device, rows: int = 1) -> None:
     )
     if fits < 1:
         raise ConfigError(
-            f"{config.name} does not fit in the memory of this machine: {about}, too little even for one; free some, "
-            "or take a smaller encoder or shorter sequences"
+            f"{config.name} does not fit in the memory of this machine: {about}, too little even for one; free some "
+            "memory, or use a smaller encoder or shorter sequences"
         )
     raise ConfigError(
         f"train.micro_batch is too large for this machine: {about}; give --train.micro-batch {fits}, which trains the "

@@ -129,8 +129,8 @@ def _extended(
         return run
     if asked[:-1] != done:
         more = " ".join(map(shlex.quote, [*done, asked[-1]]))
-        before = f"was extended by {' and '.join(done)}" if done else "was not extended yet"
-        raise RunError(f"the run in {folder.path} {before}; to extend it by {asked[-1]} more, give --extend {more}")
+        before = f"was extended by {' and '.join(done)}" if done else "has not been extended yet"
+        raise RunError(f"the run in {folder.path} {before}; to extend it by another {asked[-1]}, give --extend {more}")
     before = run["steps"]
     newest = checkpoint.newest(folder.path / "checkpoints")
     if newest is None or newest.step < before:

@@ -156,7 +156,7 @@ class Squad(FileTask[Question]):
         if len(paths) > 1 and len({question.id for question in questions}) < len(questions):
             twice = next(name for name, count in Counter(one.id for one in questions).items() if count > 1)
             raise DataError(
-                f"the id {shown(twice)} stands in {named(paths)} twice; give each question an id of its own"
+                f"the id {shown(twice)} occurs twice in {named(paths)}; give each question an id of its own"
             )
         questions = self._own(part, questions, lambda i: questions[i].article, "articles")
         wrong = sum(not stands(gold, one.context) for one in questions for gold in one.answers)
