@@ -133,7 +133,7 @@ def evaluate(
     length, longest = length or config.sequences.length, config.encoder.max_positions
     if length > longest:
         raise ConfigError(
-            f"--length {length} is more than the {longest} tokens {model} can read; give at most that many"
+            f"--length {length} is more than the {longest} tokens {model} can read; give that or less"
         )
     machine = choose(config.train.precision, device)
     loaded.model.to(machine.device)
