@@ -1,4 +1,4 @@
-"""Answers and sentence vectors from files to a file: in order, in constant memory; what is answered is kept."""
+"""Answers and sentence vectors from files to a file: in order and in constant memory; finished answers are kept."""
 
 from __future__ import annotations
 

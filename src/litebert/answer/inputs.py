@@ -1,8 +1,8 @@
 """What `predict` reads: files, folders and patterns, each with its format, its columns and the cells to carry along.
 
-The suffix of a file says its format. Where none does (standard input, pipes), the beginning of its content decides,
-and what it was taken for is logged. A guess never drops a header or a label column into the texts: content that looks
-like a table is read as one, and then a missing column is an error that names those that are there.
+The suffix of a file gives its format. Without one (standard input, pipes), the beginning of the content decides, and
+the format is logged. A guess never drops a header or a label column into the texts: content that looks
+like a table is read as one, and then a missing column is an error that names the existing ones.
 """
 
 from __future__ import annotations

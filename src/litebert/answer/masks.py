@@ -1,4 +1,4 @@
-"""What a pretrained model says of masked tokens: logits, guesses for masks, and pseudo-log-likelihoods of texts."""
+"""What a pretrained model predicts at masks: logits, guesses for masks, and pseudo-log-likelihoods of texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model folder ready to answer: `load`, and what the model can then do with Python values."""
+"""Opening a model folder to answer: `load`, and what the model can then do with Python values."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`litebert pretrain`, `evaluate`, `compare`, `convert` and `quickstart`.
 
-Arguments are read before torch is imported, so that help and mistakes come at once.
+Arguments are read before torch is imported, so that help and errors appear at once.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What every sequence format stands on: the segments it gives, their lengths, and the document of example i.
+"""What every sequence format builds on: the segments it gives, their lengths, and the document of example i.
 
 An example is found alone, from one number per document: the running sum of how many examples each document has. So
-nothing is walked, baked or kept. The price is eight bytes of memory per document.
+nothing is walked, stored or kept. The price is eight bytes of memory per document.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 One process reads the sources, drops exact duplicates, deals documents to the splits by the hash of their text, and cuts
 each split into shards of about `shard_bytes` of text (dealing.py); the others encode (workers.py).
 
-A journal lists the finished shards with their checksums. The same command again reads the text anew (the cheap part)
+A journal lists the finished shards with their checksums. The same command reads the text again (the cheap part)
 but encodes only what is missing; a checksum of the text of each kept shard proves that the sources are the same.
 """
 

@@ -1,8 +1,8 @@
-"""What `litebert prepare` reports in the end: what was read, what became of it, and how much a score of it will tell.
+"""What `litebert prepare` reports at the end: what was read, what became of it, and how precise a score on it can be.
 
 The errors are one standard error, in points, of an accuracy of one half, which is the largest: 50 / sqrt(n). For masked
 tokens n is 15 % of the held-out tokens; for pairs of sentences it is the held-out documents with two sentences or
-more, one pair each, for pairs of one document resemble each other.
+more, one pair each, because the pairs of one document resemble each other.
 """
 
 from __future__ import annotations

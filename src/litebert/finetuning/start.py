@@ -1,4 +1,4 @@
-"""What fine-tuning begins with: an encoder, a fresh head, the parts of the task, and a folder that is of this run."""
+"""What fine-tuning begins with: an encoder, a fresh head, the parts of the task, and the folder of this run."""
 
 from __future__ import annotations
 

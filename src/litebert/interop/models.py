@@ -8,7 +8,7 @@ result as a litebert model folder, `model/`.
         model.safetensors     task.json (fine-tuned)
                               README.md                    README.md
 
-A folder is opened for what it is, with no option to say so. Nothing is made up in silence: a head whose weights are
+The kind of a folder is recognised, so no option names it. Nothing is made up silently: a head whose weights are
 not in the folder is named in `LoadedModel.untrained` and in the notes, and stays out of what is written from it.
 """
 

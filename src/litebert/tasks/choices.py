@@ -1,8 +1,8 @@
 """Multiple choice: a context, perhaps a question, and two or more choices of which one is right.
 
 Each choice becomes a row of its own, the head gives each row a number, and the highest wins. Any JSON Lines file will
-do: `context`, `choices`, and where there are `question`, `label` and `id`. Rows repeat the context for every choice;
-that is the price of letting it attend to the choice.
+do that has `context` and `choices`, and optionally `question`, `label` and `id`. Rows repeat the context for every
+choice; that is the price of letting it attend to the choice.
 """
 
 from __future__ import annotations

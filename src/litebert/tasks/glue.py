@@ -1,9 +1,9 @@
 """GLUE (Wang et al. 2019, arXiv:1804.07461): ten tasks as rows of one table, their official files and submissions.
 
 Columns, label orders and the deciding score are those of the official ALBERT code (classifier_utils.py). The files are
-tab-separated without quoting: a quote is a letter. Where the official code takes whatever stands in a column, here a
-row of a wrong width or an unknown label stops the reading; only QQP, whose files are known for broken rows, passes
-over them, and counts them.
+tab-separated without quoting: a quote is an ordinary character. Where the official code accepts whatever a column
+holds, here a row of a wrong width or an unknown label stops the reading; only QQP, whose files are known for broken
+rows, passes over them, and counts them.
 """
 
 from __future__ import annotations

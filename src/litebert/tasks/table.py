@@ -4,7 +4,7 @@ a folder for each class.
 The label is a class, several labels, or a number. `target="auto"` decides from the training file: lists (or a given
 separator) mean several labels; numbers of which at least one is not whole mean a number; everything else, whole
 numbers too, means classes. A file is read twice, once for its labels and once for its examples, rather than held in
-memory as it was written.
+memory as a whole.
 """
 
 from __future__ import annotations

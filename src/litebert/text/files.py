@@ -29,7 +29,7 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
 
     Args:
         html: take web pages from folders too.
-        tally: is told the files, and what was passed over.
+        tally: counts the files, and what was skipped.
 
     Raises DataError for a source that does not exist, and for a folder in which nothing can be read.
     """

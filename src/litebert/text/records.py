@@ -1,6 +1,6 @@
 """Rows of a file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and plain text.
 
-Each row comes with its line number, to name the place of what is wrong. What is changed or passed over is counted in
+Each row comes with its line number, so that errors can name the place. What is changed or passed over is counted in
 `Notes`. The rows of a task (`records`) are UTF-8: a guessed encoding trains on wrong letters. Those of a
 corpus (sources.py) come through the same readers (`read_rows`).
 """
@@ -77,7 +77,7 @@ class Input(str):
 
 
 def file_format(source: str | Path) -> FileFormat:
-    """What a file's name says it is, or DataError; standard input is plain text."""
+    """The format that a file's name tells, or DataError; standard input is plain text."""
     if str(source) == STANDARD_INPUT:
         return "text"
     form = SUFFIXES.get(plain_suffix(Path(source)))
@@ -222,7 +222,7 @@ def read_rows(
 ) -> Iterator[Record]:
     """The cells of `columns`, then of `optional`, of each row; DataError, naming the line, for what is malformed.
 
-    `numbered` are the lines of the file `name`; Parquet has none, and `meter` is told its bytes. `remedy` is said more
+    `numbered` are the lines of the file `name`; Parquet has none, and `meter` counts its bytes. `remedy` is said more
     where a column is missing.
     """
     if form == "text":

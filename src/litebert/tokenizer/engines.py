@@ -1,7 +1,7 @@
-"""The two libraries that cut text into pieces, behind one small face, `Engine`.
+"""The two libraries that cut text into pieces, behind one small interface, `Engine`.
 
 `SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch, several times
-as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` says:
+as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` describes:
 WordPiece, byte-level BPE, and unigram models whose normaliser SentencePiece cannot express. Both encode on the calling
 thread only, because preparing text runs several processes, add no special pieces and never find one in raw text.
 

@@ -1,10 +1,11 @@
 """The one training loop: steps, checkpoints, held-out scores, interruption, resumption.
 
-It knows nothing of what it trains. A batch is a pure function of the step, and everything random inside a step is one
-of (seed, step): a run that was killed and started again is the same run, bit for bit, and resumes at any step at once.
+It knows nothing of what it trains. A batch is a pure function of the step, and everything random inside a step is a
+function of (seed, step): a run that was killed and started again is the same run, bit for bit, and resumes at any step
+at once.
 
 Between two rows of metrics or checkpoints nothing here waits for an accelerator: sums stay on the device, and so does
-the judgement whether a step is finite.
+the check whether a step is finite.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a batch takes of this machine's memory: measured, compared with what is free, refused before a run starts.
+"""How much memory a batch needs: measured, compared with what is free, and refused before a run starts if too much.
 
 The formula of `cost.memory` counts what autograd keeps. A step needs more at its peak: gradients of activations,
 buffers of the matrix library, and what the allocator cannot use again. On a CPU all of that is only visible from

@@ -1,4 +1,4 @@
-"""The span boundary objective: tell the tokens of a masked span from the two tokens around it."""
+"""The span boundary objective: predict the tokens of a masked span from the two tokens around it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """SQuAD 1.1 and 2.0: the answer to a question is a span of a text, or, in 2.0, perhaps there is none.
 
-A text longer than a row is read in windows that overlap (spans.py). What no answer is worth is the score of [CLS]
-for start and end, as in BERT's code; the heads of ALBERT's for 2.0 are another model.
+A text longer than a row is read in windows that overlap (spans.py). The score of "no answer" is that of [CLS]
+as start and end, as in BERT's code; the heads of ALBERT's code for 2.0 are a different model.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from litebert.text.records import FileFormat, Notes, records, require_text, show
 from litebert.tokenizer import Tokenizer
 
 QUESTION_TOKENS = 64
-"""Most tokens of a question, where not said otherwise; less where that would be more than half of a row."""
+"""Most tokens of a question by default; less if that would be more than half of a row."""
 STRIDE = 128
 """Tokens from the start of a window to the next; less where that would be more than half of a window."""
 ANSWER_TOKENS = 30
-"""Most tokens of an answer that is found, where not said otherwise; training knows no limit."""
+"""Most tokens of an answer that is found, by default; training has no limit."""
 Threshold = Literal["half", "dev"] | float
 """How much likelier no answer must be than an answer, in logits, to be given. `half`: the threshold that is best for
 one half of the scored questions, and the scores of the other half. `dev`: the papers' way, the best for the very
