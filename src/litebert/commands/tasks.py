@@ -58,8 +58,7 @@ class FinetuneArguments:
     order: Literal["context", "question"] | None = None
     """For choices and race, which text comes first; the context by default."""
     threshold: Literal["half", "dev"] | float | None = None
-    """For SQuAD 2.0, how much likelier "no answer" must be: tuned on half of dev (the default), on all of dev, or a
-    number."""
+    """For SQuAD 2.0, how much likelier "no answer" must be: tuned on half of dev (default) or on dev, or a number."""
     stride: int | None = None
     """For SQuAD, the number of tokens from the start of one window to the next; 128 by default."""
     answer_tokens: int | None = None

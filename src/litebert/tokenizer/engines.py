@@ -84,16 +84,16 @@ class SentencePieceEngine:
     pair_separators = 1
 
     def __init__(self, proto: bytes, name: str) -> None:
-        fix = "give a unigram SentencePiece model"
+        mend = "give a unigram SentencePiece model"
         try:
             model = model_pb2.ModelProto.FromString(proto)
             if not model.pieces:
-                raise DataError(f"{name} holds no SentencePiece pieces; {fix}")
+                raise DataError(f"{name} holds no SentencePiece pieces; {mend}")
             if model.trainer_spec.model_type != model_pb2.TrainerSpec.UNIGRAM:
-                raise DataError(f"{name} is not a unigram model but another type of SentencePiece model; {fix}")
+                raise DataError(f"{name} is not a unigram model but another type of SentencePiece model; {mend}")
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
         except (DecodeError, RuntimeError) as error:
-            raise DataError(f"{name} is not a SentencePiece model or is damaged; {fix}") from error
+            raise DataError(f"{name} is not a SentencePiece model or is damaged; {mend}") from error
         self._proto = proto
         self.pieces = [piece.piece for piece in model.pieces]
         self.roles = find_roles(self.pieces, name)
