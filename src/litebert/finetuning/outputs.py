@@ -134,7 +134,7 @@ class Output(ABC):
         return value
 
     def record(self, answer: Answer) -> dict[str, Any]:
-        """What is told of an answer."""
+        """An answer as a record."""
         value = list(answer.value) if isinstance(answer.value, tuple) else answer.value
         return {"prediction": value, "probabilities": [round(p, 6) for p in answer.probabilities.tolist()]}
 
