@@ -222,8 +222,8 @@ def read_rows(
 ) -> Iterator[Record]:
     """The cells of `columns`, then of `optional`, of each row; DataError, naming the line, for what is malformed.
 
-    `numbered` are the lines of the file `name`; Parquet has none, and `meter` counts its bytes. `remedy` is said more
-    where a column is missing.
+    `numbered` are the lines of the file `name`; Parquet has none, and `meter` counts its bytes. `remedy` is added to
+    the message about a missing column.
     """
     if form == "text":
         blank = (None,) * len(optional)
