@@ -15,22 +15,22 @@ from types import FrameType
 from litebert.errors import ConfigError, LitebertError, nearest
 
 VERBS = {
-    "quickstart": ("models", "raw text to a pretrained model with scores and a report, in minutes"),
-    "recipes": ("points", "the named points of the space"),
-    "plan": ("points", "parameters, FLOPs and memory of a recipe; with --measure, hours on this machine"),
+    "quickstart": ("models", "go from raw text to a pretrained model with scores and a report, in minutes"),
+    "recipes": ("points", "list the recipes"),
+    "plan": ("points", "show parameters, FLOPs and memory of a recipe; with --measure, hours on this machine"),
     "tokenizer": ("text", "train a tokenizer on text, or inspect one"),
-    "prepare": ("text", "text to token shards"),
+    "prepare": ("text", "turn text into token shards"),
     "pretrain": ("models", "train a recipe; the same command again continues"),
-    "evaluate": ("models", "held-out scores of a model"),
-    "compare": ("models", "runs side by side in one table"),
-    "finetune": ("tasks", "a model on GLUE, SQuAD, RACE, tags or your own table"),
-    "predict": ("answers", "answers of a fine-tuned model to a file"),
-    "fill": ("answers", "what a pretrained model guesses for a masked word"),
-    "embed": ("answers", "sentence vectors of texts, to a file"),
-    "score": ("tasks", "scores of a fine-tuned model on a labelled file"),
-    "convert": ("models", "to Hugging Face folders and back"),
-    "doctor": ("doctor", "what litebert runs on, for reports of trouble"),
-    "completion": ("completion", "a script that completes verbs and options in a shell"),
+    "evaluate": ("models", "score a model on held-out text"),
+    "compare": ("models", "show runs side by side in one table"),
+    "finetune": ("tasks", "fine-tune a model on GLUE, SQuAD, RACE, tags or your own table"),
+    "predict": ("answers", "answer a file with a fine-tuned model"),
+    "fill": ("answers", "guess masked words with a pretrained model"),
+    "embed": ("answers", "write sentence vectors of texts to a file"),
+    "score": ("tasks", "score a fine-tuned model on a labelled file"),
+    "convert": ("models", "convert a model to a Hugging Face folder, or back"),
+    "doctor": ("doctor", "show what litebert runs on, for bug reports"),
+    "completion": ("completion", "print a script that completes verbs and options in a shell"),
 }
 """Each verb: the file of `commands/` with the function of its name, and what it does."""
 
@@ -41,8 +41,8 @@ OUT_OF_MEMORY = (
 
 
 SPEECH = {
-    "--quiet": "only warnings and errors, no bars",
-    "--verbose": "timings, paths and what is loaded, too",
+    "--quiet": "show only warnings and errors, no progress bars",
+    "--verbose": "also show timings, paths and what is loaded",
 }
 """Flags of every verb, wherever they stand on the line."""
 
@@ -53,7 +53,7 @@ def help_text() -> str:
     verbs = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in VERBS.items())
     return (
         f"litebert: small text encoders, trained on your own text\n\n{verbs}\n\n{_speech_text(width)}\n"
-        "litebert VERB --help says more.\n"
+        "litebert VERB --help shows its options.\n"
     )
 
 

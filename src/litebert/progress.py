@@ -1,12 +1,12 @@
-"""How long work reports how far it is: lines through `logging`, or bars where a display is set.
+"""How long-running work reports its progress: lines through `logging`, or bars where a display is set.
 
     with task("training", total=steps, unit="steps") as bar:
         for step in range(steps):
             ...
             bar.advance()
 
-Nothing is shown of work that ends within two seconds. Of the rest a line is logged at least every half minute, also
-while a call into another library does not return, and also where several shorter tasks follow one another.
+Work that ends within two seconds shows nothing. For the rest, a line is logged at least every half minute, even while
+a call into another library does not return, and even where several shorter tasks follow one another.
 The command line sets a `Display`, which draws bars on a terminal.
 """
 

@@ -8,9 +8,10 @@
     SOURCES      where text comes from                `litebert prepare SOURCE`         text/sources.py
     FORMATS      what writes a model folder           `litebert convert --to hf`        interop/
 
-Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file. Your program runs that file, a
-recipe `mine.py:function` does, and every command where the environment says `LITEBERT_EXTENSIONS=mine.py`. Built-in
-parts stand here as "module:attribute" and are imported when first asked for, so a verb pays only for what it uses.
+Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file. Your program imports that file, a
+recipe `mine.py:function` runs it, and so does every command if the environment has `LITEBERT_EXTENSIONS=mine.py`.
+Built-in parts stand here as "module:attribute" and are imported when first asked for, so a verb pays only for what it
+uses.
 """
 
 from __future__ import annotations

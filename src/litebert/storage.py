@@ -1,4 +1,4 @@
-"""What every room reads and writes the disk with: whole files and folders, checksums, strict JSON, locks."""
+"""How every package reads and writes the disk: whole files and folders, checksums, strict JSON, locks."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_the_curves_of_replaced_tokens_and_of_spans() -> None:
     accuracy = lines(by_title["Accuracy on replaced tokens"])
     assert (accuracy["training"].ys, accuracy["held out"].ys) == ((80,), (90,))
     assert accuracy["always the commoner answer"].ys == (88, 88)
-    spans = lines(by_title["Accuracy on pieces told from around their span"])
+    spans = lines(by_title["Accuracy on pieces predicted from around their span"])
     assert spans["held out"].ys == (20,)
     assert spans["always the commoner answer"].ys == pytest.approx((7, 7))
     found = by_title["Finding the replaced tokens"]

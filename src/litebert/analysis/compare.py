@@ -1,7 +1,7 @@
 """Runs side by side, from what their folders hold: recipe.json, run.json, metrics.jsonl, the newest state.json.
 
 Nothing is computed again and torch is not loaded, so a table of many runs takes a moment, unless the runs are to be
-scored on the same data. The table is as fair as the runs were alike: `differences` tells where they were not, and
+scored on the same data. The table is as fair as the runs were alike: `differences` shows where they were not, and
 `settings_table` lists every setting that differs. Tokens per second are those of the whole run, held-out evaluations
 and checkpoints included.
 """

@@ -107,7 +107,7 @@ def task_table(rows: Sequence[TaskRow]) -> Table:
     if seeds[-1] > 1:
         note = f"Scores times 100: median of {' or '.join(map(str, seeds))} seeds (lowest to highest)."
         if any("*" in cell for line in lines for cell in line[2:]):
-            note += " * the highest mean of a row, or not told apart from it (Welch's t, 95 %)."
+            note += " * the highest mean of a row, or not distinguishable from it (Welch's t, 95 %)."
     if any(row.restarted for row in rows):
         note += f" {RECOVERED} started once more at a third of the rate: the first run gave one answer to everything."
     if any(row.collapsed for row in rows):
@@ -195,8 +195,8 @@ def _percent(task: str) -> bool:
 def _row(folder: Path) -> TaskRow:
     files = finetunings(folder)
     if not files:
-        raise RunError(f"{folder} is no fine-tuning run; name folders of litebert finetune only, or of litebert "
-                       "pretrain only")  # fmt: skip
+        raise RunError(f"{folder} is not a fine-tuning run; name only folders of litebert finetune, or only "
+                       "of litebert pretrain")  # fmt: skip
     summary, missing = folder / "seeds.json", 0
     if files[0].parent != folder:
         if summary.is_file():

@@ -1,4 +1,4 @@
-"""What computes the logits of answers. Register an engine of your own under a name: ENGINES.add("mine", Mine)."""
+"""Engines, which compute the logits of answers. Register one of your own under a name: ENGINES.add("mine", Mine)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers and sentence vectors from files to a file: in order, in constant memory; what is answered is kept."""
+"""Answers and sentence vectors from files to a file: in order and in constant memory; finished answers are kept."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def embed_file(
 
     if isinstance(out, (str, Path)) and Path(out).suffix.lower() == ".npy":
         if keep:
-            raise ConfigError(f"{out} holds vectors alone; leave out --keep, or give --output a .jsonl file")
+            raise ConfigError(f"{out} holds only vectors; leave out --keep, or give --output a .jsonl file")
         _check_place(Path(out))
         with atomic_write(Path(out)) as raw:
             return _write_npy(raw, encoder.blocks(texts()), encoder.width)

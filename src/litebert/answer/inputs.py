@@ -1,8 +1,8 @@
 """What `predict` reads: files, folders and patterns, each with its format, its columns and the cells to carry along.
 
-The suffix of a file says its format. Where none does (standard input, pipes), the beginning of its content decides,
-and what it was taken for is logged. A guess never drops a header or a label column into the texts: content that looks
-like a table is read as one, and then a missing column is an error that names those that are there.
+The suffix of a file gives its format. Without one (standard input, pipes), the beginning of the content decides, and
+the format is logged. A guess never drops a header or a label column into the texts: content that looks
+like a table is read as one, and then a missing column is an error that names the existing ones.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _inside(folder: Path, task: Task[Any]) -> list[str]:
         raise DataError(f"{folder} is a folder without files ending in {', '.join(SUFFIXES)}; name the files to read")
     if len(known) < len(there):
         others = sorted({path.suffix or path.name for path in there if path not in known})
-        log.warning(f"{folder}: {len(there) - len(known)} of {len(there)} files are passed over ({', '.join(others)})")
+        log.warning(f"{folder}: {len(there) - len(known)} of {len(there)} files were skipped ({', '.join(others)})")
     return [str(path) for path in known]
 
 
@@ -130,7 +130,7 @@ def opened(path: str, model: str, task: Task[Any], saved: Mapping[str, Any], for
     if task.pair and second is None:
         raise ConfigError(f"{model} was fine-tuned on pairs of texts; name the column of the second with --pair")
     if task.pair is False and second is not None:
-        raise ConfigError(f"{model} takes no pairs of texts; leave out --pair {second}")
+        raise ConfigError(f"{model} does not take pairs of texts; leave out --pair {second}")
     if columns.keep == (ALL,):
         source.perhaps = tuple(names)
     else:
@@ -168,12 +168,12 @@ def _form(path: str, head: bytes, text: str, wanted: Collection[str]) -> FileFor
     label = "standard input" if path == STANDARD_INPUT else path
     if head.startswith(b"PAR1"):
         if path == STANDARD_INPUT:
-            raise DataError("standard input is Parquet, which is read from files alone; name the file with --input")
+            raise DataError("standard input is Parquet, which can only be read from a file; name the file with --input")
         form = "parquet"
     else:
         form = sniff(text, wanted, whole=len(head) < HEAD, label=label)
     taken = {"text": "plain text, one on each line", "conll": "words and tags in columns"}.get(form, form.upper())
-    log.info(f"{label} is read as {taken}; --input-format says otherwise")
+    log.info(f"{label} was read as {taken}; --input-format overrides this")
     return form
 
 
@@ -270,7 +270,7 @@ def carried(row: Mapping[str, Any], answer: Mapping[str, Any], place: str, form:
     cells: dict[str, Any] = {}
     for name, value in row.items():
         if name in taken:
-            raise DataError(f"{place} has a column {shown(name)}, and so have the answers; leave it out of --keep")
+            raise DataError(f"{place} has a column {shown(name)}, and the answers have one too; leave it out of --keep")
         if isinstance(value, (str, int)) or value is None:
             cells[name] = value
             continue

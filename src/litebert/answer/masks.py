@@ -1,4 +1,4 @@
-"""What a pretrained model says of masked tokens: logits, guesses for masks, and pseudo-log-likelihoods of texts."""
+"""What a pretrained model predicts at masks: logits, guesses for masks, and pseudo-log-likelihoods of texts."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class MaskReader:
         """
         network, path = loaded.model, loaded.path
         if not isinstance(network, Pretrainer):
-            raise ModelError(f"{path} is fine-tuned and no longer guesses masked tokens; give the pretrained model")
+            raise ModelError(f"{path} is fine-tuned and can no longer guess masked tokens; give the pretrained model")
         if loaded.tokenizer is None:
             raise ModelError(f"{path} has no tokenizer; put the one it was trained with there")
         heads = [name for name, one in network.named_objectives.items() if isinstance(one, MaskedLanguageModeling)]
@@ -116,12 +116,12 @@ class MaskReader:
             ConfigError: `top` is less than 1.
         """
         if top < 1:
-            raise ConfigError(f"top is {top}; give a number of guesses from 1")
+            raise ConfigError(f"top is {top}; give at least 1 guess")
         (text,) = texts_of([text])
         row = self.row(text)
         places = [place for place, token in enumerate(row) if token == self.tokenizer.mask_id]
         if not places:
-            raise DataError(f"{text[:40]!r} has no mask; write [MASK] where a word is to be guessed")
+            raise DataError(f"{text[:40]!r} has no mask; write [MASK] where a word should be guessed")
         logits = self._at(np.array([row]), None, torch.tensor(places))
         return [self._guesses(one, top) for one in logits]
 

@@ -1,4 +1,4 @@
-"""A model folder ready to answer: `load`, and what the model can then do with Python values."""
+"""Opening a model folder to answer: `load`, and what the model can then do with Python values."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Model(LoadedModel):
         """
         record = self.task_record
         if not record:
-            raise ModelError(f"{self.path} is not fine-tuned, so it has no answers; litebert finetune it first")
+            raise ModelError(f"{self.path} is not fine-tuned, so it cannot answer; run litebert finetune first")
         if self.tokenizer is None:
             raise ModelError(f"{self.path} has no tokenizer; put the one it was trained with there")
         try:

@@ -51,7 +51,7 @@ def score_file(model: Model, source: Source, **options: Any) -> Scored:
     for note in task.notes:
         log.info(f"{where}: {note}")
     if not items:
-        raise DataError(f"{where} holds no example to score; give a file with some")
+        raise DataError(f"{where} has no examples to score; give a file that has some")
     logits = logits_of(predictor.engine.logits, items, task.output, predictor.tokenizer.pad_id, predictor.positions)
     answers = task.answers(examples, items, logits)
     return Scored(len(examples), task.score(examples, answers), task.by_class(examples, answers))

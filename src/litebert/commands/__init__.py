@@ -1,1 +1,1 @@
-"""The verbs of the command line: arguments in, the rooms' functions called, tables or JSON out."""
+"""The verbs of the command line: they read arguments, call the packages' functions and print tables or JSON."""

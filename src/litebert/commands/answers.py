@@ -22,24 +22,24 @@ InputFormat = Literal["csv", "tsv", "jsonl", "text", "conll"]
 
 @dataclass
 class Reading:
-    """Where rows come from; what `predict` and `embed` share."""
+    """The options that `predict` and `embed` share: where rows come from."""
 
     model: ModelPath
     input: tuple[str, ...] = ("-",)
-    """Files, folders or patterns: CSV, TSV, JSONL, Parquet or plain text with one text a line, CoNLL columns to tag,
-    official SQuAD and RACE files; - is standard input."""
+    """Files, folders or patterns: CSV, TSV, JSONL, Parquet plain text with one text per line, CoNLL columns to
+    tag, or official SQuAD and RACE files; - is standard input."""
     output: str = "-"
-    """A file; - is standard output. What is done when the work ends early is kept in it."""
+    """File to write; - is standard output. If the work stops early, the file keeps the answers so far."""
     text: str | None = None
-    """Column of the text; by default the one that was learned from, else "text"."""
+    """Column that holds the text; by default the one used in training, else "text"."""
     keep: str | None = None
-    """Columns of the input that the output carries along, with commas between them; or all."""
+    """Columns of the input to copy into the output, separated by commas, or all."""
     no_header: bool = False
-    """The first line of CSV or TSV names no columns; --text 0 is the first one."""
+    """The CSV or TSV input has no header; --text 0 is the first column."""
     input_format: InputFormat | None = None
-    """Of the input; by default its suffix says it, or its content."""
+    """Format of the input; by default the suffix decides, or else the content."""
     encoding: str = "utf-8"
-    """Of the input."""
+    """Encoding of the input."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
 
@@ -51,15 +51,15 @@ class Reading:
 
 @dataclass
 class PredictArguments(Reading):
-    """Answer every row of files with a fine-tuned model, in order.
+    """Answer every row of the input with a fine-tuned model, in order.
 
-    --output takes .csv, .jsonl, or .json for the script of SQuAD.
+    The suffix of --output may be .csv, .jsonl, or .json for the official SQuAD script.
     """
 
     pair: str | None = None
-    """Column of the second text; by default the one that was learned from."""
+    """Column that holds the second text; by default the one used in training."""
     format: Literal["csv", "jsonl", "json"] | None = None
-    """Of the output; by its suffix, and csv on standard output."""
+    """Format of the output; by default its suffix decides, and standard output is csv."""
 
 
 def predict(words: list[str]) -> int:
@@ -90,7 +90,7 @@ def predict(words: list[str]) -> int:
 class EmbedArguments(Reading):
     """Write a sentence vector for every text: the mean of the last states over its tokens.
 
-    --output takes .npy, float32 of shape (texts, hidden size), or .jsonl with the field "vector".
+    The suffix of --output may be .npy (float32 of shape (texts, hidden size)) or .jsonl (with the field "vector").
     """
 
 
@@ -118,14 +118,14 @@ def embed(words: list[str]) -> int:
 class FillArguments:
     """Guess the masked words of texts with a pretrained model.
 
-    A mask is written [MASK], <mask> or ___, whatever the tokenizer's own is.
+    Write a mask as [MASK], <mask> or ___, whatever the tokenizer calls its own.
     """
 
     model: ModelPath
     texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = ()
-    """Texts with a mask; without one, each line of standard input."""
+    """Texts with a mask; if there are none, each line of standard input is one."""
     top: int = 5
-    """Guesses for each mask."""
+    """Number of guesses for each mask."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False

@@ -1,4 +1,4 @@
-"""Bars on a terminal: one live display on standard error for all work under way."""
+"""Bars on a terminal: one live display on standard error for all running work."""
 
 from __future__ import annotations
 

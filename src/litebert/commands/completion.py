@@ -1,6 +1,6 @@
 """`litebert completion`: a script that completes verbs and options in a shell.
 
-The script knows every option itself, so a TAB waits for no import of litebert. The fields of a recipe are left out.
+The script knows every option itself, so pressing TAB does not import litebert. The fields of a recipe are left out.
 """
 
 from __future__ import annotations

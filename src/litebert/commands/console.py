@@ -46,7 +46,7 @@ _FLAGS = (tyro.conf.FlagCreatePairsOff,)  # for verbs; a recipe's fields need --
 
 
 def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
-    """The arguments of a verb; a mistake prints what was meant and exits with status 2."""
+    """The arguments of a verb; a mistake prints the likely intention and exits with status 2."""
     parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **{"config": _FLAGS, **options})
     return parsed
 

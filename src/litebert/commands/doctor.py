@@ -1,6 +1,6 @@
-"""`litebert doctor`: what a report of trouble needs to say of a machine and an installation.
+"""`litebert doctor`: what a bug report needs to know about a machine and an installation.
 
-Nothing here needs torch or any other library to work: what is broken is what a person wants to know.
+Nothing here needs torch or any other library to work, because a broken one is what a person wants to find.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INSTRUCTIONS = {
 
 @dataclass
 class DoctorArguments:
-    """Show what litebert runs on, for reports of trouble: versions, device, memory, disk, extras and extensions."""
+    """Show what litebert runs on, for bug reports: versions, device, memory, disk, extras and extensions."""
 
     json: Json = False
 

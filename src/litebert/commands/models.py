@@ -1,6 +1,6 @@
 """`litebert pretrain`, `evaluate`, `compare`, `convert` and `quickstart`.
 
-Arguments are read before torch is imported, so that help and mistakes come at once.
+Arguments are read before torch is imported, so that help and errors appear at once.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class PretrainArguments:
     out: Path
     """The run folder."""
     budget: str | None = None
-    """Like 30m, 1h30m, 5000 steps or 300M tokens; the recipe's own by default. Less than twenty steps is refused where
-    it is a time."""
+    """How long to train: 30m, 1h30m, 5000 steps or 300M tokens; by default the recipe's own budget. A time that buys
+    fewer than twenty steps is refused."""
     extend: tuple[str, ...] = ()
-    """Give a finished run a further budget, such as 30m. The learning rate rises again, within the first twentieth of
-    it, to where a run that was as long from the start would be, and decays as it does there. The same command again
-    continues this extension; to extend the run once more, name all extensions: --extend 30m 1h."""
+    """Extend a finished run by a further budget, such as 30m. In the first twentieth of it the learning rate rises
+    again, to the value it would have in a run planned at the full length, and then decays as in that run. The same
+    command continues this extension; to extend the run once more, list all extensions: --extend 30m 1h."""
     from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
     """Start from the weights of another run or model folder of the same shape and tokenizer: its encoder, and each
-    objective that fits. What stays untrained is listed."""
+    objective that fits. Parts that stay untrained are listed."""
     overwrite: bool = False
-    """Delete the run in --out and start anew. On a terminal you are asked first."""
+    """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     tensorboard: bool = False
-    """Mirror the metrics for TensorBoard."""
+    """Also write the metrics for TensorBoard."""
     json: Json = False
 
 
@@ -99,7 +99,7 @@ def pretrain(words: list[str]) -> int:
 
 @dataclass
 class EvaluateArguments:
-    """Held-out scores on fixed masks at 15 %, whatever the training rate, so that models compare.
+    """Score a model on held-out text, with fixed masks at 15 % whatever it trained with, so that models compare.
 
     Objectives rtd and sbo are scored on the masks that the model was trained with.
     """
@@ -108,9 +108,9 @@ class EvaluateArguments:
     data: Path
     """A folder written by litebert prepare with the same tokenizer."""
     sequences: int = 2048
-    """At most so many held-out sequences."""
+    """Most held-out sequences to score."""
     length: int = 0
-    """Tokens per sequence; 0 takes the length the model was trained at."""
+    """Tokens per sequence; 0 uses the length that the model was trained with."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False
@@ -139,15 +139,15 @@ def evaluate(words: list[str]) -> int:
 
 @dataclass
 class CompareArguments:
-    """Runs in one table: parameters, tokens, speed and the last held-out scores; and the settings in which they differ.
+    """Show runs in one table: parameters, tokens, speed and last held-out scores, and the settings that differ.
 
-    Of fine-tuning runs: a row for each task, a column for each run.
+    For fine-tuning runs, the table has a row for each task and a column for each run.
     """
 
     runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN")]
-    """Run folders, all of one kind."""
+    """Run folders, all of pretraining or all of fine-tuning."""
     data: Path | None = None
-    """Score all pretraining runs anew on the held-out part of this folder of litebert prepare."""
+    """Score all pretraining runs again, on the held-out part of this folder written by litebert prepare."""
     device: str = "auto"
     """Where --data is computed: auto, cpu, cuda or cuda:N."""
     markdown: bool = False
@@ -164,7 +164,7 @@ def compare(words: list[str]) -> int:
         from litebert.analysis.differences import parts
 
     if arguments.json and arguments.markdown:
-        raise ConfigError("--json and --markdown are two forms of one table; give one of them")
+        raise ConfigError("--json and --markdown are two formats of one table; give only one of them")
     if not arguments.runs:
         raise RunError("name the folder of at least one run")
     rows: Sequence[Any]
@@ -206,7 +206,7 @@ def compare(words: list[str]) -> int:
 
 @dataclass
 class ConvertArguments:
-    """Convert a model folder, both ways."""
+    """Convert a model folder from litebert to Hugging Face, or back."""
 
     source: ModelPath
     destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
@@ -214,8 +214,8 @@ class ConvertArguments:
     to: str
     """The format to write, by a name in `FORMATS`: hf or litebert."""
     head: HeadName | None = None
-    """Of a Hugging Face folder, the class to write (mlm of a model trained with rtd is its generator), by itself the
-    one that holds most; or what its classifier is for, where its config.json does not say."""
+    """To Hugging Face: the class to write, by default the one that holds most (mlm of a model trained with rtd is its
+    generator). From Hugging Face: what the classifier is for, if config.json does not say."""
 
 
 def convert(words: list[str]) -> int:
@@ -236,18 +236,18 @@ def convert(words: list[str]) -> int:
 
 @dataclass
 class QuickstartArguments:
-    """From raw text to a pretrained model, held-out scores and a report; minutes on two CPU cores."""
+    """Go from raw text to a pretrained model, held-out scores and a report, in minutes on two CPU cores."""
 
     out: Path = Path("quickstart")
     """Folder to write; the same command again continues."""
     text: tuple[str, ...] = ("python-docs",)
     """Sources of text, as in litebert prepare."""
     language: str = "en"
-    """For sentence boundaries, as in litebert prepare."""
+    """Language of the text, for sentence boundaries, as in litebert prepare."""
     vocab_size: int | None = None
-    """Pieces of the tokenizer; by default 8192, or as many as a smaller text allows."""
+    """Number of pieces of the tokenizer; by default 8192, or as many as a smaller text allows."""
     budget: str = "8m"
-    """For pretraining: a time, steps or tokens, such as 30m, 5000 steps or 300M tokens."""
+    """Budget of pretraining, as a time, steps or tokens, such as 30m, 5000 steps or 300M tokens."""
 
 
 def quickstart(words: list[str]) -> int:

@@ -26,7 +26,7 @@ from litebert.errors import ConfigError
 
 @dataclass
 class RecipesArguments:
-    """The named points of the space."""
+    """List the recipes: name, size, masks and objectives of each."""
 
     json: Json = False
 
@@ -64,12 +64,12 @@ def _bytes(count: float) -> str:
 
 @dataclass
 class PlanArguments:
-    """What a recipe costs, before you start."""
+    """Show what a recipe costs before you start it."""
 
     recipe: RecipeName
     measure: bool = False
-    """Train for a few seconds on this machine: steps in the budget, hours, and the largest micro-batch that fits in the
-    free memory, with a margin."""
+    """Train for a few seconds on this machine to measure the steps in the budget, the hours, and the largest
+    micro-batch that fits in the free memory, with a margin."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False
@@ -160,7 +160,7 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         if largest == 0:
             raise ConfigError(
                 f"{config.name} does not fit in the free memory of this machine, even one sequence at a time; free "
-                "some, or take a smaller encoder or --sequences.length"
+                "some memory, or use a smaller encoder or --sequences.length"
             )
         fitting = replace(config, train=replace(config.train, micro_batch=min(config.micro_sequences, largest)))
         rate = measure(fitting, machine)

@@ -18,65 +18,65 @@ from litebert.errors import ConfigError
 
 @dataclass
 class FinetuneArguments:
-    """Fine-tune a model on a task. The same command again continues; Ctrl-C and SIGTERM save and leave.
+    """Fine-tune a model on a task. The same command again continues; Ctrl-C and SIGTERM save and stop.
 
     Every field of the recipe is an option too, as in --epochs 5 or --train.optimizer.learning-rate 1e-4.
     """
 
     model: ModelPath
     task: str
-    """sst2, cola, mnli, ... of GLUE; squad, race, choices, tagging; or table, for your own."""
+    """A GLUE task (sst2, cola, mnli, ...), squad, race, choices, tagging, or table for your own data."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--train",))]
-    """The folder of the benchmark; or what to train on: a file, several files, a folder of them or a pattern in quotes;
-    for a table also a folder with a subfolder of text files for each class."""
+    """The benchmark's folder, or the training data: a file, several files, a folder of them or a quoted pattern; for a
+    table also a folder with one subfolder of text files per class."""
     out: Path
     """The run folder."""
     dev: tuple[str, ...] = ()
-    """The files to choose the best weights by; by default a tenth of the training part is held out."""
+    """Files used to choose the best weights; by default a tenth of the training part is held out."""
     test: tuple[str, ...] = ()
-    """Files to answer, and to score where they have answers."""
+    """Files to predict, and to score where they have labels."""
     text: str | None = None
-    """Column of the text in a table, by its name or its number from 0; "text" by default."""
+    """Column of a table that holds the text, by name or by number from 0; "text" by default."""
     pair: str | None = None
-    """Column of a second text in a table."""
+    """Column of a table that holds a second text."""
     label: str | None = None
-    """Column of what a table teaches; "label" by default."""
+    """Column of a table that holds the label to learn; "label" by default."""
     no_header: bool = False
-    """The first line of CSV or TSV is a row already; give --text and --label as numbers from 0."""
+    """The CSV or TSV files have no header; give --text and --label as numbers from 0."""
     input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
-    """What the files of a table or of choices are; by their suffixes by default."""
+    """Format of the files of a table or of choices; by default the suffix decides."""
     encoding: str | None = None
-    """Of all files, such as latin-1; utf-8 by default."""
+    """Encoding of all files, such as latin-1; utf-8 by default."""
     heldout: float | None = None
-    """Share of the training part that is held out where there is no --dev; 0.1 by default."""
+    """Share of the training part to hold out if there is no --dev; 0.1 by default."""
     target: Literal["auto", "class", "labels", "number"] | None = None
-    """What the label of a table is; auto by default."""
+    """Kind of label in a table; auto, the default, decides from the training file."""
     separator: str | None = None
-    """What stands between several labels in one cell of a table."""
+    """The separator between several labels in one cell of a table."""
     metric: str | None = None
-    """The score of a table that chooses the best weights; accuracy, micro_f1 or r2 by default."""
+    """For a table, the score that chooses the best weights; accuracy, micro_f1 or r2 by default."""
     order: Literal["context", "question"] | None = None
-    """Of choices and race: what comes first; the context by default."""
+    """For choices and race, which text comes first; the context by default."""
     threshold: Literal["half", "dev"] | float | None = None
-    """Of SQuAD 2.0: how much likelier no answer must be; tuned on half of dev by default, or on all of dev."""
+    """For SQuAD 2.0, how much likelier "no answer" must be: tuned on half of dev (default) or on dev, or a number."""
     stride: int | None = None
-    """Of SQuAD: tokens from one window of a text to the next; 128 by default."""
+    """For SQuAD, the number of tokens from the start of one window to the next; 128 by default."""
     answer_tokens: int | None = None
-    """Of SQuAD: most tokens of an answer; 30 by default."""
+    """For SQuAD, the longest answer in tokens; 30 by default."""
     question_tokens: int | None = None
-    """Of SQuAD: most tokens of a question; 64 by default."""
+    """For SQuAD, the longest question in tokens; 64 by default."""
     answer_unit: Literal["words", "characters"] | None = None
-    """Of SQuAD: what F1 counts; words by default, as in the official scripts, and characters for languages without
+    """For SQuAD, what F1 counts: words by default, as in the official scripts, or characters, for languages without
     spaces between words."""
     recipe: str | None = None
     """Hyper-parameters: small (ours, by default up to H 256 and 8 layers), or a paper's (by default above that):
     albert, bert, roberta, electra, electra-large, spanbert."""
     tokenizer: Path | None = None
-    """Where MODEL is a recipe, an untrained network."""
+    """The tokenizer to use when MODEL is a recipe, which means an untrained network."""
     seeds: int = 1
-    """Run with so many seeds, and report median, mean and spread."""
+    """Number of seeds to run; with several, the median, mean and spread are reported."""
     overwrite: bool = False
-    """Delete the run in --out and start anew. On a terminal you are asked first."""
+    """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False
@@ -88,7 +88,7 @@ def finetune(words: list[str]) -> int:
         with suppress(SystemExit):
             console.parse(FinetuneArguments, ["--help"], "finetune")
         console.parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(),
-                      description="Fields of the recipe, with the defaults of small.")  # fmt: skip
+                      description="Fields of the recipe; the defaults shown are those of small.")  # fmt: skip
     arguments, rest = tyro.cli(
         FinetuneArguments, prog="litebert finetune", args=console.first(words, FinetuneArguments, FinetuneConfig),
         return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
@@ -177,7 +177,7 @@ def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
     if not given & {"--epochs", "--steps"}:
         return config
     if {"--epochs", "--steps"} <= given:
-        raise ConfigError("epochs and steps both say how long to train; give one of them")
+        raise ConfigError("epochs and steps both set how long to train; give one of them")
     schedule = config.train.schedule
     if config.steps and schedule.warmup >= 1:  # the paper's share of the paper's steps
         schedule = replace(schedule, warmup=schedule.warmup / config.steps)
@@ -192,19 +192,19 @@ class ScoreArguments:
     data: tuple[str, ...]
     """The labelled files: one, several, a folder of them or a pattern in quotes; of GLUE and RACE also the folder."""
     text: str | None = None
-    """Column of the text in a table; as in training by default."""
+    """Column of a table that holds the text; by default as in training."""
     pair: str | None = None
-    """Column of a second text in a table; as in training by default."""
+    """Column of a table that holds a second text; by default as in training."""
     label: str | None = None
-    """Column of the labels in a table; as in training by default."""
+    """Column of a table that holds the labels; by default as in training."""
     separator: str | None = None
-    """What stands between several labels in one cell of a table; as in training by default."""
+    """The separator between several labels in one cell of a table; by default as in training."""
     no_header: bool = False
-    """The first line of CSV or TSV is a row already."""
+    """The CSV or TSV files have no header."""
     input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
-    """What the files of a table or of choices are; by their suffixes by default."""
+    """Format of the files of a table or of choices; by default the suffix decides."""
     encoding: str | None = None
-    """Of all files, such as latin-1; utf-8 by default."""
+    """Encoding of all files, such as latin-1; utf-8 by default."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False

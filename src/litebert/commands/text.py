@@ -30,13 +30,13 @@ class Text:
     split: Literal["blank-line", "file", "line"] = "blank-line"
     """Where one document of a text file ends and the next begins."""
     encoding: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME|PATTERN=NAME")]] = ()
-    """Encoding of text files, utf-8 by default; give it again as 'PATTERN=NAME' for the files that match a pattern,
-    such as '*.old.txt=latin-1'."""
+    """Encoding of text files, utf-8 by default; repeat it as 'PATTERN=NAME' for the files that match a pattern, such as
+    '*.old.txt=latin-1'."""
     unwrap: bool = False
-    """Join the lines of each paragraph of plain text, for text whose lines were broken to a width."""
+    """Join the lines of each paragraph of plain text; for text that is hard-wrapped."""
     markup: Literal["keep", "strip"] = "keep"
-    """keep reads Markdown and web pages as plain text; strip takes the text out of both, a document for each section,
-    and reads the web pages of folders too (pip install 'litebert[markup]')."""
+    """keep reads Markdown and web pages as plain text; strip extracts the text of both, with one document per section,
+    and also reads the web pages in folders (pip install 'litebert[markup]')."""
 
     def given(self) -> str:
         """The words of a command line that reads the same text."""
@@ -59,11 +59,11 @@ class TrainTokenizerArguments(Text):
     """Train a tokenizer on a sample of text. Ctrl-C stops it at once and leaves nothing behind."""
 
     out: Path = Path("tokenizer")
-    """Folder to write; it opens with transformers.AutoTokenizer too. A tokenizer that is there is replaced."""
+    """Folder to write, which transformers.AutoTokenizer can open too. A tokenizer already there is replaced."""
     kind: Literal["unigram", "wordpiece", "bpe"] = "unigram"
     """SentencePiece unigram in ALBERT's layout, BERT's WordPiece, or byte-level BPE in RoBERTa's layout."""
     vocab_size: int = 8192
-    """Pieces of the vocabulary."""
+    """Number of pieces in the vocabulary."""
     lower_case: bool = True
     """Convert text to lower case (unigram and wordpiece only; bpe keeps text byte for byte)."""
     strip_accents: bool = False
@@ -71,7 +71,7 @@ class TrainTokenizerArguments(Text):
     memory: int = 64
     """MiB of text to sample."""
     seed: int = 0
-    """Of the sample."""
+    """Seed of the sample."""
 
 
 @dataclass
@@ -88,8 +88,8 @@ def tokenizer(words: list[str]) -> int:
     action = words[0] if words else ""
     if action in ("-h", "--help"):
         show("litebert tokenizer train     train a tokenizer on text")
-        show("litebert tokenizer inspect   what a tokenizer does to a text")
-        show("\nlitebert tokenizer train --help says more.")
+        show("litebert tokenizer inspect   show what a tokenizer does to a text")
+        show("\nlitebert tokenizer train --help shows the options.")
         return 0
     if action not in ("train", "inspect"):
         raise ConfigError(f"there is no action '{action}'; use litebert tokenizer train or litebert tokenizer inspect")
@@ -126,7 +126,7 @@ def tokenizer(words: list[str]) -> int:
         log.info(f"read {counted(reading.tally.documents, 'document')} from {listed(reading.tally.files)}")
         ending(
             f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} pieces"
-            + (" in place of the one that was there" if replaced else ""),
+            + (", replacing the one that was there" if replaced else ""),
             ("prepare", *shlex.split(arguments.given()), "--tokenizer", arguments.out, "--out", "DATA"),
         )
         return 0
@@ -150,11 +150,11 @@ class PrepareArguments(Text):
     tokenizer: str = "tokenizer"
     """A folder, *.model, vocab.txt or tokenizer.json."""
     language: str = "en"
-    """Language of the text, for sentence boundaries; `line` where each line already is a sentence."""
+    """Language of the text, for sentence boundaries; `line` if each line is already a sentence."""
     heldout: float = 0.01
     """Share of the documents kept for evaluation; a small corpus keeps up to 5 %."""
     processes: int = 0
-    """How many processes encode; 0 for one per core."""
+    """Number of processes that encode; 0 for one per core."""
     json: Json = False
 
 

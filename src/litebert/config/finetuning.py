@@ -34,21 +34,21 @@ class FinetuneConfig:
     """How a pretrained encoder learns a task."""
 
     length: int = 128
-    """Longest row in tokens; longer texts are cut or windowed, as the task does. Shorter ones cost what they are."""
+    """Longest row in tokens; the task truncates longer texts or reads them in windows. Shorter ones cost less."""
     epochs: float = 4.0
     """Passes over the training examples."""
     steps: int = 0
-    """Optimizer steps instead of epochs; 0 for epochs."""
+    """Optimizer steps, instead of epochs; 0 to use epochs."""
     dropout: float = -1.0
-    """In the encoder; -1 for the model's own (none in ALBERT version 2)."""
+    """Dropout in the encoder; -1 for the model's own (none in ALBERT version 2)."""
     head_dropout: float = 0.1
-    """Before the classifier."""
+    """Dropout before the classifier."""
     layer_decay: float = 1.0
     """Learning rate of a layer relative to the one above it (ELECTRA: 0.8 small and base, 0.9 large)."""
     restart: bool = True
-    """Start once more at a third of the learning rate where a run collapses to one answer."""
+    """If a run collapses to one answer, start once more at a third of the learning rate."""
     train: LoopConfig = field(default_factory=_train)
-    """The loop; its fields are those of `train` in pretraining, less what is of pretraining alone."""
+    """The loop; its fields are those of `train` in pretraining, without those that only pretraining has."""
 
     def __post_init__(self) -> None:
         for name, value, right, what in (

@@ -49,11 +49,11 @@ class EncoderConfig:
     """The one encoder (ALBERT section 3.1; BERT section 3). Sizes are counts, dropouts are probabilities."""
 
     vocab_size: int = 30000
-    """V. A run takes it from the tokenizer of its data."""
+    """V: pieces in the vocabulary. A run takes it from the tokenizer of its data."""
     embedding_size: int = 128
-    """E. A linear map E -> H follows the embeddings where E differs from H."""
+    """E: width of the embeddings. If E differs from H, a linear map E -> H follows them."""
     hidden_size: int = 768
-    """H."""
+    """H: width of the hidden states."""
     layers: int = 12
     """L: how many times a block is applied."""
     heads: int = 12
@@ -63,7 +63,7 @@ class EncoderConfig:
     sharing: Sharing = "all"
     """What the layers share: none, all, attention, feedforward, or groups of adjacent layers."""
     groups: int = 1
-    """Number of groups; read only with sharing=groups."""
+    """Number of groups; used only with sharing=groups."""
     max_positions: int = 512
     """Longest sequence, in tokens."""
     position_offset: int = 0
@@ -71,20 +71,20 @@ class EncoderConfig:
     segment_types: int = 2
     """Rows of the token type table; 0 for none. With 1, every token has that row."""
     positions: str = "learned"
-    """How order is known, by a name in `POSITIONS`: learned, a table added to the embeddings; rotary, a rotation of
-    queries and keys."""
+    """How the encoder knows the order of tokens, by a name in `POSITIONS`: learned, a table added to the embeddings;
+    rotary, a rotation of queries and keys."""
     norm: Literal["post", "pre"] = "post"
-    """Layer norm after each residual sum, or before each block with one more at the end."""
+    """post: a layer norm after each residual sum. pre: one before each block, and one more at the end."""
     norm_eps: float = 1e-12
     """Epsilon of every layer norm."""
     feedforward: Literal["plain", "gated"] = "plain"
-    """act(xW)V, or (act(xW) * xU)V."""
+    """plain: act(xW)V. gated: (act(xW) * xU)V."""
     activation: Activation = "gelu_tanh"
     """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses."""
     bias: bool = True
     """Biases in the encoder's linear maps and norms. Heads always have theirs."""
     always_project: bool = False
-    """Keep the E -> H map even where E = H, as `transformers` does for ALBERT."""
+    """Keep the E -> H map even if E = H, as `transformers` does for ALBERT."""
     pooler: bool = True
     """tanh(W h_[CLS] + b), which sentence objectives and classifiers read."""
     hidden_dropout: float = 0.0
@@ -146,12 +146,12 @@ class SequenceConfig:
 
     format: Format = "segment-pair"
     """segment-pair: two runs of sentences of a document. sentence-pair: two single sentences. full-sentences: whole
-    sentences, over the ends of documents with a separator between them. doc-sentences: whole sentences of one
+    sentences that may run on into the next document, after a separator. doc-sentences: whole sentences of one
     document."""
     length: int = 512
     """Longest sequence in tokens, [CLS] and [SEP] included."""
     short_probability: float = 0.1
-    """Share of sequences whose target length is drawn uniformly instead of being the longest; not read with
+    """Share of sequences whose target length is drawn uniformly instead of being the longest; not used with
     sentence-pair."""
 
     def __post_init__(self) -> None:
@@ -164,27 +164,27 @@ class SequenceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingConfig:
-    """Masked language modeling: unit x length law x replacement x copies. Nothing of it is baked to disk."""
+    """Masked language modeling: unit x length law x replacement x copies. No mask is stored on disk."""
 
     rate: float = 0.15
-    """Share of the tokens, special tokens aside, that are predicted; exact in the mean at every length."""
+    """Share of the tokens, special tokens aside, that are predicted; exact on average at every length."""
     unit: Literal["token", "word"] = "word"
     """What a span is made of; words come from the tokenizer."""
     span: Literal["single", "ngram", "geometric"] = "ngram"
     """Length law: always one unit; n units with p(n) ~ 1/n (ALBERT section 4.1); or p(n) ~ (1 - p)^n (SpanBERT
     section 3.1). The last two are truncated at max_span and renormalised."""
     max_span: int = 3
-    """Longest span in units; not read with span=single."""
+    """Longest span in units; not used with span=single."""
     geometric_p: float = 0.2
-    """p of the geometric law; read with span=geometric."""
+    """p of the geometric law; used only with span=geometric."""
     replace_mask: float = 0.8
     """Share of the predicted tokens that become [MASK]."""
     replace_random: float = 0.1
-    """Share that become a random token; the rest stays."""
+    """Share of the predicted tokens that become a random token; the rest stay as they are."""
     replace_per: Literal["token", "span"] = "token"
     """Whether each token draws what replaces it, or the tokens of a span draw together (SpanBERT section 3.1)."""
     copies: int = 0
-    """Static masks: so many versions of each sequence, cycled over the epochs. 0 draws a fresh mask every time."""
+    """Static masks: how many versions of each sequence are cycled over the epochs; 0 draws a fresh mask every time."""
 
     def __post_init__(self) -> None:
         require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
@@ -204,19 +204,19 @@ class MaskingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplacedTokenConfig:
-    """Replaced token detection (ELECTRA section 3.1): the encoder tells which tokens a small generator replaced.
+    """Replaced token detection (ELECTRA section 3.1): the encoder predicts which tokens a small generator replaced.
 
     The generator is another point of the space: the encoder's, with `generator_width` of its hidden size, heads and
-    intermediate size, without a pooler. Read with objective rtd; the generator learns objective mlm.
+    intermediate size, without a pooler. Used only with objective rtd; the generator learns objective mlm.
     """
 
     generator_width: float = 0.25
     """Share of the encoder's width; 1 for a generator of its size (the released ELECTRA-small)."""
     generator_embeddings: Literal["tables", "all"] = "all"
-    """What the two share: the token and position tables (ELECTRA section 3.2), or the token types and the layer norm
-    too (its code). The map from E to the hidden size is always each one's own."""
+    """What the generator shares with the encoder. tables: the token and position tables (ELECTRA section 3.2). all:
+    also the token types and the layer norm (its code). Each always has its own map from E to the hidden size."""
     weight: float = 50.0
-    """Of the rtd loss; that of the generator's mlm loss is 1."""
+    """Weight of the rtd loss; the weight of the generator's mlm loss is 1."""
 
     def __post_init__(self) -> None:
         require(
@@ -228,13 +228,13 @@ class ReplacedTokenConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanBoundaryConfig:
-    """The span boundary objective (SpanBERT section 3.2): tokens of a masked span from the two tokens around it.
+    """The span boundary objective (SpanBERT section 3.2): predict the tokens of a masked span from the two around it.
 
-    Read with objective sbo.
+    Used only with objective sbo.
     """
 
     positions: int = 15
-    """Tokens of a span that are predicted, from its first on; one row each in a table of relative positions."""
+    """How many tokens of a span are predicted, from the first; each has a row in a table of relative positions."""
     position_size: int = 200
     """Width of that table."""
 
@@ -251,7 +251,7 @@ class Config:
     """One complete point of the space."""
 
     name: str
-    """The recipe it came from, for people; no result depends on it."""
+    """The name of the recipe it came from, for people; no result depends on it."""
     encoder: EncoderConfig = field(default_factory=EncoderConfig)
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)

@@ -20,9 +20,9 @@ class OptimizerConfig:
     beta2: float = 0.999
     eps: float = 1e-6
     weight_decay: float = 0.01
-    """Decoupled; norms and biases are left out."""
+    """Decoupled weight decay; norms and biases are left out."""
     bias_correction: bool = True
-    """Of AdamW's moments; the TensorFlow AdamW has none, and LAMB never has."""
+    """Correct the bias of AdamW's moments; the TensorFlow AdamW does not, and LAMB never does."""
     muon_learning_rate: float = 0.02
     """Peak rate of Muon on the matrices of the attention and feed-forward blocks."""
     muon_momentum: float = 0.95
@@ -45,9 +45,9 @@ class ScheduleConfig:
     jump at W (BERT, ALBERT). product_linear: (1 - t/T) min(1, t/W) (ELECTRA). trapezoid: flat, then a linear
     cool-down over the last `cooldown` of the run."""
     warmup: float = 0.025
-    """Below 1 a share of the run, else a number of steps."""
+    """A share of the run if below 1, otherwise a number of steps."""
     cooldown: float = 0.2
-    """Share of the run; read with trapezoid."""
+    """Share of the run; used only by trapezoid."""
     final: float = 0.0
     """Factor at the end of linear, cosine and trapezoid."""
 
@@ -64,11 +64,11 @@ class LoopConfig:
     batch: str = "32 sequences"
     """Sequences or tokens per optimizer step."""
     micro_batch: int = 0
-    """Sequences per forward pass, the rest by accumulation; 0 takes the whole batch at once."""
+    """Sequences per forward pass, with gradients accumulated over the batch; 0 takes the whole batch at once."""
     clip: float = 1.0
     """Largest global gradient norm; 0 for no clipping."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto takes bfloat16 autocast where the machine computes it natively."""
+    """auto uses bfloat16 autocast if the machine computes it natively."""
     seed: int = 0
     save_every: str = "5m"
     """Time or steps between checkpoints; one is always written at the end."""
@@ -95,11 +95,11 @@ class TrainConfig(LoopConfig):
     budget: str = "1000 steps"
     """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short measurement, and saved."""
     depth_schedule: tuple[tuple[float, int], ...] = ()
-    """Growing depth for shared layers: pairs (until this share of the run, this many layers), then all layers."""
+    """Growing depth for shared layers: pairs (up to this share of the run, this many layers), then all layers."""
     evaluate_sequences: int = 512
     """Held-out sequences per evaluation."""
     compile: bool = False
-    """torch.compile of the blocks."""
+    """Compile the blocks with torch.compile."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,8 +1,8 @@
 """A batch of step N is a pure function of (split, tokenizer, config, seed, N).
 
-Nothing is drawn in sequence, so a run resumes at any step at no cost, and ranks or micro batches get the very sequences
-that one process would. The random key of an example is (seed, example, epoch) for fresh masks every epoch, or (seed,
-example, epoch modulo copies) for static ones; cut points go with it. Only here does data become tensors.
+Nothing is drawn in sequence, so a run resumes at any step at no cost, and ranks or micro batches get exactly the
+sequences that one process would. The random key of an example is (seed, example, epoch) for fresh masks every epoch, or
+(seed, example, epoch modulo copies) for static ones; cut points go with it. Only here does data become tensors.
 """
 
 from __future__ import annotations

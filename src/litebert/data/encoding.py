@@ -1,4 +1,4 @@
-"""Texts of documents to token ids: what stands in the shards. Loads neither torch nor Arrow, for worker processes."""
+"""Turns texts of documents into the token ids of shards. Loads neither torch nor Arrow, for worker processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def id_type(vocab_size: int) -> type[np.unsignedinteger[Any]]:
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
-    """Sentences and ids of documents, but those that leave no id (of control characters, say)."""
+    """The sentences and ids of documents, without documents that give no id (only control characters, say)."""
     sentences: list[str] = []
     counts = np.empty(len(texts), np.int32)
     for i, text in enumerate(texts):

@@ -2,11 +2,11 @@
 
 - unit: a token, or a word (a run of pieces from one that begins a word to the next).
 - length law: how many units a span has (ALBERT section 4.1, SpanBERT section 3.1).
-- replacement: what stands in place of a predicted token (BERT section 3.1), drawn for each token or each run of them.
+- replacement: what replaces a predicted token (BERT section 3.1), drawn for each token or each run of them.
 
 Special tokens, [UNK] too, are never predicted, and spans do not cross them. Spans are chosen one by one in Python, all
 else for the whole batch in numpy; every draw depends on its sequence's key and its place in it, so a sequence is masked
-alike in any batch.
+in the same way in any batch.
 """
 
 from __future__ import annotations

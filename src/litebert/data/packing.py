@@ -4,15 +4,15 @@
     places      .              .              .              ceil(n / budget) of them, spread evenly over n tokens
     tiles       |==1==|=======2=======|=======3=======|      each starts with the sentence that holds its place
 
-The start of a tile is the place itself where that of the sentence is more than half a budget back. A sequence grows
+A tile starts at the place itself if the start of the sentence is more than half a budget back. A sequence grows
 from the start of its tile forwards or from its end backwards, by a coin, by whole sentences as long as they fit; where
 it meets an end of the text with room left, it grows on at its other end. A sentence that does not fit is left to
 others, unless more than half of the target would stay empty; then it is cut, and so is one that is longer than the
 budget (SpanBERT drops those).
 
-A tile may be larger than the budget, by at most a half. An epoch then misses what lies at its other end: in prose of
-24 tokens a sentence 4 % of a stream at length 512, 17 % at 64. The coin mends that over the epochs: each shows every
-token with a chance of one half or more, short targets aside.
+A tile may be larger than the budget, by at most a half. An epoch then misses what lies at its other end: in prose of 24
+tokens a sentence 4 % of a stream at length 512, 17 % at 64. The coin makes up for that over the epochs: each shows
+every token with a chance of one half or more, short targets aside.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What every sequence format stands on: the segments it gives, their lengths, and the document of example i.
+"""What every sequence format builds on: the segments it gives, their lengths, and the document of example i.
 
 An example is found alone, from one number per document: the running sum of how many examples each document has. So
-nothing is walked, baked or kept. The price is eight bytes of memory per document.
+nothing is walked, stored or kept. The price is eight bytes of memory per document.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class CumulativeIndex:
         self._ends = np.cumsum(counts)
         self.total = int(self._ends[-1]) if len(counts) else 0
         if not self.total:
-            raise DataError("this split of the shards holds no token; prepare more text, or more of it for this split")
+            raise DataError("this split of the shards holds no tokens; prepare more text, or more for this split")
 
     def locate(self, number: int) -> tuple[int, int, int]:
         """The document of a number, which of that document's it is, and how many the document has."""

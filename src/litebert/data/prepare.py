@@ -3,7 +3,7 @@
 One process reads the sources, drops exact duplicates, deals documents to the splits by the hash of their text, and cuts
 each split into shards of about `shard_bytes` of text (dealing.py); the others encode (workers.py).
 
-A journal lists the finished shards with their checksums. The same command again reads the text anew (the cheap part)
+A journal lists the finished shards with their checksums. The same command reads the text again (the cheap part)
 but encodes only what is missing; a checksum of the text of each kept shard proves that the sources are the same.
 """
 
@@ -208,7 +208,7 @@ def _build(
     disk.write_index(folder, {**header, **content}, shards)
     if reader.added:
         more = f"{reader.added:,} documents more than --heldout {settings['heldout']} asks for are held out"
-        log.info(f"{more}, so that a score of this small corpus has a meaning")
+        log.info(f"{more}, so that scores on this small corpus mean something")
 
 
 def _write(path: Path, split: str, text: str, chunks: list[Encoded], vocab_size: int) -> ShardInfo:

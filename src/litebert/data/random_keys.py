@@ -2,7 +2,7 @@
 
 A batch must be a pure function of (data, seed, step). A stream of random numbers would have to be skipped to its place;
 a generator object per example costs more than the example. Here a key is 64 bits, and numbers come from it by
-splitmix64, for a whole batch in one numpy expression. They are good for sampling, and no cryptography.
+splitmix64, for a whole batch in one numpy expression. They are good enough for sampling, not for cryptography.
 """
 
 from __future__ import annotations

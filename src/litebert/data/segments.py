@@ -1,9 +1,9 @@
-"""Sentences to sequences: which tokens of which documents stand in example i.
+"""Sentences to sequences: which tokens of which documents make up example i.
 
-There are four formats (RoBERTa section 4.2): the two of two segments are here, those of one in `packing`. The official
-scripts walk each document from its start and write every sequence to disk; here example i is found alone, so nothing is
-baked, a resumed run skips nothing, and cut points differ from epoch to epoch. The price is that neighbouring sequences
-may share text, and that an epoch may leave some out.
+There are four formats (RoBERTa section 4.2): the two with two segments are here, those with one are in `packing`. The
+official scripts walk each document from its start and write every sequence to disk; here example i is found alone, so
+nothing is stored, a resumed run skips nothing, and cut points differ from epoch to epoch. The price is that
+neighbouring sequences may share text, and that an epoch may leave some out.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class SegmentPairs(SequenceFormat):
         chunks = -(-self._split.document_tokens // self._budget)
         if self._sentence == "nsp" and np.count_nonzero(chunks) == 1:
             need = "objective nsp takes its random segments from another document"
-            raise DataError(f"{need}, and this split of the shards has one; use sop, or separate the documents")
+            raise DataError(f"{need}, and this split of the shards has only one; use sop, or separate the documents")
         return chunks
 
     def _segments(self, example: int, u: list[float]) -> Segments:

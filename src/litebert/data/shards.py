@@ -3,8 +3,8 @@
     DIR/train-00000.arrow ...     Arrow IPC files, one row per document, column `sentences: list<list<uint16>>`
     DIR/heldout-00000.arrow ...   (uint32 where the vocabulary has more than 65,536 pieces)
     DIR/tokenizer/                the tokenizer that made the ids
-    DIR/index.json                format, tokenizer, counts, sizes and sha256 per shard; written last: where it is,
-                                  the set is whole
+    DIR/index.json                format, tokenizer, counts, sizes and sha256 per shard; written last: if it exists,
+                                  the set is complete
 
 pyarrow, polars and duckdb open the shards as they are. A document is one slice of the mapped file. Opening checks names
 and sizes; reading every byte for its checksum takes a second per gigabyte or more and is left to `verify=True`.
@@ -54,7 +54,7 @@ class ShardInfo:
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> ShardInfo:
-        """An entry of an index or a journal; TypeError or ValueError where it is none, or names a file elsewhere."""
+        """An entry of an index or a journal; TypeError or ValueError if it is invalid or names a file elsewhere."""
         info = cls(**entry)
         for field in fields(cls):
             value = getattr(info, field.name)

@@ -1,8 +1,8 @@
-"""What `litebert prepare` reports in the end: what was read, what became of it, and how much a score of it will tell.
+"""What `litebert prepare` reports at the end: what was read, what became of it, and how precise a score on it can be.
 
 The errors are one standard error, in points, of an accuracy of one half, which is the largest: 50 / sqrt(n). For masked
 tokens n is 15 % of the held-out tokens; for pairs of sentences it is the held-out documents with two sentences or
-more, one pair each, for pairs of one document resemble each other.
+more, one pair each, because the pairs of one document resemble each other.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def warn(index: Mapping[str, Any]) -> None:
     """Log what a person should know before training on the set."""
     known = index.get("summary", {})
     if known and index["settings"]["heldout"] and not known["heldout"]["tokens"]:
-        remedy = "give more documents, or shorter ones (--split says where one ends)"
-        log.warning(f"nothing is held out, because there is one document with text, and training needs some; {remedy}")
+        remedy = "give more documents, or shorter ones (--split sets where one ends)"
+        log.warning(f"nothing is held out, because only one document has text, and training needs it; {remedy}")
     if known.get("unknown_share", 0) > MANY_UNKNOWN:
         share = f"{known['unknown_share']:.1%} of the pieces are unknown"
         log.warning(f"{share}: the tokenizer does not cover this text; train one on it with litebert tokenizer train")

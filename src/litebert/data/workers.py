@@ -1,6 +1,6 @@
 """Texts to token ids in several processes, in order.
 
-One process reads, the others split sentences and tokenise a chunk of about a megabyte at a time, so that no queue is
+One process reads, the others split sentences and tokenise chunks of about a megabyte, so that no queue is
 large and the result does not depend on how many there are. Workers are spawned, never forked: tokenizers and Arrow run
 threads, and a fork in the middle of one hangs. They load neither torch nor Arrow: half a second and 60 MB each.
 """

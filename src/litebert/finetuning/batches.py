@@ -1,8 +1,8 @@
 """Batches of a task: the batch of step N is a pure function of (items, config, seed, N), with little padding.
 
 The order of an epoch is a keyed permutation, as in pretraining. Fifty batches at a time are sorted by length and cut
-into batches, whose order is then drawn anew: so a batch pads to its own longest row and the model still sees short
-and long texts in turn. What is given up is that the rows of a batch are drawn independently.
+into batches, whose order is then drawn anew: so a batch is padded to its own longest row, and the model still sees
+short and long texts in turn. The price is that the rows of a batch are not drawn independently.
 """
 
 from __future__ import annotations

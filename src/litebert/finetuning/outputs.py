@@ -1,4 +1,4 @@
-"""What a task may answer with: a class of a text, several labels, a number, a choice, a tag per word, a span.
+"""What a task may answer: a class of a text, several labels, a number, a choice, a tag per word, a span.
 
 Only learning needs torch: answers may come from another engine.
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Answer(NamedTuple):
-    """What the model says about one item."""
+    """The model's answer for one item."""
 
     value: Any
     """A label, a tuple of labels or tags, a number, or the place of a choice."""
@@ -112,7 +112,7 @@ class Output(ABC):
         return Loss(total, torch.full((), batch.predictions, device=total.device), correct)
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The summed loss of arranged logits, and how many are right: cross-entropy, where not said otherwise."""
+        """The summed loss of arranged logits, and how many are right: cross-entropy by default."""
         from torch.nn import functional as F
 
         flat, labels = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
@@ -134,7 +134,7 @@ class Output(ABC):
         return value
 
     def record(self, answer: Answer) -> dict[str, Any]:
-        """What is told of an answer."""
+        """An answer as a record."""
         value = list(answer.value) if isinstance(answer.value, tuple) else answer.value
         return {"prediction": value, "probabilities": [round(p, 6) for p in answer.probabilities.tolist()]}
 

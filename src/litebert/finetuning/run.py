@@ -4,7 +4,7 @@ A run folder holds
 
     finetune.json     the config, the task and the names of its files, the steps it takes, and hashes of the model and
                       of the encoded data
-    metrics.jsonl     one row per window of steps, scores on the development parts and remarks
+    metrics.jsonl     one row per window of steps, scores on the development parts, and remarks
     checkpoints/      the newest valid ones; the same command continues
     best.safetensors  the weights with the best score so far
     model/            at the end: those weights as a litebert model folder, with tokenizer and labels
@@ -350,7 +350,7 @@ class TrainableTaskModel:
         return []
 
     def logits(self, part: EncodedPart) -> Logits:
-        """What the model says of a part now."""
+        """The model's logits for a part now."""
         self.module.eval()
         with progress.task(
             f"scoring {part.name}", total=sum(len(item.rows) for item in part.items), unit="rows"

@@ -1,4 +1,4 @@
-"""What a model says about the items of a task: logits, without padding to speak of, and their scores."""
+"""A model's logits for the items of a task, with hardly any padding, and their scores."""
 
 from __future__ import annotations
 

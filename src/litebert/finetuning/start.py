@@ -1,4 +1,4 @@
-"""What fine-tuning begins with: an encoder, a fresh head, the parts of the task, and a folder that is of this run."""
+"""What fine-tuning begins with: an encoder, a fresh head, the parts of the task, and the folder of this run."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def prepare_task(
         log.info(f"length is {start.encoder.max_positions} instead of {config.length}: {model} has no more positions")
         config = replace(config, length=start.encoder.max_positions)
     if not task.dev:
-        raise DataError(f"the {task.name} task has no part to choose the best weights by; give a dev file")
+        raise DataError(f"the {task.name} task has no dev part, which chooses the best weights; give a dev file")
     notes: list[str] = []
     train, *others = (
         _part(task, name, start.tokenizer, config.length, notes) for name in ("train", *task.dev, *task.tests)
@@ -154,7 +154,7 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: 
     if name == "train":
         items = [item for item in items if item.target is not None]
     if not items:
-        raise DataError(f"the {name} part of the {task.name} task holds no example; give a file with some")
+        raise DataError(f"the {name} part of the {task.name} task has no examples; give a file that has some")
     return EncodedPart(name, examples, items)
 
 

@@ -1,7 +1,8 @@
 """What a fine-tuning task is: it reads examples from files, encodes them once, scores answers and writes them.
 
-How logits meet targets and become answers is its `output`. A task never sees a model, a batch or an optimizer; who
-trains and predicts never sees a file. A task of your own is a subclass with a registered name: TASKS.add("mine", Mine)
+How logits meet targets and become answers is its `output`. A task never sees a model, a batch or an optimizer; the code
+that trains and predicts never sees a file. A task of your own is a subclass with a registered name: TASKS.add("mine",
+Mine)
 """
 
 from __future__ import annotations
@@ -72,12 +73,12 @@ class Task(ABC, Generic[E]):
         return {name: getattr(self, name) for name in self.usual}
 
     def identity(self) -> dict[str, Any]:
-        """What makes a run of it another one, beside its data and the config; it stands in finetune.json."""
+        """What distinguishes a run of it from others, beside its data and config; stored in finetune.json."""
         return {}
 
     @property
     def full_name(self) -> str:
-        """What it is called, with its version where it has several: squad1, squad2."""
+        """Its name, with its version if it has several: squad1, squad2."""
         return self.name
 
     @property
@@ -175,7 +176,7 @@ class Task(ABC, Generic[E]):
         pairs = [pair for pair in zip(examples, answers, strict=True) if is_known(pair[0])]
         if not pairs:
             files = ", ".join(dict.fromkeys(name for names in self.file_names.values() for name in names))
-            raise DataError(f"no example of {files or f'the {self.name} task'} has an answer to score by; give a "
+            raise DataError(f"no example of {files or f'the {self.name} task'} has an answer to score against; give a "
                             "labelled file")  # fmt: skip
         labelled, found = zip(*pairs, strict=True)
         return labelled, found

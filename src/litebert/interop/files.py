@@ -1,4 +1,4 @@
-"""Reading and writing the files of a model folder, with every way they can be broken turned into one sentence."""
+"""Reading and writing the files of a model folder, with one sentence for every way in which they can be broken."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Hugging Face folders, read.
 
-What a folder holds is told by the names in its weights, not by the class its config.json names: files often hold more
-or less than that class. Only where classifiers of several classes have the same names is the class looked at.
+The names in its weights show what a folder holds, not the class that its config.json names: files often hold more or
+less than that class. The class decides only if the classifiers of several classes use the same names.
 """
 
 from __future__ import annotations

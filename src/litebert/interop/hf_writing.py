@@ -1,7 +1,7 @@
 """Hugging Face folders, written.
 
-One folder holds one class of theirs. Of what the model has beside it, everything left out or written differently is
-said in a note; what no class computes is refused.
+One folder holds one of their classes. A note reports each part of the model that is left out or written differently;
+what no class computes is refused.
 """
 
 from __future__ import annotations

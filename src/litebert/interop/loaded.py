@@ -96,7 +96,7 @@ def built(file: Path, network: Callable[..., M], *arguments: Any) -> M:
         return network(*arguments)
     except (ModelError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
         reason = str(error).partition("\n")[0]
-        raise ModelError(f"{file} is of no model that can be built: {reason}") from None
+        raise ModelError(f"{file} describes no model that can be built: {reason}") from None
 
 
 def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path) -> None:
@@ -122,5 +122,5 @@ def check(expected: Mapping[str, Tensor], state: Mapping[str, Tensor], absent: t
         if tensor.shape != expected[name].shape:
             raise ModelError(
                 f"{file} holds {name} of shape {tuple(tensor.shape)}, and its config asks for "
-                f"{tuple(expected[name].shape)}; the two are not of one model"
+                f"{tuple(expected[name].shape)}; the two do not belong to the same model"
             )

@@ -8,7 +8,7 @@ result as a litebert model folder, `model/`.
         model.safetensors     task.json (fine-tuned)
                               README.md                    README.md
 
-A folder is opened for what it is, with no option to say so. Nothing is made up in silence: a head whose weights are
+The kind of a folder is recognised, so no option names it. Nothing is made up silently: a head whose weights are
 not in the folder is named in `LoadedModel.untrained` and in the notes, and stays out of what is written from it.
 """
 
@@ -66,7 +66,7 @@ def read_folder(path: str | Path, head: HeadName | None = None) -> LoadedModel:
     if not folder.exists():
         raise ModelError(f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder")
     if not folder.is_dir():
-        raise ModelError(f"{folder} is a file; give the folder it lies in")
+        raise ModelError(f"{folder} is a file; give the folder that contains it")
     if (folder / "finetune.json").is_file():
         if not (folder / "model").is_dir():
             raise ModelError(f"the fine-tuning in {folder} is not finished; run its command again to continue it")
@@ -100,7 +100,7 @@ def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadN
     save = FORMATS[to]
     if (inside := Path(os.path.realpath(source))) in Path(os.path.realpath(destination)).parents:  # at loops, too
         raise ModelError(
-            f"the destination {destination} lies inside {inside}, which is to be converted; choose one outside"
+            f"the destination {destination} lies inside {inside}, the folder to convert; choose one outside it"
         )
     loaded = read_folder(source, head)
     return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
@@ -164,7 +164,7 @@ def _own_tokenizer(folder: Path, weights: Path) -> Tokenizer | None:
     if trained not in (None, tokenizer.fingerprint):
         raise ModelError(
             f"{folder / 'tokenizer'} is another tokenizer ({tokenizer.fingerprint[:12]}) than the one of the training, "
-            f"which {run or weights} records ({str(trained)[:12]}); copy that one back"
+            f"which {run or weights} records ({str(trained)[:12]}); restore the original"
         )
     return tokenizer
 

@@ -26,7 +26,7 @@ def modules_note(folder: Path) -> list[str]:
 
 
 def carry_modules(loaded: LoadedModel, folder: Path) -> tuple[str, ...]:
-    """Copy the modules of the folder a pretrained model was read from, and say so; a fine-tuned model has none."""
+    """Copy the modules of the folder a pretrained model was read from, with a note; a fine-tuned model has none."""
     found = _present(loaded.path) if isinstance(loaded.model, Pretrainer) else []
     found = [name for name in found if not (folder / name).exists()]
     for name in found:

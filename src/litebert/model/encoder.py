@@ -1,9 +1,9 @@
 """The one encoder: embeddings, then layer i = attention[a_of[i]] followed by feedforward[f_of[i]].
 
-Sharing is nothing but the two index maps `EncoderConfig.attention_of` and `feedforward_of` (ALBERT sections 3.1 and
+Sharing is just the two index maps `EncoderConfig.attention_of` and `feedforward_of` (ALBERT sections 3.1 and
 4.5): none, all, attention only, feed-forward only and groups are five maps over the same code.
 
-One can walk an encoder: `states` yields a state after another, and who reads them may stop early, and apply the final
+An encoder can be walked: `states` yields one state after another, and the reader may stop early and apply the final
 norm and the pooler to any of them (`read_out`). Calling an encoder walks to the end.
 
 Shapes: B sequences, S tokens, H hidden size.

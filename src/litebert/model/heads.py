@@ -1,4 +1,4 @@
-"""Heads: vocabulary logits, classes, span boundaries. Each reads states, and none knows the model it sits on.
+"""Heads: vocabulary logits, classes, span boundaries. Each reads states, and none knows the model that it belongs to.
 
 Facts of the official code: the vocabulary projection is tied to the word table and has its own bias; the heads of
 pretraining read without dropout, those of fine-tuning with 0.1.

@@ -1,8 +1,8 @@
 """How the encoder knows the order of its tokens: each kind describes itself here, without torch.
 
-A kind may add vectors to the embeddings (`table`), and may rotate queries and keys or bias the scores (`attention`).
-A generator borrows the encoder's table; what acts on attention has the size of its heads, so that it has its own. The
-modules are built, and torch is imported, inside methods only. To add a kind, subclass `Positions` and write
+A kind may add vectors to the embeddings (`table`), and may rotate queries and keys or bias the scores (`attention`). A
+generator borrows the encoder's table; a part that acts on attention has the size of its heads, so the generator has its
+own. The modules are built, and torch is imported, inside methods only. To add a kind, subclass `Positions` and write
 `POSITIONS.add("mine", Mine)`.
 """
 

@@ -107,7 +107,7 @@ def quickstart(
             return 128 + bought.signal
         tables.append(_classifier_table(bought))
     else:
-        log.info("5/6  no classifier, for it is about the docstrings of python-docs; see litebert finetune --help")
+        log.info("5/6  no classifier: that step needs the docstrings of python-docs; see litebert finetune --help")
 
     log.info("6/6  report")
     path = folder / "report.html"
@@ -150,7 +150,7 @@ def _check(folder: Path, text: Sequence[str], language: str, vocab_size: int | N
     check_language(language)
     if "-" in text:
         raise ConfigError(
-            "the quickstart reads its text twice, which standard input does not allow; give --text a file"
+            "the quickstart reads its text twice, which standard input does not allow; give --text a file instead"
         )
     next(documents(text))  # raises where a source is not there, or holds no text
     if vocab_size is not None:

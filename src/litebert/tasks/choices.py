@@ -1,8 +1,8 @@
 """Multiple choice: a context, perhaps a question, and two or more choices of which one is right.
 
 Each choice becomes a row of its own, the head gives each row a number, and the highest wins. Any JSON Lines file will
-do: `context`, `choices`, and where there are `question`, `label` and `id`. Rows repeat the context for every choice;
-that is the price of letting it attend to the choice.
+do that has `context` and `choices`, and optionally `question`, `label` and `id`. Rows repeat the context for every
+choice; that is the price of letting it attend to the choice.
 """
 
 from __future__ import annotations
@@ -204,5 +204,5 @@ def _label_of(label: Any, choices: tuple[str, ...], where: str) -> int:
     if len(readings) == 1:
         return readings.pop()
     if readings:
-        raise DataError(f"{where}: label {shown(label)} could be several choices; write the place, a number from 0")
-    raise DataError(f"{where}: label is {shown(label)}; write the place of a choice from 0, its letter or its text")
+        raise DataError(f"{where}: label {shown(label)} could be several choices; write its position, a number from 0")
+    raise DataError(f"{where}: label is {shown(label)}; write the position of a choice from 0, its letter or its text")

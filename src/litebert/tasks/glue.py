@@ -1,9 +1,9 @@
 """GLUE (Wang et al. 2019, arXiv:1804.07461): ten tasks as rows of one table, their official files and submissions.
 
 Columns, label orders and the deciding score are those of the official ALBERT code (classifier_utils.py). The files are
-tab-separated without quoting: a quote is a letter. Where the official code takes whatever stands in a column, here a
-row of a wrong width or an unknown label stops the reading; only QQP, whose files are known for broken rows, passes
-over them, and counts them.
+tab-separated without quoting: a quote is an ordinary character. Where the official code accepts whatever a column
+holds, here a row of a wrong width or an unknown label stops the reading; only QQP, whose files are known for broken
+rows, passes over them, and counts them.
 """
 
 from __future__ import annotations
@@ -299,7 +299,7 @@ def _label(spec: Spec, said: str, place: str) -> Label:
     if spec.labels:
         if said not in spec.labels:
             known = ", ".join(spec.labels)
-            raise DataError(f"{place} has the label {shown(said)}, which is none of {known}; fix the row")
+            raise DataError(f"{place} has the label {shown(said)}, which is not one of {known}; fix the row")
         return spec.labels.index(said)
     try:
         number = float(said)

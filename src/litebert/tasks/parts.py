@@ -229,7 +229,7 @@ def split(
     groups = list(groups)
     every = list(dict.fromkeys(groups))
     if len(every) < 2:
-        raise DataError(f"there are fewer than two {of}, so none can be held out; give more, or a dev file")
+        raise DataError(f"there are fewer than two {of}, so none can be held out; give more of them, or a dev file")
     apart = {group for group, held in zip(every, held_out(len(every), share, seed), strict=True) if held}
     if part == "dev":
         found.clear()  # reported when the train part of the file was read

@@ -1,8 +1,8 @@
 """RACE: English examinations of Chinese schools, middle and high, four options to a question.
 
 The official layout is RACE/{train,dev,test}/{middle,high}/*.txt with one JSON object a passage; the passages of a
-level may also be joined as lines of one `all.txt`, as the official ALBERT code wants them. Both levels are learnt
-together and scored together and apart.
+level may also be joined as lines of one `all.txt`, as the official ALBERT code expects. Both levels are learned
+together, and scored both together and separately.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Scores of answers: every one a function of what is right and what was answered, and defined where formulas are not.
+"""Scores of answers: each is a function of the truth and the answers, and is defined even where its formula is not.
 
 A score that is undefined (a correlation with a constant, an F1 without positives, an R^2 of constant truth) is 0: the
 model showed nothing there, and a NaN would hide that in a mean. All scores are fractions, not percentages.

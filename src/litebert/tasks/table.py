@@ -4,7 +4,7 @@ a folder for each class.
 The label is a class, several labels, or a number. `target="auto"` decides from the training file: lists (or a given
 separator) mean several labels; numbers of which at least one is not whole mean a number; everything else, whole
 numbers too, means classes. A file is read twice, once for its labels and once for its examples, rather than held in
-memory as it was written.
+memory as a whole.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Table(TextTask):
                 "it out, or set target=labels"
             )
         if label in (text, pair):
-            raise ConfigError(f"label is the column '{label}' that the model reads; name the column to learn")
+            raise ConfigError(f"label is '{label}', a column that the model reads; name the column to learn")
         if labels is not None and len(set(labels)) < len(labels):
             twice = next(name for name in labels if list(labels).count(name) > 1)
             raise ConfigError(f"labels holds '{twice}' twice; give each label once")
@@ -160,7 +160,7 @@ class Table(TextTask):
         self.separator = options.pop("separator", self.separator)
         if self.separator is not None and not isinstance(self.output, SeveralLabels):
             raise ConfigError(
-                f"separator is '{self.separator}', but the model was fine-tuned on one label a text; leave it out"
+                f"separator is '{self.separator}', but the model was fine-tuned on one label per text; leave it out"
             )
         return super().labelled(source, **options)
 
@@ -237,7 +237,7 @@ class Table(TextTask):
             raise DataError(f"{source} has no label in '{self._label}' on any row; fill it in, or name another column")
         if target == "class" and len(names) == 1:
             only = shown(names.pop())
-            raise DataError(f"{source} has the one label {only} on every row; give rows of other labels too")
+            raise DataError(f"{source} has the same label, {only}, on every row; give rows with other labels too")
         whole = all(name.removeprefix("-").isdecimal() for name in names)
         return target, sorted(names, key=lambda name: (int(name) if whole else 0, name))
 

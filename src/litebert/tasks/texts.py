@@ -22,7 +22,7 @@ Label: TypeAlias = "int | float | tuple[int, ...]"
 
 
 class Example(NamedTuple):
-    """One or two texts and what is right about them."""
+    """One or two texts and the right answer for them."""
 
     text: str
     pair: str | None = None
@@ -94,7 +94,7 @@ class TextTask(FileTask[Example]):
         return Example(cells[0] or "", (cells[1] or "") if len(cells) > 1 else None)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, length: int) -> list[Item]:
-        """One row an example, of at most `length` tokens; what is longer is truncated, counted and noted."""
+        """One row per example, of at most `length` tokens; what is longer is truncated, counted and noted."""
         firsts = tokenizer.encode([example.text for example in examples])
         seconds = iter(tokenizer.encode([example.pair for example in examples if example.pair is not None]))
         items = []

@@ -1,4 +1,4 @@
-"""Which encoding a file is read in: the one named for it, else the one that its first bytes declare."""
+"""Which encoding a file is read in: the one that the user named, else the one that its first bytes declare."""
 
 from __future__ import annotations
 

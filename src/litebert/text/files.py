@@ -29,7 +29,7 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
 
     Args:
         html: take web pages from folders too.
-        tally: is told the files, and what was passed over.
+        tally: counts the files, and what was skipped.
 
     Raises DataError for a source that does not exist, and for a folder in which nothing can be read.
     """
@@ -91,7 +91,7 @@ def _folder(folder: Path, html: bool, tally: Tally, optional: bool = False) -> l
         there = f"it holds {listed(skipped)}" if skipped else "it is empty"
         raise DataError(
             f"{folder} holds no file with a name ending in {', '.join(suffixes)} (or .gz, .xz, .zst after it), but "
-            f"{there}; name text files of other kinds by a pattern, e.g. '{folder}/*'"
+            f"{there}; name other kinds of text files with a pattern, e.g. '{folder}/*'"
         )
     tally.skipped.update(skipped)
     return [str(path) for path in sorted(found)]

@@ -1,6 +1,7 @@
 """From the bytes of a file, compressed or plain, or of standard input, to lines of text.
 
-Everything streams in blocks of a megabyte. What cannot be read stops with the file and the line, never silently.
+Everything streams in blocks of a megabyte. Text that cannot be read is an error that names the file and the line; it is
+never skipped silently.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ def _decompressed(raw: IO[bytes], suffix: str) -> Any:
 
 
 def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose: bool = False) -> Iterator[str]:
-    """Blocks of text, up to what is not text.
+    """Blocks of text, up to the first that is not text.
 
     Args:
         prose: for a corpus, of any origin: every line end becomes "\\n", byte-order marks vanish, a zero byte is the

@@ -2,7 +2,7 @@
 
 The language reference of `pydoc_data`, then the docstrings of the standard library, then those of the packages litebert
 needs, in a fixed order; one document per topic or docstring, the short ones of a module together. What is not prose
-(doctests, tables, formulas, parameter headings, code, licences) and what was said before is left out. Docstrings are
+(doctests, tables, formulas, parameter headings, code, licences) and repeated text is left out. Docstrings are
 found as triple-quoted literals: seven times faster than parsing, it also sees what packages attach to their compiled
 functions, and code picked up by mistake falls to the same filter. No module is imported.
 """
@@ -52,7 +52,7 @@ _NOT_PROSE = re.compile(r"[^\w\s.,;:'()!?-]|_")
 
 
 def python_docs(name: str = "python-docs", reading: object = None) -> Iterator[tuple[str, str]]:
-    """(text, where it is from) per document, as a source of text; the paragraphs of a text are its lines.
+    """(text, origin) per document, as a source of text; the paragraphs of a text are its lines.
 
     A docstring of `_MIN_DOCUMENT` characters or more is a document, and the shorter ones of a module are one together:
     the sentences of a docstring follow from one another, those of a module's many docstrings hardly do.
@@ -84,7 +84,7 @@ def python_docs(name: str = "python-docs", reading: object = None) -> Iterator[t
 
 
 def package_of(where: str) -> str:
-    """The package a document is from, by where it is from: `python` for the standard library and its reference."""
+    """The package a document comes from, by its origin: `python` for the standard library and its reference."""
     parts = Path(where).parts
     for folder in ("site-packages", "dist-packages"):
         if folder in parts:

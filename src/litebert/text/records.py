@@ -1,6 +1,6 @@
 """Rows of a file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and plain text.
 
-Each row comes with its line number, to name the place of what is wrong. What is changed or passed over is counted in
+Each row comes with its line number, so that errors can name the place. What is changed or passed over is counted in
 `Notes`. The rows of a task (`records`) are UTF-8: a guessed encoding trains on wrong letters. Those of a
 corpus (sources.py) come through the same readers (`read_rows`).
 """
@@ -77,12 +77,12 @@ class Input(str):
 
 
 def file_format(source: str | Path) -> FileFormat:
-    """What a file's name says it is, or DataError; standard input is plain text."""
+    """The format that a file's name tells, or DataError; standard input is plain text."""
     if str(source) == STANDARD_INPUT:
         return "text"
     form = SUFFIXES.get(plain_suffix(Path(source)))
     if form is None:
-        raise DataError(f"{source} has no suffix that says what it holds; use one of {', '.join(SUFFIXES)}")
+        raise DataError(f"{source} has no suffix that tells its format; use one of {', '.join(SUFFIXES)}")
     return form
 
 
@@ -189,9 +189,9 @@ def records(
         order = [(*columns, *optional).index(name) for name in wanted]
     form = form or file_format(source)
     if form not in get_args(FileFormat):
-        raise DataError(f"the form of {source} is '{form}'; {nearest(form, get_args(FileFormat))}")
+        raise DataError(f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}")
     if form == "conll":
-        raise DataError(f"{source} holds words in columns, for models that tag words alone; give rows of texts")
+        raise DataError(f"{source} holds words in columns, which only tagging models read; give rows of text")
     if form == "text" and len(columns) > 1:
         raise DataError(f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL or Parquet")
     row = None
@@ -222,8 +222,8 @@ def read_rows(
 ) -> Iterator[Record]:
     """The cells of `columns`, then of `optional`, of each row; DataError, naming the line, for what is malformed.
 
-    `numbered` are the lines of the file `name`; Parquet has none, and `meter` is told its bytes. `remedy` is said more
-    where a column is missing.
+    `numbered` are the lines of the file `name`; Parquet has none, and `meter` counts its bytes. `remedy` is added to
+    the message about a missing column.
     """
     if form == "text":
         blank = (None,) * len(optional)

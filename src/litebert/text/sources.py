@@ -8,10 +8,10 @@ or a pattern of them, `-` for standard input, or what `SOURCES` has a reader for
     SOURCES.add("wiki:", read)      every source `wiki:NAME`; the reader gets NAME
     SOURCES.add(".eml", read)       files, and folders of files, with this suffix; the reader gets the path
 
-where `read(name: str, reading: Reading)` yields (text, place), a document each; the place, a line number say, names it
-in messages. A document of more than `MAX_DOCUMENT` characters is cut at line ends into several, so that memory stays
-constant even where a gigabyte has no blank line; the price is that the pieces count as documents of their own. What
-was read, changed and passed over is counted (tally.py).
+where `read(name: str, reading: Reading)` yields (text, place), a document each; messages name it by its place, such as
+a line number. A document of more than `MAX_DOCUMENT` characters is cut at line ends into several, so that memory stays
+constant even where a gigabyte has no blank line; the price is that the pieces count as documents of their own. What was
+read, changed and passed over is counted (tally.py).
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _file(name: str, suffix: str, reading: Reading) -> Texts:
             yield from ((text, f"section {number}") for number, (text, _) in enumerate(sections, 1))
             return
         if html:
-            log.warning(f"{shown} is read with its tags; --markup strip leaves them out")
+            log.warning(f"{shown} was read with its tags; --markup strip removes them")
     wrapping = WrapDetector()
     whole = lines(texts, MAX_DOCUMENT, tally if reading.split == "line" else None)
     for text, number in _plain(wrapping.watch(whole), reading.split, tally):

@@ -1,4 +1,4 @@
-"""What reading the sources of a corpus met: counts of what was read, changed and passed over.
+"""What happened while reading the sources of a corpus: counts of what was read, changed and skipped.
 
 The same files give the same counts, so `litebert prepare` keeps them in the index of the folder it writes.
 """

@@ -1,4 +1,4 @@
-"""Text whose lines were broken to a width, as e-mail, Markdown and old books are: found, and joined again.
+"""Text whose lines were broken to a width, as in e-mail, Markdown and old books: how it is recognised and joined again.
 
 A line end always ends a sentence here. Where a file is hard-wrapped, that leaves "sentences" that begin and end
 anywhere, and objectives about the order of sentences learn from those.
@@ -13,7 +13,7 @@ from itertools import islice
 _SAMPLE = 2000
 """Lines of a file that are looked at."""
 _LEAST = 10
-"""Line ends inside paragraphs, below which nothing is said."""
+"""Line ends inside paragraphs; with fewer there is no warning."""
 _WIDTHS = (20, 120)
 """Characters of the longest lines of hard-wrapped text."""
 

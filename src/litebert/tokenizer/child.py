@@ -1,8 +1,8 @@
 """The program in which a tokenizer learns, started by `training.py` as a process of its own.
 
-The libraries learn in C++ and Rust, where Python hears no Ctrl-C; a process can be ended at once. This file imports
-nothing of litebert, so it starts in a tenth of a second. It reads a pickled task from standard input and writes the
-pickled result to standard output: (True, what was learned) or (False, what the library reports).
+The libraries learn in C++ and Rust, where Python does not notice Ctrl-C; a process can be ended at once. This file
+imports nothing of litebert, so it starts in a tenth of a second. It reads a pickled task from standard input and writes
+the pickled result to standard output: (True, what was learned) or (False, what the library reports).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The two libraries that cut text into pieces, behind one small face, `Engine`.
+"""The two libraries that cut text into pieces, behind one small interface, `Engine`.
 
 `SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch, several times
-as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` says:
+as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` describes:
 WordPiece, byte-level BPE, and unigram models whose normaliser SentencePiece cannot express. Both encode on the calling
 thread only, because preparing text runs several processes, add no special pieces and never find one in raw text.
 
@@ -292,7 +292,7 @@ class TokenizersEngine:
         }
 
     def settings(self) -> dict[str, Any]:
-        """What a class of `transformers` that builds its own normaliser or splitter must be told."""
+        """The settings that a class of `transformers` needs if it builds its own normaliser or splitter."""
         if self._bytes:
             return {"add_prefix_space": self._bytes["add_prefix_space"]}
         normalizer = _part(self._spec.get("normalizer"), "BertNormalizer")

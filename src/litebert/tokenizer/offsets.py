@@ -1,8 +1,10 @@
-"""Where in the raw text each token stands, so that answers and entities are cut from it and never put together again.
+"""Where in the raw text each token lies, so that answers and entities are cut from it and never put together again.
 
 The `tokenizers` library follows every character through lower-casing, stripped accents and NFKC; SentencePiece models
-are run there for it, a few times slower. Mended here: the library counts the space before a word as part of it, and
-leaves out what was dropped or composed away inside a word (a stripped accent). Of a text: n tokens, c characters.
+are run in it for that, a few times slower. Two things are corrected here: the library counts the space before a word as
+part of it, and leaves out what was dropped or composed away inside a word (a stripped accent).
+
+Shapes: n tokens of a text, c characters.
 """
 
 from __future__ import annotations

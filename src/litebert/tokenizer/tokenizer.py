@@ -3,7 +3,7 @@
 Each kind is trained here or imported. "[MASK]" in a document is text, never the special piece: batches place the
 special ids themselves. A saved folder also opens with `transformers.AutoTokenizer` and gives the same ids, but
 `transformers` does read "[MASK]" and its like in a text as special pieces. There is no rule for digits and commas:
-"1,999" is cut as the model likes, as in `transformers` 5.
+"1,999" is cut as the model decides, as in `transformers` 5.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Tokenizer:
             return self._engine.encode(texts)
 
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-        """Of each text the ids (n,), and from which character of it to which each token reaches, (n, 2).
+        """For each text, the ids (n,) and the character range that each token covers, (n, 2).
 
         Both columns ascend. Together the spans cover the text but for its spaces and what is dropped between words;
         none begins or ends with a space. Pieces of one character share its span; a piece that is only a space or the
@@ -336,7 +336,7 @@ def _load_merges(folder: Path, config: dict[str, Any]) -> Engine:
         raise
     except Exception as error:  # the library raises plain Exception
         files = f"vocab.json and merges.txt in {folder}"
-        raise DataError(f"{files} are no byte-level BPE vocabulary ({error}); save them again") from error
+        raise DataError(f"{files} are not a byte-level BPE vocabulary ({error}); save them again") from error
 
 
 _LOADERS: dict[str, Callable[[Path, dict[str, Any]], Engine]] = {

@@ -115,7 +115,7 @@ def train_tokenizer(
         small = f"the text is too small for a vocabulary of {vocab_size}"
         if not shrink:
             raise DataError(f"{small}; give at most {most}, or add text")
-        log.info(f"{small} pieces, so the tokenizer has the most that it allows, {most}")
+        log.info(f"{small} pieces, so the tokenizer has as many as it allows, {most}")
     return Tokenizer(engine)
 
 

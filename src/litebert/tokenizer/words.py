@@ -1,4 +1,4 @@
-"""Which pieces begin a word: read off the pieces alone, so that whole words can be masked in text that is only ids.
+"""Which pieces begin a word: read from the pieces alone, so that whole words can be masked in text that is only ids.
 
 The price of a table over the vocabulary: a piece without a mark cannot know what stands before it, so letters right
 after punctuation ("(objects") count as part of its word.

@@ -56,13 +56,13 @@ def buy_steps(config: Config, machine: Device, option: str = "--budget") -> tupl
         once, each = _seconds(config, rate)
         seconds = math.ceil(1.25 * (once + least * each))  # a quarter more, for no two measurements agree
         shorter = " or a share of the run as warm-up, such as --train.schedule.warmup 0.025," if warmup >= 1 else ""
-        why = f"its warm-up of {warmup:g} steps asks for at least" if least > LEAST_STEPS else "a run needs at least"
+        why = f"its warm-up of {warmup:g} steps needs at least" if least > LEAST_STEPS else "a run needs at least"
         raise ConfigError(
             f"{option} {amount} buys {steps} step{'s' * (steps != 1)} of {each:.2g} s on this machine, and {why} "
             f"{least}; give {option} {seconds}s or more,{shorter} or name the steps: {option} '{least} steps'"
         )
     speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
-    log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); this number is now fixed")
+    log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); the run now keeps this number")
     return steps, rate
 
 

@@ -1,6 +1,6 @@
-"""The machine a run is on: where it computes, in which precision, and what it is called in reports.
+"""The machine of a run: which device computes, in which precision, and how reports name it.
 
-`auto` takes bfloat16 autocast only where the hardware multiplies bfloat16 natively: emulated, it is slower than
+`auto` uses bfloat16 autocast only if the hardware multiplies bfloat16 natively: emulated, it is slower than
 float32. Weights, gradients and optimizer state stay float32 in either case.
 """
 

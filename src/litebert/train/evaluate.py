@@ -1,9 +1,9 @@
-"""Held-out scores on fixed questions, so that runs compare whatever they trained with.
+"""Held-out scores on fixed questions, so that runs can be compared whatever they trained with.
 
 Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length, and for masked words their
 segments are in order. A sentence head answers both sentence tasks: what a model trained on one knows about the other
-is a finding of the ALBERT paper (table 5). Objectives that are nothing without their own mask law or format
-(`Objective.scored_on_training_masks`) are asked in that one, and compare among runs that share it.
+is a finding of the ALBERT paper (table 5). Objectives that mean nothing without their own mask law or format
+(`Objective.scored_on_training_masks`) are scored with that, and can be compared among runs that share it.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def evaluate(
             "or name a pretrained model"
         )
     if loaded.tokenizer is not None and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint:
-        raise DataError(f"{data} was prepared with another tokenizer than {model}'s; prepare it with that one")
+        raise DataError(f"{data} was not prepared with the tokenizer of {model}; prepare it with that one")
     if config.encoder.vocab_size != shards.tokenizer.vocab_size:
         raise DataError(
             f"{model} has {config.encoder.vocab_size} pieces and the tokenizer of {data} has "
@@ -132,7 +132,7 @@ def evaluate(
         )
     length, longest = length or config.sequences.length, config.encoder.max_positions
     if length > longest:
-        raise ConfigError(f"--length {length} is more than the {longest} tokens {model} can read; give at most that")
+        raise ConfigError(f"--length {length} is more than the {longest} tokens {model} can read; give that or less")
     machine = choose(config.train.precision, device)
     loaded.model.to(machine.device)
     return evaluate_split(

@@ -1,10 +1,11 @@
 """The one training loop: steps, checkpoints, held-out scores, interruption, resumption.
 
-It knows nothing of what it trains. A batch is a pure function of the step, and everything random inside a step is one
-of (seed, step): a run that was killed and started again is the same run, bit for bit, and resumes at any step at once.
+It knows nothing of what it trains. A batch is a pure function of the step, and everything random inside a step is a
+function of (seed, step): a run that was killed and started again is the same run, bit for bit, and resumes at any step
+at once.
 
 Between two rows of metrics or checkpoints nothing here waits for an accelerator: sums stay on the device, and so does
-the judgement whether a step is finite.
+the check whether a step is finite.
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ class Loop(Generic[B]):
         if found is None:
             return
         for path, reason in found.damaged:
-            log.warning(f"checkpoint {path.name} is damaged ({reason}); taking the older {found.path.name}")
+            log.warning(f"checkpoint {path.name} is damaged ({reason}); using the older {found.path.name}")
         self.trainable.module.load_state_dict(found.model(), strict=True)
         self.optimizers.load(found.optimizer())
         state, self.step = found.state, found.step
@@ -171,7 +172,9 @@ class Loop(Generic[B]):
             self.trainable.diagnostic_state.update(state["memory"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             file = found.path / "state.json"
-            raise RunError(f"{file} is not of this run ({error!r}); delete {found.path} to use an older one") from None
+            raise RunError(
+                f"{file} does not belong to this run ({error!r}); delete {found.path} to use an older one"
+            ) from None
         log.info(f"continuing from step {self.step:,} of {self.steps:,}")
 
     def _save(self, metrics: MetricsLog | None) -> None:

@@ -1,6 +1,6 @@
-"""What a step of a config takes on this machine, in seconds.
+"""How many seconds a step of a config takes on this machine.
 
-Measured on made-up batches of full length, so nothing but the config is needed.
+It is measured on made-up batches of full length, so nothing but the config is needed.
 """
 
 from __future__ import annotations

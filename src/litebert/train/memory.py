@@ -1,4 +1,4 @@
-"""What a batch takes of this machine's memory: measured, compared with what is free, refused before a run starts.
+"""How much memory a batch needs: measured, compared with what is free, and refused before a run starts if too much.
 
 The formula of `cost.memory` counts what autograd keeps. A step needs more at its peak: gradients of activations,
 buffers of the matrix library, and what the allocator cannot use again. On a CPU all of that is only visible from
@@ -65,8 +65,8 @@ def require_memory(config: Config, device: Device, rows: int = 1) -> None:
     )
     if fits < 1:
         raise ConfigError(
-            f"{config.name} does not fit in the memory of this machine: {about}, too little even for one; free some, "
-            "or take a smaller encoder or shorter sequences"
+            f"{config.name} does not fit in the memory of this machine: {about}, too little even for one; free some "
+            "memory, or use a smaller encoder or shorter sequences"
         )
     raise ConfigError(
         f"train.micro_batch is too large for this machine: {about}; give --train.micro-batch {fits}, which trains the "

@@ -1,8 +1,8 @@
 """Parameters -> optimizers: AdamW, LAMB, or Muon on the block matrices with AdamW elsewhere.
 
 Groups follow the role of a parameter, never its name: norms and biases, of fewer than two dimensions, get no weight
-decay and no layer-wise adaptation, and each block says which matrices are its own. AdamW is torch's fused kernel;
-that of the TensorFlow releases has no bias correction, and torch lacks it.
+decay and no layer-wise adaptation, and each block declares which matrices are its own. AdamW is torch's fused kernel;
+the TensorFlow releases use one without bias correction, which torch lacks.
 
 Their state is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated at the start: a
 checkpoint of step 0 is whole, and a missing tensor is always an error.

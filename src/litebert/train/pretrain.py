@@ -136,7 +136,7 @@ def short_run_remark(loss: float | None, steps: int, entropy: float) -> str | No
 def plateau_warning(
     state: dict[str, Any], step: int, loss: float | None, entropy: float, random: float = math.inf
 ) -> str | None:
-    """Warn when a run sits on the unigram entropy of its data, the loss of knowing only piece frequencies, or has
+    """Warn when a run is stuck at the unigram entropy of its data, the loss of knowing only piece frequencies, or has
     diverged, and report when it has left.
 
     Args:
@@ -178,7 +178,7 @@ def plateau_warning(
             "be too low, or so high that nothing is learned"
         )
     return (
-        f"step {step}: the loss {loss:.2f} sits on the unigram entropy of this data ({entropy:.2f} nats): so far "
+        f"step {step}: the loss {loss:.2f} is stuck at the unigram entropy of this data ({entropy:.2f} nats): so far "
         "the model has learned how frequent each piece is and nothing else. Some runs leave this plateau late; to "
         "leave it sooner try train.optimizer.name=muon, encoder.norm=pre, shallower layers first "
         "(train.depth_schedule), shorter sequences, or another train.optimizer.learning_rate"
@@ -253,8 +253,8 @@ def _pretrain(
     if not shards.heldout.tokens:
         remedy = "prepare it with a --heldout above 0"
         if shards.index["settings"].get("heldout"):
-            remedy = "prepare more documents, or shorter ones (--split says where one ends)"
-        raise DataError(f"{shards.path} holds out no text to evaluate on; {remedy}")
+            remedy = "prepare more documents, or shorter ones (--split sets where one ends)"
+        raise DataError(f"{shards.path} has no held-out text to evaluate on; {remedy}")
     config = resolve(recipe, shards)
     machine = devices.choose(config.train.precision, device)
     require_memory(config, machine)

@@ -1,7 +1,7 @@
-"""The folder of a run, of pretraining or fine-tuning: whose it is, who may write into it, what a second call finds.
+"""The folder of a run, of pretraining or fine-tuning: whose it is, who may write into it, and what a second call finds.
 
-A small JSON file, written last, makes a folder a run: its identity. The same command finds it and continues, another
-one is refused with the field that differs.
+A small JSON file, written last, makes a folder a run: its identity. The same command finds it and continues; another
+one is refused, with the field that differs.
 """
 
 from __future__ import annotations

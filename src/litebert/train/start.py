@@ -1,6 +1,6 @@
-"""How a pretraining run begins, continues, or grows: the steps it has, the weights it starts from, what run.json says.
+"""How a pretraining run begins, continues, or grows: the steps it has, the weights it starts from, its run.json.
 
-run.json is what makes a folder this very run: its steps, its data, and each extension. It is written whole before a
+run.json identifies the run in a folder: its steps, its data, and each extension. It is written whole before a
 step is taken, so that the same command continues after a kill at any instant.
 """
 
@@ -42,7 +42,7 @@ _NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "poole
 def new_run(
     folder: RunFolder, config: Config, shards: Shards, machine: Device, source: str | Path | None, overwrite: bool
 ) -> dict[str, Any]:
-    """Start a run in a folder; what its run.json says."""
+    """Start a run in a folder; returns the content of its run.json."""
     steps, rate = buy_steps(config, machine)
     steps = folder.ranks.agree(steps)
     if config.train.schedule.warmup >= max(steps, 2):
@@ -129,8 +129,8 @@ def _extended(
         return run
     if asked[:-1] != done:
         more = " ".join(map(shlex.quote, [*done, asked[-1]]))
-        before = f"was extended by {' and '.join(done)}" if done else "was not extended yet"
-        raise RunError(f"the run in {folder.path} {before}; to extend it by {asked[-1]} more, give --extend {more}")
+        before = f"was extended by {' and '.join(done)}" if done else "has not been extended yet"
+        raise RunError(f"the run in {folder.path} {before}; to extend it by another {asked[-1]}, give --extend {more}")
     before = run["steps"]
     newest = checkpoint.newest(folder.path / "checkpoints")
     if newest is None or newest.step < before:

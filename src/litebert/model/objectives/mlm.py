@@ -1,4 +1,4 @@
-"""Masked language modeling: tell the tokens behind the masks."""
+"""Masked language modeling: predict the tokens behind the masks."""
 
 from __future__ import annotations
 

@@ -200,7 +200,7 @@ class Objective(ABC):
         return f"{self.name} head"
 
     def head(self) -> nn.Module | None:
-        """What it puts on the encoder, freshly initialised; None where it learns through the encoder alone."""
+        """The network it puts on the encoder, freshly initialised; None if it learns through the encoder alone."""
         return None
 
     def build(self) -> nn.ModuleDict:
@@ -223,7 +223,7 @@ class Objective(ABC):
         return batch.added[name] if name in batch.added else self.prepare(batch).added[name]
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:
-        """The batch as the encoder shall read it. What `loss` needs to know of it goes into `Batch.added`."""
+        """The batch as the encoder should read it. What `loss` needs to know of it goes into `Batch.added`."""
         return batch
 
     @abstractmethod

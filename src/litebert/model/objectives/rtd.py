@@ -1,4 +1,4 @@
-"""Replaced token detection: tell the tokens that a small generator put in the place of others."""
+"""Replaced token detection: find the tokens that a small generator put in place of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The span boundary objective: tell the tokens of a masked span from the two tokens around it."""
+"""The span boundary objective: predict the tokens of a masked span from the two tokens around it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SpanBoundary(TokenPrediction):
     """
 
     scored_on_training_masks = True
-    curves = (Curves("Accuracy on pieces told from around their span"),)
+    curves = (Curves("Accuracy on pieces predicted from around their span"),)
     foreign_file = "sbo.safetensors"
 
     @classmethod

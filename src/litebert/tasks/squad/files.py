@@ -1,4 +1,4 @@
-"""Reading SQuAD files: questions over paragraphs, with gold answers and where they stand.
+"""Reading SQuAD files: questions over paragraphs, with gold answers and their positions.
 
 The official JSON, 1.1 and 2.0. A file is one JSON value, often one line, so places in it are named as
 `data[3].paragraphs[0].qas[2]`. It is read whole: the largest holds 130,000 questions in 42 MB.
@@ -43,7 +43,7 @@ class Question(NamedTuple):
 
     @property
     def placed(self) -> Gold | None:
-        """The first answer that does stand where the file says."""
+        """The first answer that is where the file says."""
         return next((gold for gold in self.answers if stands(gold, self.context)), None)
 
 
@@ -53,7 +53,7 @@ def stands(gold: Gold, context: str) -> bool:
 
 
 def read_questions(path: Path, found: Notes, encoding: str = "utf-8") -> list[Question]:
-    """The questions of a file, in order; answers that do not stand where the file says are counted in `found`.
+    """The questions of a file, in order; answers that are not where the file says are counted in `found`.
 
     In version 2 an empty list of answers means that there is no answer; but in a file where no question has an answer
     or `is_impossible`, it means that the answers were left out.
@@ -81,7 +81,7 @@ def read_questions(path: Path, found: Notes, encoding: str = "utf-8") -> list[Qu
 
 
 def may_be_unanswerable(path: Path, encoding: str = "utf-8") -> bool:
-    """Whether a file is of SQuAD 2.0: it says so, or says of questions whether they can be answered."""
+    """Whether a file is SQuAD 2.0: it names that version, or marks whether questions can be answered."""
     return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Notes(), encoding)) is not None
 
 

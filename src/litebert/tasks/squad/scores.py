@@ -2,7 +2,7 @@
 
 The rules of the official scripts `evaluate-v1.1.py` and `evaluate-v2.0.py` (rajpurkar.github.io/SQuAD-explorer), with
 the same sums in the same order, so that the scores agree to the last digit. All are percentages. The rules are English:
-articles are dropped, words are what stands between spaces, and only ASCII punctuation goes. For languages without
+articles are dropped, words are what lies between spaces, and only ASCII punctuation is removed. For languages without
 spaces F1 may be counted over characters instead, as in the evaluation of CMRC 2018 (Cui et al. 2019).
 """
 

@@ -1,7 +1,7 @@
 """SQuAD 1.1 and 2.0: the answer to a question is a span of a text, or, in 2.0, perhaps there is none.
 
-A text longer than a row is read in windows that overlap (spans.py). What no answer is worth is the score of [CLS]
-for start and end, as in BERT's code; the heads of ALBERT's for 2.0 are another model.
+A text longer than a row is read in windows that overlap (spans.py). The score of "no answer" is that of [CLS]
+as start and end, as in BERT's code; the heads of ALBERT's code for 2.0 are a different model.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from litebert.text.records import FileFormat, Notes, records, require_text, show
 from litebert.tokenizer import Tokenizer
 
 QUESTION_TOKENS = 64
-"""Most tokens of a question, where not said otherwise; less where that would be more than half of a row."""
+"""Most tokens of a question by default; less if that would be more than half of a row."""
 STRIDE = 128
 """Tokens from the start of a window to the next; less where that would be more than half of a window."""
 ANSWER_TOKENS = 30
-"""Most tokens of an answer that is found, where not said otherwise; training knows no limit."""
+"""Most tokens of an answer that is found, by default; training has no limit."""
 Threshold = Literal["half", "dev"] | float
 """How much likelier no answer must be than an answer, in logits, to be given. `half`: the threshold that is best for
 one half of the scored questions, and the scores of the other half. `dev`: the papers' way, the best for the very
@@ -156,7 +156,7 @@ class Squad(FileTask[Question]):
         if len(paths) > 1 and len({question.id for question in questions}) < len(questions):
             twice = next(name for name, count in Counter(one.id for one in questions).items() if count > 1)
             raise DataError(
-                f"the id {shown(twice)} stands in {named(paths)} twice; give each question an id of its own"
+                f"the id {shown(twice)} occurs twice in {named(paths)}; give each question an id of its own"
             )
         questions = self._own(part, questions, lambda i: questions[i].article, "articles")
         wrong = sum(not stands(gold, one.context) for one in questions for gold in one.answers)

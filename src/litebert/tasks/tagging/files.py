@@ -76,7 +76,7 @@ def read_sentences(
         words[len(kept)] = cells
         kept.append(line)
     if not first:
-        raise DataError(f"{path} holds no words; write one on each line, its tag after it")
+        raise DataError(f"{path} holds no words; write one on each line, with its tag after it")
     yield sentence()
     if inside and not begun:
         found["entities begin with I- (IOB1) and were read as beginning with B- (IOB2)"] += inside
@@ -98,7 +98,7 @@ def _check(cells: list[str], columns: int, first: int, tagged: bool, plain: bool
             "between tabs or spaces"
         )
     if columns == 1 and tagged:
-        raise DataError(f"{where} has no tag; write a word, then its tag, between a tab or a space")
+        raise DataError(f"{where} has no tag; write a word, then a tab or a space, then its tag")
     if not cells[0]:
         raise DataError(f"{where} has a tag and no word; write the word before it")
     if columns > 1 and not plain and not TAG.fullmatch(cells[-1]):

@@ -57,7 +57,7 @@ class TaggingTask(FileTask[Sentence]):
             self.plain = not any(label.startswith(("B-", "I-")) for label in labels) and not all(kinds)
             if not self.plain and not all(kinds):
                 other = labels[kinds.index(False)]
-                raise ConfigError(f"the model's label '{other}' is not O, B-TYPE or I-TYPE, as others are; give a "
+                raise ConfigError(f"the model's label '{other}' is not O, B-TYPE or I-TYPE, but others are; give a "
                                   "tagging model")  # fmt: skip
         self.output = Tags(tuple(labels))
         if self.plain:
@@ -153,7 +153,7 @@ class TaggingTask(FileTask[Sentence]):
             starts = np.cumsum([0, *map(len, pieces)])[:-1]
             told = np.array([bool(piece) for piece in pieces], np.bool_)
             if not told.all():
-                self._found[f"words that give no token are answered {self._outside}"] += int((~told).sum())
+                self._found[f"words that give no token are tagged {self._outside}"] += int((~told).sum())
             room = length - 2
             over = len(tokens) - room
             windows = [*range(0, over, max(1, room // 2)), max(0, over)]  # the last one ends with the sentence
