@@ -6,9 +6,12 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.slow
 def test_five_systems_end_in_one_table(tmp_path: Path, tiny_corpus: Path, warm_litebert: Path) -> None:
     out = tmp_path / "with a space"
     command = [str(ROOT / "runs" / "five_systems.sh"), str(out), str(tiny_corpus)]
