@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -64,9 +65,12 @@ def run(
             os.kill(child, stop[0])
             sent = True
         if time.monotonic() - began > patience:
+            os.kill(child, signal.SIGUSR1)  # it writes where its threads are
+            time.sleep(0.5)
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            raise AssertionError(f"litebert {' '.join(words)} did not end within {patience:.0f} seconds")
+            stuck = f"litebert {' '.join(words)} did not end within {patience:.0f} seconds"
+            raise AssertionError(f"{stuck}\n{logs[1].read_text(errors='replace')}")
         time.sleep(0.005)
 
 
@@ -82,6 +86,7 @@ def _child(
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - not pytest's
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        faulthandler.register(signal.SIGUSR1, file=2)
         os.chdir(folder)
         os.environ.update(environment)
         before()

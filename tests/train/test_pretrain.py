@@ -250,7 +250,7 @@ def test_a_loss_on_the_unigram_entropy_is_said_once_and_what_to_try() -> None:
     [(row, remark)] = say_all([7.0, 6.5, 6.1, *[6.02] * 100])
     assert row == PLATEAU_ROWS - 1
     advice = ("train.optimizer.name=muon", "encoder.norm=pre", "train.depth_schedule", "train.optimizer.learning_rate")
-    names(remark, "on the unigram entropy", "6.00", *advice)
+    names(remark, "unigram entropy", "6.00", *advice)
 
 
 def test_a_loss_that_falls_is_not_a_plateau() -> None:
