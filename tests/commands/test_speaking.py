@@ -23,9 +23,9 @@ from rich.console import Console
 from litebert import progress
 from litebert.cli import SPEECH, VERBS, main
 from litebert.commands.bars import Bars
-from litebert.commands.console import count
 from litebert.errors import nearest
 from litebert.model.objectives import score_rows
+from litebert.text.tally import counted
 from litebert.train import metrics
 from toys.finetuning import RECIPE, write_table
 from toys.refusals import names
@@ -290,9 +290,7 @@ def test_words_stand_above_the_bars_and_the_bars_leave(monkeypatch: pytest.Monke
 
 
 def test_counts_and_choices_read_well() -> None:
-    assert [count(1, "answer"), count(2, "answer"), count(1200, "reply", "replies")] == [
-        "1 answer", "2 answers", "1,200 replies"
-    ]  # fmt: skip
+    assert [counted(1, "answer"), counted(2, "answer"), counted(1200, "row")] == ["1 answer", "2 answers", "1,200 rows"]
     assert nearest("text", [""]) == nearest("text", [])
     assert not nearest("text", []).rstrip().endswith(":")
 

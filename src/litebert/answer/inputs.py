@@ -8,7 +8,6 @@ like a table is read as one, and then a missing column is an error that names th
 from __future__ import annotations
 
 import csv
-import glob
 import itertools
 import json
 import logging
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Task
+from litebert.text.files import files_of
 from litebert.text.lines import STANDARD_INPUT, Meter, blocks, plain_suffix
 from litebert.text.records import SUFFIXES, FileFormat, Input, shown
 
@@ -54,32 +54,19 @@ class Opened(NamedTuple):
 
 
 def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
-    """The files that paths, folders and patterns stand for; those of a folder or a pattern are sorted.
+    """The files that paths, folders and patterns stand for; standard input and pipes as they are.
 
     Raises:
-        DataError: a folder or a pattern holds none that can be read.
+        DataError: a folder or a pattern holds none that can be read, or a path does not exist.
     """
-    found: list[str] = []
-    for one in sources:
-        path = Path(one)
-        if str(one) == STANDARD_INPUT or path.is_file():
-            found.append(str(one))
-        elif path.is_dir():
-            found += _inside(path, task)
-        elif not path.exists() and glob.has_magic(str(one)):
-            matches = sorted(glob.glob(str(one), recursive=True))
-            if not matches:
-                raise DataError(f"no file matches {one}; check the pattern")
-            for match in matches:
-                found += _inside(Path(match), task) if Path(match).is_dir() else [match]
-        elif not path.exists():
-            raise DataError(f"{one} does not exist; give the path of a file, a folder or a pattern")
-        else:  # a pipe
-            found.append(str(one))
-    return list(dict.fromkeys(found))
+    found = files_of(sources, lambda folder: _inside(folder, task))
+    for path in found:
+        if path != STANDARD_INPUT and not Path(path).exists():
+            raise DataError(f"{path} does not exist; give the path of a file, a folder or a pattern")
+    return found
 
 
-def _inside(folder: Path, task: Task[Any]) -> list[str]:
+def _inside(folder: Path, task: Task[Any]) -> list[Path]:
     """The files of a folder, and of the folders in it, that can be read."""
     there = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name[0] != "."]
     suffixes = {*SUFFIXES, task.suffix}
@@ -89,7 +76,7 @@ def _inside(folder: Path, task: Task[Any]) -> list[str]:
     if len(known) < len(there):
         others = sorted({path.suffix or path.name for path in there if path not in known})
         log.warning(f"{folder}: {len(there) - len(known)} of {len(there)} files were skipped ({', '.join(others)})")
-    return [str(path) for path in known]
+    return known
 
 
 def opened(path: str, model: str, task: Task[Any], saved: Mapping[str, Any], form: FileFormat | None,

@@ -68,6 +68,7 @@ def predict(words: list[str]) -> int:
     with console.loading():
         from litebert.answer.files import predict_file
         from litebert.answer.predictor import load
+        from litebert.text.tally import counted
 
     form = arguments.format
     if form is None:
@@ -82,7 +83,7 @@ def predict(words: list[str]) -> int:
         source_form=arguments.input_format, text=arguments.text, pair=arguments.pair, keep=arguments.kept,
         header=not arguments.no_header, encoding=arguments.encoding,
     )  # fmt: skip
-    console.ending(None if arguments.output == "-" else f"{console.count(count, 'answer')} to {arguments.output}")
+    console.ending(None if arguments.output == "-" else f"{counted(count, 'answer')} to {arguments.output}")
     return 0
 
 
@@ -100,6 +101,7 @@ def embed(words: list[str]) -> int:
     with console.loading():
         from litebert.answer.files import embed_file
         from litebert.answer.predictor import load
+        from litebert.text.tally import counted
 
     output = Path(arguments.output)
     if arguments.output != "-" and output.suffix.lower() not in (".npy", ".jsonl", ".ndjson"):
@@ -110,7 +112,7 @@ def embed(words: list[str]) -> int:
         source_form=arguments.input_format, text=arguments.text, keep=arguments.kept,
         header=not arguments.no_header, encoding=arguments.encoding,
     )  # fmt: skip
-    console.ending(None if arguments.output == "-" else f"{console.count(count, 'vector')} to {arguments.output}")
+    console.ending(None if arguments.output == "-" else f"{counted(count, 'vector')} to {arguments.output}")
     return 0
 
 

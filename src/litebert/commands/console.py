@@ -163,11 +163,6 @@ def program() -> str:
     return shlex.quote(str(own)) if own.stem == "litebert" else f"{shlex.quote(sys.executable)} -m litebert"
 
 
-def count(number: int, one: str, many: str | None = None) -> str:
-    """A number with its noun: 1 answer, 2 answers."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 def confirm_overwrite(*folders: RunFolder) -> None:
     """On a terminal, ask before runs are deleted; elsewhere the option suffices.
 

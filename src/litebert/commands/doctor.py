@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from litebert import cost
 from litebert.commands.console import Json, parse, print_json, table
 
 LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "sentencepiece", "safetensors", "transformers")
@@ -75,7 +76,7 @@ def examine() -> dict[str, Any]:
         "instructions": _instructions(),
         "accelerators": _accelerators(torch) if torch else [],
         "threads": torch.get_num_threads() if torch else None,
-        "free_memory": _free_memory(),
+        "free_memory": cost.free_memory(),
         "folder": os.getcwd(),
         "free_disk": shutil.disk_usage(".").free,
         "extras": _extras(),
@@ -120,16 +121,6 @@ def _value(file: Path, key: str) -> str:
         return ""
     found = re.search(rf"^{key}\s*:(.*)$", file.read_text(errors="replace"), re.M)
     return found[1].strip() if found else ""
-
-
-def _free_memory() -> int | None:
-    """Bytes that a new process can have: what the system has left, or a container's limit leaves."""
-    kilobytes = _value(Path("/proc/meminfo"), "MemAvailable").split()
-    system = int(kilobytes[0]) * 1024 if kilobytes else None
-    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
-    if system is not None and limit.exists() and (most := limit.read_text().strip()).isdigit():
-        return max(0, min(system, int(most) - int(used.read_text())))
-    return system
 
 
 def _extras() -> dict[str, dict[str, Any]]:

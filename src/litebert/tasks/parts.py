@@ -6,7 +6,6 @@ A part may be a file, several files, a folder of them or a pattern.
 from __future__ import annotations
 
 import codecs
-import glob
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
@@ -18,6 +17,7 @@ from litebert.data.random_keys import derive, permute
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.task import Task
+from litebert.text.files import files_of
 from litebert.text.lines import plain_suffix
 from litebert.text.records import FileFormat, Notes
 
@@ -88,19 +88,8 @@ class FileTask(Task[E]):
         Raises:
             DataError: a folder or a pattern holds none.
         """
-        found: list[Path] = []
-        for one in (source,) if isinstance(source, (str, Path)) else source:
-            path = Path(one)
-            if path.is_dir():
-                found += cls.inside(path)
-            elif not path.exists() and glob.has_magic(str(one)):
-                matches = [Path(name) for name in sorted(glob.glob(str(one), recursive=True))]
-                if not matches:
-                    raise DataError(f"no file matches {one}; check the pattern")
-                found += [file for match in matches for file in (cls.inside(match) if match.is_dir() else [match])]
-            else:
-                found.append(path)
-        return tuple(dict.fromkeys(found))
+        sources = [source] if isinstance(source, (str, Path)) else source
+        return tuple(map(Path, files_of(sources, cls.inside)))
 
     @classmethod
     def inside(cls, folder: Path) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -56,6 +56,26 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
         tally.files.update(map(_kind, found))
         names += found
     return names
+
+
+def files_of(sources: Iterable[str | Path], inside: Callable[[Path], Sequence[Path]]) -> list[str]:
+    """The files that paths, folders and patterns stand for, each once; those of a folder or a pattern are sorted.
+
+    Args:
+        inside: the files to read in a folder.
+
+    Raises:
+        DataError: a pattern matches nothing. A path that does not exist is left to its reader.
+    """
+    found: list[str] = []
+    for one in map(str, sources):
+        pattern = not Path(one).exists() and glob.has_magic(one)
+        matches = sorted(glob.glob(one, recursive=True)) if pattern else [one]
+        if not matches:
+            raise DataError(f"no file matches {one}; check the pattern")
+        for match in matches:
+            found += map(str, inside(Path(match))) if Path(match).is_dir() else [match]
+    return list(dict.fromkeys(found))
 
 
 def _matches(pattern: str, html: bool, tally: Tally) -> list[str]:
