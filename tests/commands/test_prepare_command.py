@@ -428,5 +428,5 @@ def test_long_reading_reports_itself(
 
     monkeypatch.setattr(progress, "EVERY", 0.0001)
     prepared(tiny_corpus)
-    assert any(line.startswith("reading text: ") for line in logged)
-    assert any(line.startswith("encoding: ") for line in logged)
+    # Both go on at the same time, and of such tasks one is reported.
+    assert any(line.startswith(("reading text: ", "encoding: ")) for line in logged)
