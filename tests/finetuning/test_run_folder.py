@@ -26,6 +26,7 @@ from litebert.recipes.finetuning import finetune_recipe
 from litebert.registry import OUTPUTS
 from litebert.tasks.table import Table
 from litebert.train.loop import Loop
+from litebert.train.metrics import read
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
 
@@ -94,6 +95,8 @@ def test_a_kill_while_a_collapsed_run_is_set_aside_loses_nothing(tiny_tokenizer:
     (place / "finetune.json").rename(place / ".collapsed" / "finetune.json")  # the first that is moved, and a kill
     assert run(files(tmp_path), place, tiny_tokenizer, settings).restarted
     assert {path.name for path in (place / "collapsed").iterdir()} == before
+    events = [row["message"] for row in read(place / "metrics.jsonl") if row["kind"] == "event"]
+    assert sum("collapsed/" in message for message in events) == 1
 
 
 def test_a_collapsed_run_belongs_to_its_folder(tiny_tokenizer: Path, tmp_path: Path) -> None:

@@ -84,6 +84,8 @@ def test_any_text(kind: str, text: str) -> None:
         assert ids.tolist() == tokenizer.encode([text])[0]
     if kind == "bpe":
         return
+    if unicodedata.normalize("NFKD", text) != "".join(unicodedata.normalize("NFKD", char) for char in text):
+        return  # marks change their order across characters, and pieces come from several places
     # A token that shares no character with its neighbours says what its span says.
     for i, (begin, end) in enumerate(offsets.tolist()):
         alone = (i == 0 or offsets[i - 1, 1] <= begin) and (i + 1 == len(ids) or offsets[i + 1, 0] >= end)

@@ -179,9 +179,6 @@ def _one_seed(
         if done.collapsed and prepared.config.restart and not done.restarted:
             if done.outcome.signal is not None:  # the same command goes on from here
                 return replace(done, outcome=replace(done.outcome, finished=False), scores={})
-            rate = prepared.config.train.optimizer.learning_rate / 3
-            log.warning(f"the model gives one answer to every example of {prepared.dev[0].name}; starting once more "
-                        f"with a learning rate of {rate:.1e} (the first run was moved to {ASIDE}/)")  # fmt: skip
             folder.set_aside()
             done = _run(prepared, folder, machine, on_step, remarks)
         if done.collapsed:
@@ -222,6 +219,9 @@ def _run(
     if again:
         rate, muon = optimizer.learning_rate / 3, optimizer.muon_learning_rate / 3
         settings = replace(settings, optimizer=replace(optimizer, learning_rate=rate, muon_learning_rate=muon))
+        # Here, so that a run that was killed as it was set aside reports it too.
+        log.warning(f"the model gave one answer to every example of {prepared.dev[0].name}; this run starts again with "
+                    f"a learning rate of {rate:.1e} (the first one was moved to {ASIDE}/)")  # fmt: skip
     file = folder / "scores.json"  # the last to be written
     if file.exists() and not (folder / "checkpoints").exists():  # someone made room
         outcome, scores = Outcome(steps, True, None, {}, 0, 0.0), numbers(read_json(file, RunError))
