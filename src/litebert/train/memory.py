@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from litebert.progress import task
 from litebert.train.device import Device, choose, keep_freed_memory
 from litebert.train.measure import synthetic_batch
 
+SENSIBLE_TOKENS = 512
+"""Products of fewer rows are slow: passes over fewer tokens are worth avoiding."""
 USABLE = 0.8
 """Share of the free memory that a run may plan with."""
 _PEAK = 2.5
@@ -39,6 +42,30 @@ def largest_micro_batch(config: Config, device: Device) -> int:
     """Sequences of full length per forward pass that fit in the free memory, with a margin; measured in seconds."""
     config = _on(device, config)
     return max(0, int((USABLE * free_memory(device) - _resident(config)) // peak_bytes(config, device)))
+
+
+def fitting_micro_batch(config: Config, device: Device, rows: int = 1) -> int:
+    """What `train.micro_batch=auto` becomes: the batch in as few equal passes as the free memory allows.
+
+    Args:
+        rows: sequences for each one of the batch, as in `require_memory`.
+    """
+    config, batch = _on(device, config), config.batch_sequences
+    room = USABLE * free_memory(device) - _resident(config)
+    if _PEAK * batch * rows * _planned(config, device) <= room:
+        return batch
+    largest = max(1, largest_micro_batch(config, device) // rows)
+    return math.ceil(batch / math.ceil(batch / largest))
+
+
+def sensible_micro_batch(config: Config) -> int:
+    """The smallest micro-batch worth training with; where even that does not fit, recomputation helps more."""
+    return min(config.batch_sequences, math.ceil(SENSIBLE_TOKENS / config.sequences.length))
+
+
+def recomputing(config: Config) -> Config:
+    """The config with `train.recompute`."""
+    return replace(config, train=replace(config.train, recompute=True))
 
 
 def require_memory(config: Config, device: Device, rows: int = 1) -> None:
@@ -63,6 +90,14 @@ def require_memory(config: Config, device: Device, rows: int = 1) -> None:
         f"{sequences:,} sequences of {config.sequences.length} tokens at a time need about "
         f"{_size(resident + sequences * each)} of memory, and {_size(free)} are free"
     )
+    if fits < sensible_micro_batch(config) and not config.train.recompute:
+        again = int(room // (peak_bytes(recomputing(config), device) * rows))
+        if again > fits:
+            enough = "" if sequences <= again else f" --train.micro-batch {again}"
+            raise ConfigError(
+                f"{config.name} does not fit in the memory of this machine: {about}; give --train.recompute{enough}, "
+                "which computes activations again instead of keeping them and trains the same batch"
+            )
     if fits < 1:
         raise ConfigError(
             f"{config.name} does not fit in the memory of this machine: {about}, too little even for one; free some "
