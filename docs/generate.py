@@ -174,6 +174,8 @@ def _kind(annotation: str, module: str) -> str:
         kind = str(alias)
     if kind.startswith(("Literal[", "typing.Literal[")):
         return ", ".join(f"`{value}`" for value in re.findall(r"'([^']*)'", kind))
+    if " | Literal[" in kind:
+        return " or ".join(_kind(part, module) for part in kind.split(" | "))
     if kind.startswith("tuple["):
         return "list"
     return TYPES.get(kind, kind)

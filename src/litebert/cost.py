@@ -86,11 +86,17 @@ def forward_flops(config: Config, length: int | None = None) -> float:
     return total
 
 
-def _layer_flops(shape: EncoderConfig, length: int) -> float:
-    """Of the map E -> H and all layers, per token."""
+def recomputed_flops(config: Config) -> float:
+    """Those of `forward_flops` that `train.recompute` spends once more: all of the layers."""
+    length = config.sequences.length
+    return sum(_layer_flops(shape, length, projection=False) for shape in _encoders(config))
+
+
+def _layer_flops(shape: EncoderConfig, length: int, projection: bool = True) -> float:
+    """Of all layers and the map E -> H, per token."""
     hidden, branches = shape.hidden_size, 3 if shape.feedforward == "gated" else 2
     layer = 2 * (4 * hidden * hidden + branches * hidden * shape.intermediate_size) + 4 * length * hidden
-    return float(shape.layers * layer + (2 * shape.embedding_size * hidden if shape.projects else 0))
+    return float(shape.layers * layer + (2 * shape.embedding_size * hidden if projection and shape.projects else 0))
 
 
 @dataclass(frozen=True)
@@ -110,12 +116,18 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     inputs of both norms and of the four linear maps, q k v (again after a rotation), and the feed-forward branches
     before and after the activation; the fused attention keeps no S x S weights. Under autocast all of it but the
     norms' inputs takes half, and the weights have a bfloat16 copy. There a CPU keeps the weights of attention too
-    (`attention_weights`), which are counted; a GPU does not.
+    (`attention_weights`), which are counted; a GPU does not. With `train.recompute` a layer keeps its input alone, and
+    one layer at a time has the rest.
     """
     weights = sum(model_parameters(config).values())
     width = 4 if config.train.precision == "float32" else 2
     sequences = micro_batch or config.micro_sequences
-    per_token = sum(_kept_bytes(shape, width) + 12 * shape.embedding_size for shape in _encoders(config))
+    per_token = sum(12 * shape.embedding_size for shape in _encoders(config))
+    layers = [(shape.layers, _layer_bytes(shape, width), 4 * shape.hidden_size) for shape in _encoders(config)]
+    if config.train.recompute:
+        per_token += sum(count * before for count, _, before in layers) + max(whole for _, whole, _ in layers)
+    else:
+        per_token += sum(count * whole for count, whole, _ in layers)
     per_token += sum(objective.kept_bytes(width) for objective in config.named_objectives().values())
     moments = 2 * weights
     if config.train.optimizer.name == "muon":  # which has one for the matrices of the blocks
@@ -132,15 +144,16 @@ def attention_weights(config: Config) -> int:
     """
     if config.train.precision == "float32":
         return 0
-    each = sum((5 if shape.attention_dropout else 2) * shape.layers * shape.heads for shape in _encoders(config))
-    return each * config.sequences.length**2
+    each = [((5 if shape.attention_dropout else 2) * shape.heads, shape.layers) for shape in _encoders(config)]
+    kept = max(one for one, _ in each) if config.train.recompute else sum(one * layers for one, layers in each)
+    return kept * config.sequences.length**2
 
 
-def _kept_bytes(shape: EncoderConfig, width: int) -> int:
-    """Activations of all layers per token, `width` bytes a number under autocast."""
+def _layer_bytes(shape: EncoderConfig, width: int) -> int:
+    """Activations of a layer per token, `width` bytes a number under autocast."""
     inner = (4 if shape.feedforward == "gated" else 2) * shape.intermediate_size
     attention = 5 if width == 2 else 8 if POSITIONS[shape.positions].rotates else 6
-    return shape.layers * ((attention * width + 8) * shape.hidden_size + width * inner)
+    return (attention * width + 8) * shape.hidden_size + width * inner
 
 
 # ---- this machine ----------------------------------------------------------------------------------------------------

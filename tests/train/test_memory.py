@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -30,22 +31,29 @@ CPU = choose("float32", "cpu")
 MIB = 1 << 20
 
 PASS = """
-import json, resource, sys
-import torch
+import json, os, resource
 from litebert.recipes.files import recipe
 from litebert.config import replace
 from litebert.train.device import choose, keep_freed_memory
 from litebert.train.memory import _train_once
 from litebert.model.pretrainer import Pretrainer
-keep_freed_memory()
-point = recipe("albert-tiny")
-point = replace(point, train=replace(point.train, precision="float32"))
-model = Pretrainer(point)
-peaks = []
-for sequences in (2, 50, 120):
-    _train_once(model, point, choose("float32", "cpu"), sequences)
-    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
-print(json.dumps((peaks[2] - peaks[1]) / 70))
+
+def peak(sequences):  # of a process of its own: one that trains a second batch reuses holes that the first has left
+    ours, its = os.pipe()
+    if os.fork() == 0:
+        keep_freed_memory()
+        point = recipe("albert-tiny")
+        point = replace(point, train=replace(point.train, precision="float32"))
+        model, device = Pretrainer(point), choose("float32", "cpu")
+        for size in (1, sequences):
+            _train_once(model, point, device, size)
+        os.write(its, str(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss).encode())
+        os._exit(0)
+    os.wait()
+    return int(os.read(ours, 100))
+
+sizes = (30, 75, 120)
+print(json.dumps([sizes, [peak(sequences) for sequences in sizes]]))
 """
 
 
@@ -56,27 +64,27 @@ def point(name: str = "albert-tiny", **train: object) -> Config:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
 def test_the_peak_of_a_batch_is_what_a_process_really_takes() -> None:
-    """A batch several times as large as those that are measured."""
+    """On batches several times as large as those that are measured. A plan that is too small by less than what is kept
+    back of the free memory still fits; one that is twice too large wastes half of it."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
     found = subprocess.run([sys.executable, "-c", PASS], env=environment, capture_output=True, text=True, check=True)
-    really = float(found.stdout)
-    planned = peak_bytes(point(), CPU)
-    assert 0.75 * really < planned < 1.7 * really
+    really = statistics.linear_regression(*json.loads(found.stdout)).slope
+    assert memory.USABLE * really < peak_bytes(point(), CPU) < 2 * really
 
 
 def test_a_large_model_is_measured_with_few_layers(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
-    def peaks(config: Config, device: object, sizes: tuple[int, int]) -> list[int]:
+    def peaks(config: Config, device: object, sizes: tuple[int, ...]) -> list[int]:
         asked.append((config.encoder.layers, sizes))
-        return [0, (sizes[1] - sizes[0]) * 2 * cost.memory(config, 1).activations]
+        return [size * 2 * cost.memory(config, 1).activations for size in sizes]
 
     monkeypatch.setattr(memory, "_child_peaks", peaks)
     for name, layers in (("albert-tiny", 12), ("albert-base", 4), ("bert-base", 4)):
         whole = point(name)
         assert peak_bytes(whole, CPU) == pytest.approx(2 * cost.memory(whole, 1).activations, rel=0.01)
         assert asked[-1][0] == min(layers, whole.encoder.layers)
-        assert sum(asked[-1][1]) <= 80
+        assert max(asked[-1][1]) <= 64
 
 
 def test_parts_that_another_process_does_not_know_are_planned_generously(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def plan(words: list[str]) -> int:
     arguments, config = parse_with_recipe(PlanArguments, words, "plan")
     data = _plan(config, arguments.measure, arguments.device)
     kept = [word for word in words if word not in ("--measure", "--json")]
-    following = [("pretrain", *kept, "--data", "DATA", "--out", "RUN")]
+    following = [("pretrain", *kept, *_changes(config, data), "--data", "DATA", "--out", "RUN")]
     if not arguments.measure:
         following.append(("plan", *kept, "--measure"))
     if arguments.json:
@@ -101,11 +101,12 @@ def plan(words: list[str]) -> int:
     flops, memory = data["flops_per_token"], data["memory_bytes"]
     table(
         ("per token of training", "FLOPs"),
-        [("forward", _short(flops["forward"])), ("backward", _short(flops["backward"]))],
-    )
+        [("forward", _short(flops["forward"])), ("backward", _short(flops["backward"])),
+         ("layers again, with --train.recompute", _short(flops["recompute"]))],
+    )  # fmt: skip
     table(
-        (f"memory at {data['micro_batch']} x {config.sequences.length} tokens", "bytes"),
-        [(part, _bytes(size)) for part, size in memory.items()],
+        (f"memory at {data['micro_batch']} x {config.sequences.length} tokens", "bytes", "with --train.recompute"),
+        [(part, _bytes(size), _bytes(data["recompute_memory_bytes"][part])) for part, size in memory.items()],
     )
     if "measured" in data:
         measured = data["measured"]
@@ -121,8 +122,18 @@ def plan(words: list[str]) -> int:
                 ("largest micro-batch", f"{measured['largest_micro_batch']:,} sequences of {config.sequences.length}"),
             ],
         )
+        if measured["recompute"] and not config.train.recompute:
+            show("Measured with --train.recompute: without it, too few sequences fit in the free memory at a time.")
     ending(None, *following)
     return 0
+
+
+def _changes(config: Config, data: dict[str, Any]) -> list[str]:
+    """The options that a run needs to fit in the memory that was measured."""
+    measured = data.get("measured", {})
+    again = ["--train.recompute"] if measured.get("recompute", False) > config.train.recompute else []
+    smaller = measured.get("largest_micro_batch", config.micro_sequences) < config.micro_sequences
+    return [*again, *(["--train.micro-batch", "auto"] if smaller else [])]
 
 
 def _published(config: Config) -> tuple[str, str] | None:
@@ -135,7 +146,7 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
     parts = cost.model_parameters(config)
     encoder = cost.encoder_parameters(config.encoder)
     published = _published(config)
-    memory = cost.memory(config)
+    memory, less = cost.memory(config), cost.memory(replace(config, train=replace(config.train, recompute=True)))
     forward = cost.forward_flops(config)
     data: dict[str, Any] = {
         "recipe": config.name,
@@ -143,20 +154,25 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "encoder_parameters": sum(encoder.values()),
         "encoder_parameters_without_pooler": sum(encoder.values()) - encoder["pooler"],
         "published": {"parameters": published[0], "source": published[1]} if published else None,
-        "flops_per_token": {"forward": forward, "backward": 2 * forward},
+        "flops_per_token": {"forward": forward, "backward": 2 * forward, "recompute": cost.recomputed_flops(config)},
         "micro_batch": config.micro_sequences,
         "memory_bytes": {**vars(memory), "total": sum(vars(memory).values())},
+        "recompute_memory_bytes": {**vars(less), "total": sum(vars(less).values())},
     }
     if measured:
         with loading():
             from litebert.train import device as devices
             from litebert.train.budget import steps_for
             from litebert.train.measure import measure
-            from litebert.train.memory import largest_micro_batch
+            from litebert.train.memory import largest_micro_batch, recomputing, sensible_micro_batch
 
         devices.keep_freed_memory()
         machine = devices.choose(config.train.precision, device)
         largest = largest_micro_batch(config, machine)
+        if largest < sensible_micro_batch(config) and not config.train.recompute:
+            more = largest_micro_batch(recomputing(config), machine)
+            if more > largest:
+                config, largest = recomputing(config), more
         if largest == 0:
             raise ConfigError(
                 f"{config.name} does not fit in the free memory of this machine, even one sequence at a time; free "
@@ -175,5 +191,6 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
             "steps": steps,
             "hours": steps * rate.mean_step_seconds / 3600,
             "largest_micro_batch": largest,
+            "recompute": config.train.recompute,
         }
     return data

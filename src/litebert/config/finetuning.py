@@ -66,7 +66,11 @@ _FORMERLY = {"budget": "1000 steps", "compile": False, "evaluate_sequences": 512
 """Fields of pretraining that `train` had at first, though fine-tuning refused any other value."""
 
 
+_LATER = {"recompute": False}
+"""Fields that `train` did not have at first, with what runs did without them."""
+
+
 def current_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     """A fine-tuning config from a JSON file of any version, with the fields that it has today."""
     train = {key: value for key, value in config.get("train", {}).items() if value != _FORMERLY.get(key, ...)}
-    return {**config, "train": train}
+    return {**config, "train": {**_LATER, **train}}

@@ -305,4 +305,4 @@ class Config:
     @property
     def micro_sequences(self) -> int:
         """Sequences per forward pass."""
-        return min(self.train.micro_batch or self.batch_sequences, self.batch_sequences)
+        return min(self.train.at_once or self.batch_sequences, self.batch_sequences)

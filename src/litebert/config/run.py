@@ -63,8 +63,12 @@ class LoopConfig:
 
     batch: str = "32 sequences"
     """Sequences or tokens per optimizer step."""
-    micro_batch: int = 0
-    """Sequences per forward pass, with gradients accumulated over the batch; 0 takes the whole batch at once."""
+    micro_batch: int | Literal["auto"] = 0
+    """Sequences per forward pass, with gradients accumulated over the batch; 0 takes the whole batch at once, and auto
+    as many as fit in the free memory. A run records what auto chose, and keeps it when it continues."""
+    recompute: bool = False
+    """Activation checkpointing: keep one state per layer in the forward pass and compute the other activations again in
+    the backward pass. Several times less memory for about a third more time; the results are the same."""
     clip: float = 1.0
     """Largest global gradient norm; 0 for no clipping."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -82,10 +86,15 @@ class LoopConfig:
         parse_amount(self.batch, "train.batch", ("sequences", "tokens"))
         parse_amount(self.save_every, "train.save_every", ("time", "steps"))
         parse_amount(self.evaluate_every, "train.evaluate_every", ("share", "steps"))
-        require(self.micro_batch >= 0, f"train.micro_batch is {self.micro_batch}; it cannot be negative")
+        require(self.at_once >= 0, f"train.micro_batch is {self.micro_batch}; it cannot be negative")
         require(self.clip >= 0, f"train.clip is {self.clip}; it cannot be negative")
         require(self.keep_checkpoints >= 1, f"train.keep_checkpoints is {self.keep_checkpoints}; keep at least 1")
         require(abs(self.seed) < 2**63, f"train.seed is {self.seed}; it must fit in 64 bits")
+
+    @property
+    def at_once(self) -> int:
+        """The micro-batch as a number; 0, for the whole batch, where it has yet to be chosen."""
+        return self.micro_batch if isinstance(self.micro_batch, int) else 0
 
 
 @dataclass(frozen=True, kw_only=True)

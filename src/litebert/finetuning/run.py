@@ -31,7 +31,7 @@ from safetensors import SafetensorError
 from litebert import progress
 from litebert.config import Config, MaskingConfig, SequenceConfig, TrainConfig, replace
 from litebert.config.amounts import parse_amount
-from litebert.config.finetuning import FinetuneConfig
+from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.batches import PaddedRows, TaskBatch, TaskBatches
 from litebert.finetuning.items import EncodedPart
@@ -49,7 +49,7 @@ from litebert.storage import numbers, read_json, write_json, written_whole
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome
-from litebert.train.memory import memory_explained, require_memory
+from litebert.train.memory import fitting_micro_batch, memory_explained, require_memory
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import ASIDE, RunFolder
 
@@ -210,7 +210,17 @@ def _run(
                           "run, such as 0.1")  # fmt: skip
     output, targets = task.output.fit([item.target for item in train])
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
-    require_memory(_planned(prepared), machine, rows=max(len(item.rows) for item in items))
+    rows = max(len(item.rows) for item in items)
+    if config.train.micro_batch == "auto":
+        recorded = (
+            []
+            if overwrite
+            else [current_fields(one.get("config", {}))["train"].get("micro_batch", 1) for one in place.identities()]
+        )
+        micro = recorded[0] if recorded else fitting_micro_batch(_planned(prepared), machine, rows)
+        config = replace(config, train=replace(config.train, micro_batch=micro))
+        prepared = replace(prepared, config=config)
+    require_memory(_planned(prepared), machine, rows)
     model = task_model(prepared.start, task, config).to(machine.device)
     if overwrite:
         place.clear()
@@ -232,7 +242,7 @@ def _run(
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
         on_step=on_step, ranks=place.ranks, remarks=remarks,
     )  # fmt: skip
-    with memory_explained(machine, config.train.micro_batch or batch):
+    with memory_explained(machine, config.train.at_once or batch):
         outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
@@ -265,7 +275,9 @@ def _planned(prepared: PreparedTask) -> Config:
         sequences=SequenceConfig(length=max(8, min(longest, encoder.max_positions))),
         masking=MaskingConfig(rate=1e-6),
         objectives=("mlm",),
-        train=TrainConfig(batch=loop.batch, micro_batch=loop.micro_batch, optimizer=loop.optimizer),
+        train=TrainConfig(
+            batch=loop.batch, micro_batch=loop.micro_batch, recompute=loop.recompute, optimizer=loop.optimizer
+        ),
     )
 
 

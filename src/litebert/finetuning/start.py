@@ -95,6 +95,7 @@ def task_model(start: InitialModel, task: Task[Any], config: FinetuneConfig) -> 
     torch.manual_seed(config.train.seed)
     model = TaskModel(shape, reads_cls, task.output.width, dense)
     model.head.dropout.p = config.head_dropout
+    model.encoder.recompute = config.train.recompute
     if start.state is not None:  # a pooler that it lacks stays fresh, and one without use is left out
         fresh = model.encoder.state_dict()
         model.encoder.load_state_dict({name: start.state.get(name, tensor) for name, tensor in fresh.items()})

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention, FeedForward
@@ -41,6 +42,8 @@ class Encoder(nn.Module):
     def __init__(self, config: EncoderConfig, borrows: Borrows | None = None) -> None:
         super().__init__()
         self.config = config
+        self.recompute = False
+        """Whether a pass keeps the state before each layer alone, and computes the rest again in the backward pass."""
         self.embedding = Embedding(config, borrows)
         self.positions = POSITIONS[config.positions](config).attention()
         self.attention = nn.ModuleList(Attention(config) for _ in range(max(config.attention_of()) + 1))
@@ -76,8 +79,15 @@ class Encoder(nn.Module):
             mask = bias if mask is None else bias + additive(mask, torch.bfloat16)
         yield x_BSH
         for a, f in zip(self.config.attention_of(layers), self.config.feedforward_of(layers), strict=True):
-            x_BSH = self.feedforward[f](self.attention[a](x_BSH, mask, self.positions))
+            if self.recompute and torch.is_grad_enabled():  # with the same dropout
+                x_BSH = checkpoint(self._layer, a, f, x_BSH, mask, use_reentrant=False)
+            else:
+                x_BSH = self._layer(a, f, x_BSH, mask)
             yield x_BSH
+
+    def _layer(self, a: int, f: int, x_BSH: Tensor, mask: Tensor | None) -> Tensor:
+        state: Tensor = self.feedforward[f](self.attention[a](x_BSH, mask, self.positions))
+        return state
 
     def read_out(self, state_BSH: Tensor) -> EncoderOutput:
         """The final norm and the pooler over the state after any layer."""

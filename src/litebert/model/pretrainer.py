@@ -25,6 +25,9 @@ class Pretrainer(nn.Module):
         self.encoder = Encoder(config.encoder)
         self.named_objectives: dict[str, Objective] = config.named_objectives()
         self.objectives = nn.ModuleDict({name: one.build() for name, one in self.named_objectives.items()})
+        for module in self.modules():
+            if isinstance(module, Encoder):
+                module.recompute = config.train.recompute
 
     def context(self, name: str, layers: int | None = None) -> Context:
         """What the hooks of an objective may use in a pass of this depth."""

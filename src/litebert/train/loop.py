@@ -137,7 +137,7 @@ class Loop(Generic[B]):
         self.row: dict[str, float] = {}  # the newest of the metrics
         self.scores: dict[str, float] = {}
         share = self.ranks.share(self.batch_sequences)
-        micro = self.config.micro_batch or len(share)
+        micro = self.config.at_once or len(share)
         self.rows = [slice(i, min(i + micro, share.stop)) for i in share[::micro]]
         self.first = self.earlier_ends[-1] if self.earlier_ends else 0  # of the steps that rows and evaluations divide
         length = self.steps - self.first

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import subprocess
 import sys
@@ -27,6 +28,8 @@ from litebert.progress import task
 from litebert.train.device import Device, choose, keep_freed_memory
 from litebert.train.measure import synthetic_batch
 
+SENSIBLE_TOKENS = 512
+"""Products of fewer rows are slow: passes over fewer tokens are worth avoiding."""
 USABLE = 0.8
 """Share of the free memory that a run may plan with."""
 _PEAK = 2.5
@@ -39,6 +42,30 @@ def largest_micro_batch(config: Config, device: Device) -> int:
     """Sequences of full length per forward pass that fit in the free memory, with a margin; measured in seconds."""
     config = _on(device, config)
     return max(0, int((USABLE * free_memory(device) - _resident(config)) // peak_bytes(config, device)))
+
+
+def fitting_micro_batch(config: Config, device: Device, rows: int = 1) -> int:
+    """What `train.micro_batch=auto` becomes: the batch in as few equal passes as the free memory allows.
+
+    Args:
+        rows: sequences for each one of the batch, as in `require_memory`.
+    """
+    config, batch = _on(device, config), config.batch_sequences
+    room = USABLE * free_memory(device) - _resident(config)
+    if _PEAK * batch * rows * _planned(config, device) <= room:
+        return batch
+    largest = max(1, largest_micro_batch(config, device) // rows)
+    return math.ceil(batch / math.ceil(batch / largest))
+
+
+def sensible_micro_batch(config: Config) -> int:
+    """The smallest micro-batch worth training with; where even that does not fit, recomputation helps more."""
+    return min(config.batch_sequences, math.ceil(SENSIBLE_TOKENS / config.sequences.length))
+
+
+def recomputing(config: Config) -> Config:
+    """The config with `train.recompute`."""
+    return replace(config, train=replace(config.train, recompute=True))
 
 
 def require_memory(config: Config, device: Device, rows: int = 1) -> None:
@@ -63,6 +90,14 @@ def require_memory(config: Config, device: Device, rows: int = 1) -> None:
         f"{sequences:,} sequences of {config.sequences.length} tokens at a time need about "
         f"{_size(resident + sequences * each)} of memory, and {_size(free)} are free"
     )
+    if fits < sensible_micro_batch(config) and not config.train.recompute:
+        again = int(room // (peak_bytes(recomputing(config), device) * rows))
+        if again > fits:
+            enough = "" if sequences <= again else f" --train.micro-batch {again}"
+            raise ConfigError(
+                f"{config.name} does not fit in the memory of this machine: {about}; give --train.recompute{enough}, "
+                "which computes activations again instead of keeping them and trains the same batch"
+            )
     if fits < 1:
         raise ConfigError(
             f"{config.name} does not fit in the memory of this machine: {about}, too little even for one; free some "
@@ -103,12 +138,13 @@ def peak_bytes(config: Config, device: Device) -> int:
     small, large = _probe_sizes(_planned(probe, device))
     try:
         measure = {"cuda": _cuda_peaks, "cpu": _child_peaks}.get(device.device.type)
-        peaks = measure(probe, device, (small, large)) if measure else None
+        peaks = measure(probe, device, (small, large, large, large)) if measure else None
     except torch.OutOfMemoryError:
         peaks = None
     if peaks is None:
         return int(_PEAK * planned)
-    ratio = (peaks[1] - peaks[0]) / (large - small) / _planned(probe, device)
+    # How well tensors pack into the heap differs from pass to pass by a tenth, so the worst of three counts.
+    ratio = (max(peaks[1:]) - peaks[0]) / (large - small) / _planned(probe, device)
     return int(max(1.2, ratio) * planned)
 
 
@@ -160,7 +196,7 @@ def _train_once(model: Pretrainer, config: Config, device: Device, sequences: in
     torch.stack([loss.total / max(1, int(loss.count)) for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
 
 
-def _cuda_peaks(config: Config, device: Device, sizes: tuple[int, int]) -> list[int]:
+def _cuda_peaks(config: Config, device: Device, sizes: tuple[int, ...]) -> list[int]:
     model, peaks = Pretrainer(config).to(device.device), []
     for sequences in (1, *sizes):
         torch.cuda.reset_peak_memory_stats(device.device)
@@ -169,8 +205,8 @@ def _cuda_peaks(config: Config, device: Device, sizes: tuple[int, int]) -> list[
     return peaks[1:]
 
 
-def _child_peaks(config: Config, _: Device, sizes: tuple[int, int]) -> list[int] | None:
-    """Peaks of a process that trains batches of two sizes; None where it cannot (parts of a program's own, say)."""
+def _child_peaks(config: Config, _: Device, sizes: tuple[int, ...]) -> list[int] | None:
+    """Peaks of a process that trains batches of these sizes; None where it cannot (parts of a program's own, say)."""
     question = {"config": json.loads(to_json(config)), "sizes": sizes}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
@@ -178,8 +214,8 @@ def _child_peaks(config: Config, _: Device, sizes: tuple[int, int]) -> list[int]
             [sys.executable, "-m", "litebert.train.memory"], input=json.dumps(question), capture_output=True,
             text=True, timeout=120, check=True, env=environment,
         )  # fmt: skip
-        first, second = json.loads(answer.stdout)
-        return [int(first), int(second)]
+        peaks = json.loads(answer.stdout)
+        return [int(peak) for peak in peaks]
     except (OSError, ValueError, TypeError, subprocess.SubprocessError):
         return None
 

@@ -37,7 +37,7 @@ from litebert.train.evaluate import evaluate_split
 from litebert.train.loop import Loop, Outcome
 from litebert.train.memory import memory_explained, require_memory
 from litebert.train.run_folder import RunFolder
-from litebert.train.start import CONTENTS, LEFTOVERS, earlier_ends, new_run, resolve, same_run, start_from
+from litebert.train.start import CONTENTS, LEFTOVERS, earlier_ends, new_run, resolve, same_run, settled, start_from
 
 log = logging.getLogger("litebert")
 
@@ -255,8 +255,8 @@ def _pretrain(
         if shards.index["settings"].get("heldout"):
             remedy = "prepare more documents, or shorter ones (--split sets where one ends)"
         raise DataError(f"{shards.path} has no held-out text to evaluate on; {remedy}")
-    config = resolve(recipe, shards)
-    machine = devices.choose(config.train.precision, device)
+    machine = devices.choose(recipe.train.precision, device)
+    config = settled(resolve(recipe, shards), folder, machine, overwrite)
     require_memory(config, machine)
     with folder.owned(), memory_explained(machine, config.micro_sequences):
         identities = [] if overwrite else folder.identities()

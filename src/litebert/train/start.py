@@ -25,6 +25,7 @@ from litebert.storage import atomic_write, read_json
 from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, with_budget
 from litebert.train.device import Device
+from litebert.train.memory import fitting_micro_batch
 from litebert.train.run_folder import RunFolder
 
 log = logging.getLogger("litebert")
@@ -72,6 +73,31 @@ def new_run(
     return run
 
 
+def settled(config: Config, folder: RunFolder, machine: Device, overwrite: bool) -> Config:
+    """The config with a number for `train.micro_batch=auto`: that of the run in the folder, else as many as fit.
+
+    Raises:
+        RunError: the recipe of the run was changed.
+    """
+    if config.train.micro_batch != "auto":
+        return config
+    if folder.identity_file.exists() and not overwrite:
+        micro = _recorded(folder).train.micro_batch
+    else:
+        micro = folder.ranks.agree(fitting_micro_batch(config, machine))
+        log.info(f"train.micro_batch is {micro} of {config.batch_sequences} sequences, which fit in the free memory")
+    return replace(config, train=replace(config.train, micro_batch=micro))
+
+
+def _recorded(folder: RunFolder) -> Config:
+    """The recipe.json of a run."""
+    file = folder.path / "recipe.json"
+    try:
+        return from_dict(Config, read_json(file, RunError))
+    except ConfigError as error:
+        raise RunError(f"{file} was changed ({error}); restore it or start another --out") from None
+
+
 def same_run(
     folder: RunFolder,
     run: Mapping[str, Any],
@@ -89,11 +115,7 @@ def same_run(
     Raises:
         RunError: it is another run, or its files were changed.
     """
-    recipe_file, now = folder.path / "recipe.json", _arithmetic(machine)
-    try:
-        there = from_dict(Config, read_json(recipe_file, RunError))
-    except ConfigError as error:
-        raise RunError(f"{recipe_file} was changed ({error}); restore it or start another --out") from None
+    there, now = _recorded(folder), _arithmetic(machine)
     try:
         steps, fingerprint, data = int(run["steps"]), run["data_fingerprint"], run["data"]
         ends = earlier_ends(run)

@@ -1,0 +1,200 @@
+"""Recomputed activations: the same run bit for bit in less memory, planned, offered and chosen where it is needed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from litebert import cost
+from litebert.config import Config, EncoderConfig, ReplacedTokenConfig, SequenceConfig, replace
+from litebert.model.pretrainer import Pretrainer
+from litebert.train import memory
+from litebert.train.device import choose
+from litebert.train.measure import synthetic_batch
+from litebert.train.memory import fitting_micro_batch, peak_bytes, recomputing
+from toys.finetuning import recipe_file, write_table
+from toys.points import batch, randomise
+from toys.pretraining import config, loop_of, result
+from toys.refusals import names
+
+Run = Callable[..., tuple[int, str, str]]
+CPU = choose("float32", "cpu")
+MIB = 1 << 20
+
+POINTS: list[dict[str, Any]] = [
+    {},
+    {"encoder": {"hidden_dropout": 0.2, "attention_dropout": 0.1}, "train": {"micro_batch": 3}},
+    {"encoder": {"layers": 4}, "train": {"depth_schedule": ((0.5, 2),)}},
+    {"encoder": {"norm": "pre", "feedforward": "gated", "positions": "rotary", "sharing": "none"}},
+    {"encoder": {"pooler": False}, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
+    {"encoder": {"pooler": False}, "objectives": ("mlm", "sbo")},
+]
+
+
+@pytest.mark.parametrize("changes", POINTS, ids=str)
+def test_a_run_is_the_same_to_the_bit(changes: dict[str, Any], tiny_data: Path, tmp_path: Path) -> None:
+    point, runs = config(**changes), []
+    point = replace(point, encoder=replace(point.encoder, vocab_size=vocabulary(tiny_data)))
+    for name, one in (("kept", point), ("again", recomputing(point))):
+        loop_of(one, tiny_data, tmp_path / name).run()
+        runs.append(result(tmp_path / name))
+    assert runs[0] == runs[1]
+
+
+def vocabulary(data: Path) -> int:
+    from litebert.data.shards import Shards
+
+    return Shards.open(data).tokenizer.vocab_size
+
+
+def test_states_of_padded_rows_and_their_gradients_are_the_same_too() -> None:
+    points = [config(encoder={"vocab_size": 50, "attention_dropout": 0.3})]
+    points.append(recomputing(points[0]))
+    found = []
+    for point in points:
+        model = Pretrainer(point)
+        randomise(model)
+        torch.manual_seed(0)
+        sum(loss.total for loss in model(batch()).values()).backward()
+        found.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    assert all(torch.equal(gradient, found[1][name]) for name, gradient in found[0].items())
+
+
+@pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "rtd")])
+def test_the_formula_knows_what_is_kept(objectives: tuple[str, ...]) -> None:
+    """Between the passes, which is all but the one layer that is computed again."""
+    shape = EncoderConfig(vocab_size=500, embedding_size=32, hidden_size=64, layers=12, heads=4, intermediate_size=128,
+                          max_positions=40, pooler="sop" in objectives)  # fmt: skip
+    point = recomputing(Config(name="x", encoder=shape, sequences=SequenceConfig(length=40), objectives=objectives))
+    point = replace(point, train=replace(point.train, precision="float32", batch="4 sequences"))
+    model, kept = Pretrainer(point), dict[int, Tensor]()
+    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if tensor.untyped_storage().data_ptr() not in own:
+            kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(synthetic_batch(point, 4))
+    between = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    whole = cost.memory(replace(point, train=replace(point.train, recompute=False))).activations
+    one_layer = (8 * 64 + 2 * 128) * 4 * 160
+    planned = cost.memory(point).activations
+    assert planned - one_layer == pytest.approx(between, rel=0.2)
+    assert planned < whole / 2
+
+
+def test_a_process_takes_less() -> None:
+    point = config(encoder={"layers": 24, "hidden_size": 64, "intermediate_size": 256})
+    assert peak_bytes(recomputing(point), CPU) < peak_bytes(point, CPU) / 2
+
+
+# ---- the commands ----------------------------------------------------------------------------------------------------
+
+
+def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int, again: int) -> None:
+    """So many free bytes, of which a sequence takes `each`, or `again` with recomputation; no estimate suffices."""
+    monkeypatch.setattr(memory, "_PEAK", 1000)
+    monkeypatch.setattr(memory, "free_memory", lambda _: count)
+    monkeypatch.setattr(memory, "peak_bytes", lambda point, _: again if point.train.recompute else each)
+
+
+def test_pretrain_names_recomputation_where_it_is_the_remedy(
+    run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("pretrain", "albert-tiny", "--data", tiny_data, "--out", tmp_path / "run", "--budget", "1 steps",
+             "--train.evaluate-sequences", "2", "--train.batch", "4 sequences")  # fmt: skip
+    with_free(monkeypatch, 100 * MIB, each=90 * MIB, again=20 * MIB)
+    status, _, err = run(*words)
+    assert status == 2
+    names(err.splitlines()[-1], "--train.recompute", "--train.micro-batch")
+    fits = err.split("--train.micro-batch ")[1].split(",")[0]
+    assert run(*words, "--train.recompute", "--train.micro-batch", fits)[0] == 0
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["recompute"] is True
+
+
+def test_plan_chooses_it_where_too_little_fits_without(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("plan", "albert-tiny", "--measure", "--train.batch", "8 sequences", "--train.depth-schedule", "--json")
+    planned = {}
+    for free in (100 * MIB, 10_000 * MIB):
+        with_free(monkeypatch, free, each=60 * MIB, again=20 * MIB)
+        status, out, err = run(*words)
+        assert status == 0
+        planned = json.loads(out)
+        measured = planned["measured"]
+        assert measured["recompute"] is (free < 1000 * MIB)
+        assert ("--train.recompute --train.micro-batch auto" in err) is measured["recompute"]
+        assert (measured["largest_micro_batch"] < 8) is measured["recompute"]
+    saved = planned["memory_bytes"]["activations"] - planned["recompute_memory_bytes"]["activations"]
+    assert saved > planned["memory_bytes"]["activations"] / 2
+    assert 0.5 < planned["flops_per_token"]["recompute"] / planned["flops_per_token"]["forward"] < 1
+
+
+def test_fine_tuning_recomputes_too(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> None:
+    table, model = write_table(tmp_path / "rows.csv", 40), recipe_file(tmp_path)
+    for name, options in (("kept", ()), ("again", ("--train.recompute",))):
+        words = ("finetune", model, "--tokenizer", tiny_tokenizer, "--task", "table", "--data", table,
+                 "--out", tmp_path / name, "--steps", "3", "--dropout", "0.2", "--length", "32")  # fmt: skip
+        assert run(*words, *options)[0] == 0
+    files = [tmp_path / name / "model" / "model.safetensors" for name in ("kept", "again")]
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+# ---- --train.micro-batch auto ----------------------------------------------------------------------------------------
+
+
+def test_auto_takes_equal_passes_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = config(train={"batch": "100 sequences", "micro_batch": "auto"})
+    resident = cost.memory(point, 1)
+    fixed = resident.weights + resident.gradients + resident.optimizer
+    for fits, chosen in ((40, 34), (50, 50), (99, 50), (1, 1), (0, 1)):
+        with_free(monkeypatch, int((fixed + (fits + 0.5) * MIB) / memory.USABLE), each=MIB, again=MIB)
+        assert fitting_micro_batch(point, CPU) == chosen
+    with_free(monkeypatch, 64 << 30, each=1 << 40, again=1 << 40)
+    assert fitting_micro_batch(point, CPU) == 100, "a batch that surely fits is not measured"
+
+
+def test_a_run_keeps_the_micro_batch_that_auto_chose(
+    run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("pretrain", "albert-tiny", "--data", tiny_data, "--budget", "4 steps", "--train.batch", "6 sequences",
+             "--train.evaluate-sequences", "2", "--train.save-every", "2 steps", "--train.keep-checkpoints", "5",
+             "--train.precision", "float32", "--train.depth-schedule")  # fmt: skip
+    with_free(monkeypatch, 200 * MIB, each=60 * MIB, again=60 * MIB)
+    assert run(*words, "--out", tmp_path / "run", "--train.micro-batch", "auto")[0] == 0
+    chosen = json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["micro_batch"]
+    assert 1 <= chosen < 6
+    whole = result(tmp_path / "run")
+    last = max((tmp_path / "run" / "checkpoints").glob("step-*"))
+    last.rename(tmp_path / "aside")
+    with_free(monkeypatch, 64 << 30, each=MIB, again=MIB)  # now all would fit
+    assert run(*words, "--out", tmp_path / "run", "--train.micro-batch", "auto")[0] == 0
+    assert result(tmp_path / "run") == whole
+    assert run(*words, "--out", tmp_path / "explicit", "--train.micro-batch", chosen)[0] == 0
+    assert result(tmp_path / "explicit") == whole
+    assert run(*words, "--out", tmp_path / "run", "--train.micro-batch", chosen + 1)[0] != 0
+
+
+def test_a_fine_tuning_keeps_it_too(
+    run: Run, tmp_path: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("finetune", recipe_file(tmp_path), "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
+             write_table(tmp_path / "rows.csv", 40), "--out", tmp_path / "run", "--steps", "2",
+             "--train.micro-batch", "auto")  # fmt: skip
+    with_free(monkeypatch, 20 * MIB, each=2 * MIB, again=2 * MIB)
+    assert run(*words)[0] == 0
+    recorded = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["train"]["micro_batch"]
+    assert 1 <= recorded < 32
+    with_free(monkeypatch, 64 << 30, each=MIB, again=MIB)
+    assert run(*words)[0] == 0
+    with_free(monkeypatch, 20 * MIB, each=100 * MIB, again=MIB)
+    status, _, err = run(*words, "--out", tmp_path / "other")
+    assert status == 2
+    names(err.splitlines()[-1], "--train.recompute")
