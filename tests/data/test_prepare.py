@@ -296,6 +296,15 @@ def resident(process: int) -> int:
     return total * os.sysconf("SC_PAGE_SIZE")
 
 
+def test_words_are_counted_over_all_documents_kept(tmp_path: Path) -> None:
+    texts = [f"document {number} of\nsome\nwords " + "word " * 1000 for number in range(500)]  # more than one block
+    dealer = dealing.Dealer(0.01, 1 << 20, {}, tmp_path)
+    for _ in dealer.chunks(Document(text.strip(), "") for text in [*texts, *texts[:50]]):
+        pass
+    assert (dealer.words, dealer.duplicates) == (sum(len(text.split()) for text in texts), 50)
+    assert dealer.words == sum(len(text.split()) for text in texts), "asked twice"
+
+
 def generate(path: Path, size: int, base: list[str]) -> None:
     """About `size` bytes of documents, no two the same."""
     with open(path, "w") as file:

@@ -10,6 +10,8 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
+
 from litebert.data.shards import ShardInfo
 from litebert.errors import DataError
 from litebert.text.sources import Document
@@ -100,8 +102,8 @@ class Dealer:
         self._heldout, self._floor = int(heldout * 2**64), floor
         self._seen = DocumentHashes()
         self.kept = self.duplicates = 0  # documents
-        self.words = 0
-        """Between single spaces or line ends, in the documents kept; more where several stand in a row."""
+        self._words = 0
+        self._uncounted = bytearray()
         self.added = 0
         """Documents held out beyond the share asked for."""
         self._cutters = {name: _ShardCutter(name, shard_bytes, finished, folder) for name in ("train", "heldout")}
@@ -158,10 +160,24 @@ class Dealer:
             digest = hashlib.blake2b(data, digest_size=16).digest()
             if is_new(digest):
                 self.kept += 1
-                self.words += 1 + data.count(b" ") + data.count(b"\n")  # ten times as fast as a split
+                self._uncounted += data
+                self._uncounted += b"\n"
+                if len(self._uncounted) >= CHUNK_BYTES:
+                    self._count_words()
                 yield document.text, len(data), digest
             else:
                 self.duplicates += 1
+
+    @property
+    def words(self) -> int:
+        """Between single spaces or line ends, in the documents kept; more where several stand in a row."""
+        self._count_words()
+        return self._words
+
+    def _count_words(self) -> None:
+        text = np.frombuffer(self._uncounted, np.uint8)  # four times as fast as bytes.count
+        self._words += int(np.count_nonzero(text == ord(" ")) + np.count_nonzero(text == ord("\n")))
+        self._uncounted = bytearray()
 
     def _split_of(self, digest: bytes) -> str:
         return "heldout" if _place_of(digest) < self._heldout else "train"

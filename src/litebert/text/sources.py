@@ -192,9 +192,9 @@ def _plain(lines: Iterable[str], split: str, tally: Tally) -> Iterator[tuple[str
             yield line, number
         return
     held: list[str] = []
-    size, start = 0, 1
+    size, start, blank_ends = 0, 1, split == "blank-line"
     for number, line in enumerate(lines, 1):
-        ends = split == "blank-line" and (not line or line.isspace())
+        ends = blank_ends and (not line or line.isspace())
         if ends or size + len(line) > MAX_DOCUMENT:
             if held:
                 tally.cuts += not ends

@@ -41,9 +41,9 @@ class WrapDetector:
         before, rest = "", iter(lines)
         for line in islice(rest, _SAMPLE):
             line_before, before = before, line.strip()
-            if line_before and before and not _OWN.match(before):
+            if line_before and before and ((first := before[0]).isalpha() or not _OWN.match(before)):  # a shortcut
                 self._lengths.append(len(line_before))
-                if _goes_on(line_before[-1], before[0]):
+                if _goes_on(line_before[-1], first):
                     self._broken.append(len(line_before))
             yield line
         yield from rest
@@ -59,7 +59,7 @@ class WrapDetector:
 
 
 def _goes_on(last: str, first: str) -> bool:
-    return (last.isalnum() or last in ",、，") and first.isalnum() and not first.isupper()
+    return first.isalnum() and not first.isupper() and (last.isalnum() or last in ",、，")
 
 
 def unwrapped(text: str) -> str:
