@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass, replace
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from litebert.errors import ConfigError, nearest
 
@@ -57,6 +58,12 @@ def _coerce(hint: Any, value: Any, path: str, base: Any) -> Any:
         if value not in args:
             raise ConfigError(f"{path} is {value!r}; {nearest(str(value), map(str, args))}")
         return value
+    if origin in (Union, UnionType):  # a number or a word
+        words = [word for one in args if get_origin(one) is Literal for word in get_args(one)]
+        number = next(one for one in args if get_origin(one) is not Literal)
+        if isinstance(value, str) and value not in words:
+            raise ConfigError(f"{path} is {value!r}; it must be {_KINDS[number]} or {' or '.join(words)}")
+        return value if isinstance(value, str) else _coerce(number, value, path, base)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
