@@ -169,6 +169,8 @@ def _kind(annotation: str, module: str) -> str:
     kind = re.sub(r"tyro\.conf\.(?:Positional|UseAppendAction)\[(.*)\]", r"\1", annotation).removesuffix(" | None")
     kind = re.sub(r"Annotated\[(.*), tyro\.conf\.arg.*\]", r"\1", kind)
     kind = re.sub(r"tyro\.conf\.(?:Positional|UseAppendAction)\[(.*)\]", r"\1", kind).removesuffix(" | None")
+    if kind.endswith(" | Literal['auto']"):
+        return f"{TYPES[kind.partition(' ')[0]]} or `auto`"
     alias = vars(import_module(module)).get(kind)
     if str(alias).startswith("typing.Literal"):
         kind = str(alias)

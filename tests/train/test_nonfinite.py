@@ -133,7 +133,10 @@ def test_an_absurd_learning_rate_stops_with_a_finite_checkpoint(rate: float, tin
 class Waits(TorchDispatchMode):
     """Refuses what would make the program wait for an accelerator: reading a number, finding where a mask is true."""
 
-    WAITS = ("aten._local_scalar_dense", "aten.nonzero", "aten.masked_select", "aten.is_nonzero", "aten.equal")
+    WAITS = tuple(
+        f"aten.{name}."
+        for name in ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "multinomial", "unique2")
+    )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if str(func).startswith(self.WAITS):

@@ -116,9 +116,14 @@ def plan(words: list[str]) -> int:
                 ("machine", measured["machine"]),
                 ("tokens/s", f"{measured['tokens_per_second']:,.0f}"),
                 ("GFLOP/s", f"{measured['flops_per_second'] / 1e9:,.0f}"),
+                (
+                    "share of the speed of matrix products",
+                    f"{measured['share_of_products']:.1%} of {measured['products_per_second'] / 1e9:,.0f} GFLOP/s",
+                ),
                 ("seconds per step", f"{measured['seconds_per_step']:.3f}"),
                 ("steps in the budget", f"{measured['steps']:,}"),
                 ("hours for the budget", f"{measured['hours']:,.2f}"),
+                ("processes that make batches", f"{measured['batch_processes']}"),
                 ("largest micro-batch", f"{measured['largest_micro_batch']:,} sequences of {config.sequences.length}"),
             ],
         )
@@ -163,8 +168,9 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         with loading():
             from litebert.train import device as devices
             from litebert.train.budget import steps_for
-            from litebert.train.measure import measure
+            from litebert.train.measure import measure, products_speed
             from litebert.train.memory import largest_micro_batch, recomputing, sensible_micro_batch
+            from litebert.train.supply import processes_for
 
         devices.keep_freed_memory()
         machine = devices.choose(config.train.precision, device)
@@ -182,12 +188,15 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         rate = measure(fitting, machine)
         steps = steps_for(config, rate)
         tokens = config.batch_sequences * config.sequences.length
-        full_depth = rate.step_seconds[-1][1]
+        speed, products = 3 * forward * tokens / rate.step_seconds[-1][1], products_speed(machine)
         data["measured"] = {
             "machine": machine.describe(),
             "seconds_per_step": rate.mean_step_seconds,
             "tokens_per_second": tokens / rate.mean_step_seconds,
-            "flops_per_second": 3 * forward * tokens / full_depth,
+            "flops_per_second": speed,
+            "products_per_second": products,
+            "share_of_products": speed / products,
+            "batch_processes": processes_for(config, machine),
             "steps": steps,
             "hours": steps * rate.mean_step_seconds / 3600,
             "largest_micro_batch": largest,

@@ -109,12 +109,20 @@ class TrainConfig(LoopConfig):
     """Held-out sequences per evaluation."""
     compile: bool = False
     """Compile the blocks with torch.compile."""
+    batch_processes: int | Literal["auto"] = "auto"
+    """Processes that make batches ahead of the steps; 0 leaves it to a thread, and auto starts none for a CPU and as
+    many as are needed for a GPU. Their number changes no result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         parse_amount(self.budget, "train.budget", ("time", "steps", "tokens"))
         require(
             self.evaluate_sequences >= 1, f"train.evaluate_sequences is {self.evaluate_sequences}; it must be positive"
+        )
+        processes = self.batch_processes
+        require(
+            processes == "auto" or processes >= 0,
+            f"train.batch_processes is {processes}; it must be auto, or a number that is not negative",
         )
         shares = [share for share, _ in self.depth_schedule]
         require(

@@ -7,7 +7,7 @@ sequences that one process would. The random key of an example is (seed, example
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -59,9 +59,15 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
-        tensors = {name: item for name, item in vars(self).items() if isinstance(item, Tensor)}
-        moved: dict[str, Any] = {name: on_device(item, device) for name, item in tensors.items()}
-        return replace(self, **moved, added={name: on_device(item, device) for name, item in self.added.items()})
+        return self._each(lambda tensor: on_device(tensor, device))
+
+    def pin(self) -> Batch:
+        """The same batch in page-locked memory."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        changed: Any = {name: change(item) for name, item in vars(self).items() if isinstance(item, Tensor)}
+        return replace(self, **changed, added={name: change(item) for name, item in self.added.items()})
 
 
 def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:

@@ -7,7 +7,7 @@ short and long texts in turn. The price is that the rows of a batch are not draw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -47,8 +47,15 @@ class TaskBatch:
 
     def to(self, device: torch.device) -> TaskBatch:
         """The same batch on a device."""
-        moved: Any = {name: on_device(item, device) for name, item in vars(self).items() if isinstance(item, Tensor)}
-        return replace(self, **moved)
+        return self._each(lambda tensor: on_device(tensor, device))
+
+    def pin(self) -> TaskBatch:
+        """The same batch in page-locked memory."""
+        return self._each(Tensor.pin_memory)
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> TaskBatch:
+        changed: Any = {name: change(item) for name, item in vars(self).items() if isinstance(item, Tensor)}
+        return replace(self, **changed)
 
 
 class PaddedRows(NamedTuple):

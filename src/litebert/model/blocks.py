@@ -46,6 +46,22 @@ class Block(nn.Module):
         return [parameter for parameter in self.parameters() if parameter.ndim == 2]
 
 
+def compile_blocks(module: nn.Module) -> None:
+    """Compile each kind of block once for all layers, so that depth costs nothing; layers may share weights or not.
+
+    Torch stops compiling a function after eight versions of it, and runs what follows as it is. All blocks are
+    versions of one function, and two kinds, sequences with and without padding, and sizes that change make more.
+
+    CUDA graphs, which `mode="reduce-overhead"` adds, are left out. They keep one copy of all buffers for each call of
+    a block in a step, and gradients that accumulate over micro-batches would lie in memory which the next replay
+    overwrites. The time that launching takes, which they save, a larger micro-batch saves too.
+    """
+    torch._dynamo.config.cache_size_limit = max(64, torch._dynamo.config.cache_size_limit)
+    for block in module.modules():
+        if isinstance(block, Block):
+            block.compile()
+
+
 class AttentionPositions(nn.Module):
     """What positions do to attention: rotate queries and keys, or bias the scores. This base does neither."""
 

@@ -50,9 +50,12 @@ class Device:
     def describe(self) -> str:
         """One line for reports: the machine, its cores, torch, and the precision."""
         precision = self.precision + (" autocast" if self.autocast else "")
-        # In a container a process may use fewer cores than the machine has.
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return f"{self.name}, {cores} CPU cores, torch {torch.__version__}, {precision}"
+        return f"{self.name}, {cores()} CPU cores, torch {torch.__version__}, {precision}"
+
+
+def cores() -> int:
+    """CPU cores that this process may use; in a container they are fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "auto") -> Device:

@@ -16,7 +16,6 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +35,7 @@ from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog, in_words
 from litebert.train.optim import Optimizers
 from litebert.train.ranks import Ranks
+from litebert.train.supply import ahead
 from litebert.train.window import Window
 
 log = logging.getLogger("litebert")
@@ -47,6 +47,9 @@ class TrainBatch(Protocol):
     @property
     def tokens(self) -> int:
         """Tokens, padding aside."""
+
+    def pin(self) -> Any:
+        """The same batch in page-locked memory."""
 
     def to(self, device: torch.device) -> Any:
         """The same batch on a device."""
@@ -198,8 +201,12 @@ class Loop(Generic[B]):
 
     # ---- the loop --------------------------------------------------------------------------------------------------
 
-    def run(self) -> Outcome:
-        """Train to the end, or until a signal asks to leave."""
+    def run(self, make: Callable[[int], list[B]] | None = None) -> Outcome:
+        """Train to the end, or until a signal asks to leave.
+
+        Args:
+            make: gives what `batches` does for the steps that are left, asked for in order.
+        """
         every = parse_amount(self.config.save_every, "train.save_every", ("time", "steps"))
         last_save = time.monotonic()
         began = last_save - self.seconds
@@ -208,17 +215,14 @@ class Loop(Generic[B]):
         if self.ranks.main:
             kept = closing(MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard))
         speaks = task("training", self.steps, "steps", self.step) if self.ranks.main else nullcontext(Task("training"))
-        with kept as metrics, self._signals(), speaks as bar, ThreadPoolExecutor(1) as worker:
+        supply = ahead(make or self.batches, range(self.step, self.steps), self.device.device)
+        with kept as metrics, self._signals(), speaks as bar, supply as batches:
             mark = (last_save, self.tokens)
             if metrics is not None:
                 metrics.note(self.step, self.remarks)
             if self.step < self.steps:
-                ahead = worker.submit(self.batches, self.step)
                 while self.step < self.steps and self.ranks.agree(self.signal) is None:
-                    batches = ahead.result()
-                    if self.step + 1 < self.steps:
-                        ahead = worker.submit(self.batches, self.step + 1)
-                    self.train_step(batches)
+                    self.train_step(next(batches))
                     self.seconds = time.monotonic() - began
                     if self.on_step is not None:
                         self.on_step(self)
@@ -232,7 +236,6 @@ class Loop(Generic[B]):
                     if self.ranks.agree(due) and self.step < self.steps:
                         self._save(metrics)
                         last_save = time.monotonic()
-                ahead.cancel()
                 self.seconds = time.monotonic() - began
                 self._save(metrics)
             leave = self.ranks.agree(self.signal)

@@ -1,6 +1,6 @@
-"""How many seconds a step of a config takes on this machine.
+"""How many seconds a step of a config takes on this machine, and how fast the machine multiplies matrices.
 
-It is measured on made-up batches of full length, so nothing but the config is needed.
+Steps are measured on made-up batches of full length, so nothing but the config is needed.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ import torch
 from litebert.config import Config
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
+from litebert.model.blocks import compile_blocks
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
 from litebert.train.device import Device
@@ -34,6 +36,32 @@ class Rate:
     def mean_step_seconds(self) -> float:
         """Over the whole run."""
         return sum(share * seconds for share, seconds in self.step_seconds)
+
+
+@cache
+def products_speed(device: Device, seconds: float = 0.3) -> float:
+    """Floating point operations a second of matrix products, in the type that the device computes a run in.
+
+    It is the best of square products of growing size: what training would reach if it did nothing else. Makers print
+    higher figures, which a GPU does not hold for long.
+
+    Args:
+        seconds: about how long it may take.
+    """
+    kind, dtype = device.device, device.autocast or torch.float32
+    best, taken, size = 0.0, 0.0, 512
+    while size <= 8192 and 16 * taken < seconds:
+        one, other = (torch.randn(size, size, device=kind).to(dtype) for _ in range(2))
+        repeats = 1
+        for _ in range(3):  # the first finds its library, the second says how often there is time for
+            start = _now(device)
+            for _ in range(repeats):
+                torch.mm(one, other)
+            taken = (_now(device) - start) / repeats
+            repeats = max(1, min(50, int(seconds / 10 / taken)))
+        best = max(best, 2 * size**3 / taken)
+        size *= 2
+    return best
 
 
 def synthetic_batch(config: Config, sequences: int) -> Batch:
@@ -62,6 +90,8 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
     """
     torch.manual_seed(0)
     model = Pretrainer(config).to(device.device)
+    if config.train.compile:
+        compile_blocks(model)
     optimizers = Optimizers(model, config.train.optimizer)
     sequences = config.micro_sequences
     batch = synthetic_batch(config, sequences).to(device.device)
@@ -75,7 +105,7 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
             start = _now(device)
             with device.autocast_context():
                 losses = model(batch, depth)
-            torch.stack([loss.total / max(1, int(loss.count)) for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
+            torch.stack([loss.total / loss.count.clamp(min=1) for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
             middle = _now(device)
             optimizers.step(0.0)
             optimizers.zero_grad()

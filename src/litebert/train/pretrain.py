@@ -24,10 +24,10 @@ import torch
 
 from litebert.config import Config
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
-from litebert.data.batches import Batch, Batches
+from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.model.blocks import Block
+from litebert.model.blocks import compile_blocks
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
@@ -38,6 +38,7 @@ from litebert.train.loop import Loop, Outcome
 from litebert.train.memory import memory_explained, require_memory
 from litebert.train.run_folder import RunFolder
 from litebert.train.start import CONTENTS, LEFTOVERS, earlier_ends, new_run, resolve, same_run, settled, start_from
+from litebert.train.supply import PretrainingBatches, made_by_processes, processes_for
 
 log = logging.getLogger("litebert")
 
@@ -70,23 +71,8 @@ class TrainablePretrainer:
     def __init__(self, config: Config, model: Pretrainer, shards: Shards, device: devices.Device) -> None:
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.layers = config.encoder.layers
-        sentence = next((one.sentence for one in model.named_objectives.values() if one.sentence), None)
-        self.batches = Batches(
-            shards.train,
-            shards.tokenizer,
-            config.sequences,
-            config.masking,
-            sentence,
-            config.batch_sequences,
-            config.train.seed,
-        )
+        self.batch = PretrainingBatches(config, shards)
         self.diagnostic_state: dict[str, Any] = {}
-
-    def batch(self, step: int, rows: slice) -> Batch:
-        batch = self.batches(step, rows)
-        for objective in self.module.named_objectives.values():
-            batch = objective.prepare(batch)
-        return batch
 
     def counts(self, batch: Batch) -> dict[str, int]:
         return {name: objective.count(batch) for name, objective in self.module.named_objectives.items()}
@@ -102,14 +88,15 @@ class TrainablePretrainer:
         return {}
 
     def evaluate(self) -> dict[str, float]:
-        return evaluate_split(
-            self.module,
-            self.shards.heldout,
-            self.shards.tokenizer,
-            self.device,
-            length=self.config.sequences.length,
-            sequences=self.config.train.evaluate_sequences,
-        )
+        with torch.compiler.set_stance("force_eager"):  # compiling once more would take longer than it saves
+            return evaluate_split(
+                self.module,
+                self.shards.heldout,
+                self.shards.tokenizer,
+                self.device,
+                length=self.config.sequences.length,
+                sequences=self.config.train.evaluate_sequences,
+            )
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
         loss, random = row.get(f"{_watched(self.module)}_loss"), math.log(self.config.encoder.vocab_size)
@@ -284,7 +271,9 @@ def _pretrain(
         if extensions and loop.step == loop.steps:
             again = " ".join(shlex.quote(one["budget"]) for one in (*run["extensions"], run["extensions"][-1]))
             log.info(f"this extension is finished; to extend the run once more, give --extend {again}")
-        outcome = loop.run()
+        left, processes = range(loop.step, loop.steps), processes_for(config, machine)
+        with made_by_processes(config, shards.path, loop.rows, left, processes) as make:
+            outcome = loop.run(make)
         loss = outcome.scores.get(f"{_watched(model)}_loss")
         if outcome.finished and (remark := short_run_remark(loss, run["steps"], shards.unigram_entropy)):
             log.info(remark)
@@ -302,7 +291,5 @@ def build(config: Config, machine: devices.Device) -> Pretrainer:
     torch.manual_seed(config.train.seed)
     model = Pretrainer(config).to(machine.device)
     if config.train.compile:
-        for module in model.modules():
-            if isinstance(module, Block):
-                module.compile()
+        compile_blocks(model)
     return model

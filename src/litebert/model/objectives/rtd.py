@@ -127,7 +127,9 @@ class ReplacedTokenDetection(Objective):
         import torch
 
         with torch.no_grad():
-            sampled_K = torch.multinomial(batch.added[LOGITS].float().softmax(-1), 1).squeeze(1)
+            guesses_KV = batch.added[LOGITS].float().softmax(-1)
+            # As torch.multinomial draws, which would wait for an accelerator to look for invalid probabilities.
+            sampled_K = (guesses_KV / torch.empty_like(guesses_KV).exponential_()).argmax(-1)
             input_ids, replaced = batch.input_ids.flatten().clone(), torch.zeros_like(batch.input_ids).flatten().bool()
             input_ids[batch.masked_positions] = sampled_K
             replaced[batch.masked_positions] = sampled_K != batch.masked_labels

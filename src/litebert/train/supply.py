@@ -1,0 +1,264 @@
+"""Batches made ahead of the step that trains on them: by a thread, or by processes where one core is too slow.
+
+    process 0       | step 0 | step 3 | step 6 ...     each makes whole batches, and waits while its pipe is full
+    process 1         | step 1 | step 4 | ...
+    process 2           | step 2 | step 5 | ...
+    a thread here    0, 1, 2, 3, ...                   reads the pipes in turn, one step ahead, and pins the memory
+
+A batch is a pure function of its step, so the number of processes changes no bit of a run, and nothing has to be asked
+for: each process knows its steps. One that finds its pipe broken ends, whatever happened to this process, `kill -9`
+included. They are started as programs, so that a script which trains needs no `if __name__ == "__main__"`; in a session
+of their own, so that Ctrl-C reaches only this process; and without a GPU. They open the shards memory-mapped and share
+their pages; each takes about 300 MB for libraries.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import math
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from litebert import cost
+from litebert.config import Config
+from litebert.config.serialization import from_dict, to_dict
+from litebert.data.batches import Batch, Batches
+from litebert.data.shards import Shards
+from litebert.errors import LitebertError, RunError
+from litebert.registry import python_file
+from litebert.train.device import Device, cores
+from litebert.train.measure import products_speed
+
+log = logging.getLogger("litebert")
+
+CORE_TOKENS = 1e6
+"""Tokens a second of batches that one core makes at least (benchmarks/batches.py)."""
+BUSY_SHARE = 0.4
+"""Share of the speed of matrix products that training reaches on a GPU, to know how many tokens it will need."""
+
+
+class Pinnable(Protocol):
+    """A batch that can move to page-locked memory, from which a GPU fetches it while it computes."""
+
+    def pin(self) -> Any:
+        """The same batch in page-locked memory."""
+
+
+P = TypeVar("P", bound=Pinnable)
+
+
+class PretrainingBatches:
+    """The batches of a pretraining run by step, with what its objectives prepare."""
+
+    def __init__(self, config: Config, shards: Shards) -> None:
+        """Raises DataError where the data cannot serve what is asked."""
+        self._objectives = list(config.named_objectives().values())
+        sentence = next((one.sentence for one in self._objectives if one.sentence), None)
+        self._batches = Batches(
+            shards.train,
+            shards.tokenizer,
+            config.sequences,
+            config.masking,
+            sentence,
+            config.batch_sequences,
+            config.train.seed,
+        )
+
+    def __call__(self, step: int, rows: slice) -> Batch:
+        """Some rows of the batch of a step."""
+        batch = self._batches(step, rows)
+        for objective in self._objectives:
+            batch = objective.prepare(batch)
+        return batch
+
+
+# ---- ahead of the step -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def ahead(make: Callable[[int], list[P]], steps: range, device: torch.device) -> Iterator[Iterator[list[P]]]:
+    """The micro-batches of each step in turn; those of the next one are made in a thread meanwhile."""
+
+    def ready(step: int) -> list[P]:
+        if device.type != "cuda":
+            return make(step)
+        with torch.cuda.device(device):  # a thread begins on the first GPU
+            return [batch.pin() for batch in make(step)]
+
+    def each() -> Iterator[list[P]]:
+        following = thread.submit(ready, steps[0]) if steps else None
+        for step in steps:
+            assert following is not None
+            made = following.result()
+            if step + 1 in steps:
+                following = thread.submit(ready, step + 1)
+            yield made
+
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            yield each()
+        finally:
+            thread.shutdown(wait=True, cancel_futures=True)
+
+
+def processes_for(config: Config, device: Device) -> int:
+    """How many processes shall make batches: what `train.batch_processes` says, or what the device needs.
+
+    A GPU gets one at least, for a thread of this process would delay the launching of its kernels, and no more than
+    this process has cores beside its own; processes that share a machine, as torchrun starts them, share its cores.
+    """
+    if config.train.batch_processes != "auto":
+        return config.train.batch_processes
+    if device.device.type != "cuda":
+        return 0
+    needed = BUSY_SHARE * products_speed(device) / (3 * cost.forward_flops(config))
+    most = cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1
+    return max(0, min(math.ceil(needed / CORE_TOKENS), most))
+
+
+@contextmanager
+def made_by_processes(
+    config: Config, data: Path, rows: Sequence[slice], steps: range, count: int
+) -> Iterator[Callable[[int], list[Batch]] | None]:
+    """A function that gives the micro-batches `rows` of each step, made by `count` processes; ask for steps in order.
+
+    It is None if `count` is 0, and if the processes cannot make the batches: a program that registers its own parts
+    without `LITEBERT_EXTENSIONS` is alone in knowing them.
+
+    Raises:
+        RunError: from the function, where a process was killed.
+    """
+    count = min(count, len(steps))
+    if count < 1:
+        yield None
+        return
+    question = {"config": to_dict(config), "data": str(data), "rows": [(one.start, one.stop) for one in rows]}
+    makers: list[subprocess.Popen[bytes]] = []
+    try:
+        for number in range(count):
+            makers.append(_start({**question, "steps": (steps.start + number, steps.stop, count)}))
+        try:
+            for maker in makers:
+                _receive(maker)
+        except (LitebertError, OSError) as error:
+            log.warning(f"batches are made in this process, for others cannot make them: {error}")
+            yield None
+        else:
+            yield lambda step: _receive(makers[(step - steps.start) % count])
+    finally:
+        for maker in makers:
+            assert maker.stdout is not None
+            maker.kill()
+            maker.stdout.close()
+            maker.wait()
+
+
+def _start(question: dict[str, Any]) -> subprocess.Popen[bytes]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    maker = subprocess.Popen(
+        [sys.executable, "-m", "litebert.train.supply"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True,
+    )  # fmt: skip
+    assert maker.stdin is not None
+    with suppress(BrokenPipeError), maker.stdin as stream:
+        stream.write(json.dumps(question).encode())
+    return maker
+
+
+def _receive(maker: subprocess.Popen[bytes]) -> Any:
+    assert maker.stdout is not None
+    try:
+        received = receive(maker.stdout)
+    except EOFError:
+        status = maker.wait()
+        how = f"by signal {-status}" if status < 0 else f"with status {status}"
+        raise RunError(
+            f"a process that makes batches ended {how}; run the same command again to continue, with "
+            "--train.batch-processes 0 if memory is short"
+        ) from None
+    if isinstance(received, LitebertError):
+        raise received
+    return received
+
+
+# ---- through a pipe --------------------------------------------------------------------------------------------------
+
+
+class _Pickler(pickle.Pickler):
+    """Tensors as arrays, whose numbers then go into the pipe as they are."""
+
+    def reducer_override(self, value: Any) -> Any:
+        return (torch.from_numpy, (value.numpy(),)) if isinstance(value, Tensor) else NotImplemented
+
+
+def send(stream: IO[bytes], value: Any) -> None:
+    """Write a value that may hold tensors: the sizes of its parts, and the parts."""
+    buffers: list[pickle.PickleBuffer] = []
+    head = io.BytesIO()
+    _Pickler(head, 5, buffer_callback=buffers.append).dump(value)
+    parts = [head.getbuffer(), *(buffer.raw() for buffer in buffers)]
+    stream.write(struct.pack(f"<{1 + len(parts)}q", len(parts), *(part.nbytes for part in parts)))
+    for part in parts:
+        stream.write(part)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> Any:
+    """Read what `send` wrote in a program of one's own, for nothing else is unpickled safely.
+
+    Raises:
+        EOFError: the stream ends before.
+    """
+    (count,) = struct.unpack("<q", _read(stream, 8))
+    sizes = struct.unpack(f"<{count}q", _read(stream, 8 * count))
+    head, *buffers = [_read(stream, size) for size in sizes]
+    return pickle.loads(head, buffers=buffers)
+
+
+def _read(stream: Any, size: int) -> Any:
+    buffer = np.empty(size, np.uint8)
+    if stream.readinto(buffer.data) < size:
+        raise EOFError
+    return buffer
+
+
+def _main() -> None:
+    stream = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what an extension prints goes elsewhere
+    question = json.load(sys.stdin)
+    torch.set_num_threads(1)
+    with suppress(BrokenPipeError):
+        try:
+            for file in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
+                python_file(Path(file).resolve())
+            make = PretrainingBatches(from_dict(Config, question["config"]), Shards.open(question["data"]))
+            send(stream, "ready")
+            for step in range(*question["steps"]):
+                send(stream, [make(step, slice(*rows)) for rows in question["rows"]])
+        except LitebertError as error:
+            send(stream, error)
+        stream.close()
+    os._exit(0)  # with nothing left to write, and no message of a pipe that is broken
+
+
+if __name__ == "__main__":
+    _main()
