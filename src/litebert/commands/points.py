@@ -107,6 +107,9 @@ def plan(words: list[str]) -> int:
         (f"memory at {data['micro_batch']} x {config.sequences.length} tokens", "bytes"),
         [(part, _bytes(size)) for part, size in memory.items()],
     )
+    held = data["held_bytes_per_process"]
+    show(f"Of several processes, each holds {_bytes(held)} of weights, gradients and optimizer state with ddp, and a "
+         "share of it with fsdp (--train.parallel).")  # fmt: skip
     if "measured" in data:
         measured = data["measured"]
         table(
@@ -118,6 +121,7 @@ def plan(words: list[str]) -> int:
                 ("seconds per step", f"{measured['seconds_per_step']:.3f}"),
                 ("steps in the budget", f"{measured['steps']:,}"),
                 ("hours for the budget", f"{measured['hours']:,.2f}"),
+                ("on several such devices", f"--train.parallel {measured['parallel']}"),
                 ("largest micro-batch", f"{measured['largest_micro_batch']:,} sequences of {config.sequences.length}"),
             ],
         )
@@ -146,13 +150,15 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "flops_per_token": {"forward": forward, "backward": 2 * forward},
         "micro_batch": config.micro_sequences,
         "memory_bytes": {**vars(memory), "total": sum(vars(memory).values())},
+        "held_bytes_per_process": memory.weights + memory.gradients + memory.optimizer,
     }
     if measured:
         with loading():
             from litebert.train import device as devices
             from litebert.train.budget import steps_for
             from litebert.train.measure import measure
-            from litebert.train.memory import largest_micro_batch
+            from litebert.train.memory import largest_micro_batch, parallel_for
+            from litebert.train.ranks import Ranks
 
         devices.keep_freed_memory()
         machine = devices.choose(config.train.precision, device)
@@ -175,5 +181,6 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
             "steps": steps,
             "hours": steps * rate.mean_step_seconds / 3600,
             "largest_micro_batch": largest,
+            "parallel": parallel_for(config, machine, Ranks()),
         }
     return data

@@ -243,10 +243,9 @@ class Optimizers:
         Raises:
             RunError: a name is missing or unknown, or a shape or a type differs; nothing has been changed then.
         """
-        shapes = {name: self._like[name].shape for name in self._state}
         if tensors is not None:
             saved = {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in tensors.items()}
-            here = {name: f"{tensor.dtype} {tuple(shapes[name])}" for name, tensor in self._state.items()}
+            here = {name: f"{tensor.dtype} {tuple(self._like[name].shape)}" for name, tensor in self._state.items()}
             if saved != here:
                 name = min(name for name in saved | here if saved.get(name) != here.get(name))
                 raise RunError(
@@ -254,5 +253,5 @@ class Optimizers:
                     f"{here.get(name, 'nothing')}; it belongs to another recipe, so continue with that one "
                     "or start in another folder"
                 )
-        for name, full in received(tensors, shapes, self._state, self._ranks).items():
+        for name, full in received(tensors, self._state, self._like, self._ranks):
             self._state[name].copy_(cut(full, self._like[name]))

@@ -12,7 +12,7 @@ split they return what they are given.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
@@ -128,29 +128,26 @@ def load_state(module: nn.Module, saved: Mapping[str, Tensor] | None, ranks: Ran
         RunError: it is that of another module.
     """
     own = module.state_dict()
-    for name, full in received(saved, {name: tensor.shape for name, tensor in own.items()}, own, ranks).items():
+    if saved is not None and (other := [name for name in {**own, **saved} if _shape(own, name) != _shape(saved, name)]):
+        raise RunError(f"the saved weights do not fit this run (see {other[0]}); start another --out")
+    for name, full in received(saved, own, own, ranks):
         local(own[name]).copy_(cut(full, own[name]))
 
 
+def _shape(tensors: Mapping[str, Tensor], name: str) -> torch.Size | None:
+    return tensors[name].shape if name in tensors else None
+
+
 def received(
-    saved: Mapping[str, Tensor] | None, shapes: Mapping[str, torch.Size], like: Mapping[str, Tensor], ranks: Ranks
-) -> dict[str, Tensor]:
-    """Tensors that the main process has, on the CPU of every process.
+    saved: Mapping[str, Tensor] | None, here: Mapping[str, Tensor], like: Mapping[str, Tensor], ranks: Ranks
+) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that the main process has, whole and one after another, in every process.
 
     Args:
-        shapes: of the whole tensors.
-        like: tensors of the same types.
-
-    Raises:
-        RunError: there are others.
+        here: tensors of the same names and types.
+        like: tensors of the same whole shapes.
     """
-    found = {}
-    for name, shape in shapes.items():
-        full = torch.empty(shape, dtype=like[name].dtype)
-        if saved is not None:
-            if name not in saved or saved[name].shape != shape or len(saved) != len(shapes):
-                raise RunError(f"the checkpoint does not fit this run (see {name}); start another --out")
-            full = saved[name].contiguous()
+    for name, held in here.items():
+        full = torch.empty(like[name].shape, dtype=held.dtype) if saved is None else saved[name].contiguous()
         ranks.broadcast(full)
-        found[name] = full
-    return found
+        yield name, full
