@@ -12,7 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
-from litebert.errors import ConfigError, LitebertError, nearest
+from litebert import launch
+from litebert.errors import ConfigError, GroupError, LitebertError, nearest
 
 VERBS = {
     "quickstart": ("models", "go from raw text to a pretrained model with scores and a report, in minutes"),
@@ -120,6 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if all(speech.values()) and words[0] in VERBS:
         sys.stderr.write(f"litebert {words[0]}: --quiet and --verbose contradict each other; give one of them\n")
         return 2
+    if launch.processes() > 1:
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # every process would print torch's remarks on DDP
+        if not launch.main_process():  # of many processes, the first speaks
+            sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
+        if words[0] in VERBS and words[0] not in launch.GROUPED:
+            return _refuse(words[0], "this verb runs in one process; start it without torchrun")
     # Worker threads that wait must sleep, not spin: beside any other busy program, spinning makes a step five times
     # as long (docs/decisions.md). Read by OpenMP when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -131,6 +138,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else:
                 status = _run(words, **speech)
             sys.stdout.flush()
+    except GroupError:  # another process reports
+        return 2
     except LitebertError as error:
         return _refuse(words[0], str(error))
     except Terminated:

@@ -5,7 +5,8 @@
     ├── DataError           corpus, tokenizer or shard files that cannot be used as they are
     ├── ModelError          weights or a model folder that do not fit what was asked
     ├── RunError            a run folder that is busy, belongs to another run, or holds no usable checkpoint
-    │   └── NonFiniteError  a NaN or an infinity stopped the run before it reached the optimizer
+    │   ├── NonFiniteError  a NaN or an infinity stopped the run before it reached the optimizer
+    │   └── GroupError      another process of the run failed, and has reported why
     └── MissingExtraError   an optional dependency is not installed
 
 Every message is one sentence that names the file, line or field and how to fix it. The command line prints it
@@ -40,6 +41,10 @@ class RunError(LitebertError):
 
 class NonFiniteError(RunError):
     """A non-finite loss or gradient, stopped before the optimizer step."""
+
+
+class GroupError(RunError):
+    """Another process of the run failed first and reports why; the command line prints nothing of this one."""
 
 
 class MissingExtraError(LitebertError):

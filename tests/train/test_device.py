@@ -86,9 +86,9 @@ def test_processor_facts_are_read_where_linux_keeps_them() -> None:
     assert module._cpuinfo("no such key") == ""
 
 
-def test_random_numbers_depend_on_seed_step_and_rank_alone() -> None:
-    def draw(seed: int, step: int, rank: int = 0) -> torch.Tensor:
-        seed_step(seed, step, rank)
+def test_random_numbers_depend_on_seed_step_and_row_alone() -> None:
+    def draw(seed: int, step: int, row: int = 0) -> torch.Tensor:
+        seed_step(seed, step, row)
         return torch.rand(16)
 
     torch.rand(5)

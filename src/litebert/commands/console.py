@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
@@ -20,14 +19,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_typ
 
 import tyro
 
-from litebert import progress
+from litebert import launch, progress
 from litebert.config import Config
+from litebert.errors import GroupError
 from litebert.recipes.files import names_recipe, recipe
 from litebert.storage import json_text
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from litebert.train.ranks import Ranks
     from litebert.train.run_folder import RunFolder
 
 log = logging.getLogger("litebert")
@@ -120,7 +121,6 @@ def show_log(quiet: bool = False, verbose: bool = False) -> None:
 
     `quiet` keeps warnings only; `verbose` adds timings, paths and what is loaded.
     """
-    quiet = quiet or os.environ.get("RANK", "0") != "0"  # of many processes, the first speaks
     log.setLevel(logging.WARNING if quiet else logging.DEBUG if verbose else logging.INFO)
     _SHOWN_LOG.verbose = verbose
     log.addHandler(_SHOWN_LOG)  # a second time does nothing
@@ -130,6 +130,23 @@ def show_log(quiet: bool = False, verbose: bool = False) -> None:
         from litebert.commands.bars import Bars
 
         progress.set_display(Bars(errors()))
+
+
+@contextmanager
+def group() -> Iterator[Ranks]:
+    """The processes that torchrun started for this verb, around its work. Only the main one prints, unless another is
+    the first to fail."""
+    from litebert.train.ranks import joined
+
+    try:
+        with joined() as ranks:
+            yield ranks
+    except GroupError:
+        raise
+    except BaseException:
+        if sys.__stderr__ is not None and not launch.main_process():
+            sys.stderr = sys.__stderr__
+        raise
 
 
 def say(message: str) -> None:

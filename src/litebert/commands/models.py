@@ -67,20 +67,22 @@ def pretrain(words: list[str]) -> int:
     keep_freed_memory()
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
-    if arguments.overwrite:
-        console.confirm_overwrite(run_folder(arguments.out))
-    done = run(
-        config,
-        arguments.data,
-        arguments.out,
-        from_model=arguments.from_model,
-        extend=arguments.extend,
-        overwrite=arguments.overwrite,
-        device=arguments.device,
-        tensorboard=arguments.tensorboard,
-    )
-    outcome = done.outcome
-    write_run(done.folder)
+    with console.group() as ranks:
+        if arguments.overwrite:
+            ranks.decide(lambda: console.confirm_overwrite(run_folder(arguments.out)))
+        done = run(
+            config,
+            arguments.data,
+            arguments.out,
+            from_model=arguments.from_model,
+            extend=arguments.extend,
+            overwrite=arguments.overwrite,
+            device=arguments.device,
+            tensorboard=arguments.tensorboard,
+        )
+        outcome = done.outcome
+        if ranks.main:
+            write_run(done.folder)
     if not outcome.finished:
         console.say(f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue")
         return 128 + (outcome.signal or 0)

@@ -108,6 +108,9 @@ def plan(words: list[str]) -> int:
         (f"memory at {data['micro_batch']} x {config.sequences.length} tokens", "bytes", "with --train.recompute"),
         [(part, _bytes(size), _bytes(data["recompute_memory_bytes"][part])) for part, size in memory.items()],
     )
+    held = data["held_bytes_per_process"]
+    show(f"Of several processes, each holds {_bytes(held)} of weights, gradients and optimizer state with ddp, and a "
+         "share of it with fsdp (--train.parallel).")  # fmt: skip
     if "measured" in data:
         measured = data["measured"]
         table(
@@ -124,6 +127,7 @@ def plan(words: list[str]) -> int:
                 ("steps in the budget", f"{measured['steps']:,}"),
                 ("hours for the budget", f"{measured['hours']:,.2f}"),
                 ("processes that make batches", f"{measured['batch_processes']}"),
+                ("on several such devices", f"--train.parallel {measured['parallel']}"),
                 ("largest micro-batch", f"{measured['largest_micro_batch']:,} sequences of {config.sequences.length}"),
             ],
         )
@@ -163,13 +167,15 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "micro_batch": config.micro_sequences,
         "memory_bytes": {**vars(memory), "total": sum(vars(memory).values())},
         "recompute_memory_bytes": {**vars(less), "total": sum(vars(less).values())},
+        "held_bytes_per_process": memory.weights + memory.gradients + memory.optimizer,
     }
     if measured:
         with loading():
             from litebert.train import device as devices
             from litebert.train.budget import steps_for
             from litebert.train.measure import measure, products_speed
-            from litebert.train.memory import largest_micro_batch, recomputing, sensible_micro_batch
+            from litebert.train.memory import largest_micro_batch, parallel_for, recomputing, sensible_micro_batch
+            from litebert.train.ranks import Ranks
             from litebert.train.supply import processes_for
 
         devices.keep_freed_memory()
@@ -201,5 +207,6 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
             "hours": steps * rate.mean_step_seconds / 3600,
             "largest_micro_batch": largest,
             "recompute": config.train.recompute,
+            "parallel": parallel_for(config, machine, Ranks()),
         }
     return data

@@ -110,22 +110,24 @@ def finetune(words: list[str]) -> int:
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
     remarks: list[str] = []
-    with metrics.remarks(remarks):
-        task = task_of(arguments.task, _source(arguments.data), **_task_options(arguments))
-        start = load_initial(arguments.model, arguments.tokenizer, task)
-    config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), task.full_name)
-    if rest:
-        config = _with_length(config, rest)
-        config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
-    if arguments.overwrite:
-        seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
-        console.confirm_overwrite(*map(run_folder, seeds if arguments.seeds > 1 else [arguments.out]))
-    runs = finetune_seeds(
-        arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start,
-        overwrite=arguments.overwrite, device=arguments.device, remarks=remarks,
-    )  # fmt: skip
-    for one in runs:
-        write_run(one.folder)
+    with console.group() as ranks:
+        with metrics.remarks(remarks):
+            task = task_of(arguments.task, _source(arguments.data), **_task_options(arguments))
+            start = load_initial(arguments.model, arguments.tokenizer, task)
+        config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), task.full_name)
+        if rest:
+            config = _with_length(config, rest)
+            config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
+        if arguments.overwrite:
+            seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
+            folders = [run_folder(path) for path in (seeds if arguments.seeds > 1 else [arguments.out])]
+            ranks.decide(lambda: console.confirm_overwrite(*folders))
+        runs = finetune_seeds(
+            arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start,
+            overwrite=arguments.overwrite, device=arguments.device, remarks=remarks,
+        )  # fmt: skip
+        for one in runs if ranks.main else ():
+            write_run(one.folder)
     last = runs[-1].outcome
     if not last.finished or len(runs) < arguments.seeds:
         console.say("saved; run the same command to continue")

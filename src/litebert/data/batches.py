@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from litebert.data.shards import Split
     from litebert.tokenizer import Tokenizer
 
-_PLACE, _EXAMPLE = 21, 22  # what a key is for
+_PLACE, _EXAMPLE, _ROW = 21, 22, 23  # what a key is for
 _MULTIPLE = 8
 
 
@@ -49,6 +49,9 @@ class Batch:
     masked_boundaries: Tensor
     """int64 (K, 2), flattened positions of the tokens just outside the run of masked tokens that each lies in; -1 where
     there is none, or a special token or padding."""
+    row_keys: Tensor | None = None
+    """int64 (B,), for what an objective draws at random: of the step and the row in its whole batch, whichever process
+    or micro-batch has it. None in a made-up batch."""
     added: Mapping[str, Tensor] = field(default_factory=dict)
     """What objectives put there before the forward pass, for losses to read; each under a name of its own."""
 
@@ -103,8 +106,8 @@ class Batches:
     def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
         """Some rows, all by default, of the step's global batch: a micro batch, or the share of a rank."""
         place = step * self._batch + np.arange(self._batch, dtype=np.int64)[rows]
-        epoch, place = np.divmod(place, self.examples)
-        example = permute(place, self.examples, derive(self._seed, _PLACE, epoch))
+        epoch, number = np.divmod(place, self.examples)
+        example = permute(number, self.examples, derive(self._seed, _PLACE, epoch))
         version = epoch % self._copies if self._copies else epoch
         keys = derive(self._seed, _EXAMPLE, example, version)
 
@@ -120,6 +123,7 @@ class Batches:
             torch.from_numpy(ids.ravel()[masked.positions]),
             torch.tensor([item.label for item in segments]),
             torch.from_numpy(masked.boundaries),
+            torch.from_numpy(derive(self._seed, _ROW, place).view(np.int64)),
         )
 
     def _lay_out(self, segments: list[Segments]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

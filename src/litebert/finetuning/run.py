@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
+from torch import nn
 
-from litebert import progress
+from litebert import launch, progress
 from litebert.config import Config, MaskingConfig, SequenceConfig, TrainConfig, replace
 from litebert.config.amounts import parse_amount
 from litebert.config.finetuning import FinetuneConfig, current_fields
@@ -49,8 +50,9 @@ from litebert.storage import numbers, read_json, write_json, written_whole
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome
-from litebert.train.memory import fitting_micro_batch, memory_explained, require_memory
-from litebert.train.ranks import Ranks
+from litebert.train.memory import fitting_micro_batch, memory_explained, parallel_for, require_memory
+from litebert.train.parallel import load_state, spread, whole_state
+from litebert.train.ranks import Ranks, joined
 from litebert.train.run_folder import ASIDE, RunFolder
 
 log = logging.getLogger("litebert")
@@ -131,19 +133,23 @@ def finetune_seeds(
         start: what `load_initial` gave, where it was asked before.
         remarks: warnings so far, which become events in the metrics of each run.
     """
+    with joined() as ranks:
+        anew = overwrite and not launch.restarted()
+        return _seeds(
+            ranks, model, task, out, config, seeds, tokenizer, start, anew, device, on_step, remarks
+        )  # fmt: skip
+
+
+def _seeds(
+    ranks: Ranks, model: str | Path, task: Task[Any], out: str | Path, config: FinetuneConfig | None, seeds: int,
+    tokenizer: str | Path | None, start: InitialModel | None, overwrite: bool, device: str, on_step: OnStep | None,
+    remarks: Sequence[str],
+) -> list[Finetuned]:  # fmt: skip
     paths = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
     if seeds < 1:
         raise ConfigError(f"seeds is {seeds}; it must be at least 1")
-    folders = [run_folder(path) for path in paths]
-    if seeds > 1 and (Path(out) / IDENTITY).exists():
-        raise RunError(f"{out} holds a run of one seed; give another --out for {seeds} seeds")
-    if (Path(out) / "recipe.json").exists() and not (Path(out) / IDENTITY).exists():
-        raise RunError(f"{out} holds a pretraining run; give --out a new or empty folder")
-    for folder in folders:
-        folder.check()
-        if overwrite:
-            folder.removable()
-            folder.keep(model)
+    folders = [replace(run_folder(path), ranks=ranks) for path in paths]
+    ranks.decide(lambda: _check(Path(out), folders, overwrite, model))
     heard = list(remarks)
     with metrics.remarks(heard):
         prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
@@ -164,6 +170,23 @@ def finetune_seeds(
     return runs
 
 
+def _check(out: Path, folders: Sequence[RunFolder], overwrite: bool, model: str | Path) -> None:
+    """Refuse folders in which these runs can neither start nor continue.
+
+    Raises:
+        RunError: as it says.
+    """
+    if len(folders) > 1 and (out / IDENTITY).exists():
+        raise RunError(f"{out} holds a run of one seed; give another --out for {len(folders)} seeds")
+    if (out / "recipe.json").exists() and not (out / IDENTITY).exists():
+        raise RunError(f"{out} holds a pretraining run; give --out a new or empty folder")
+    for folder in folders:
+        folder.check()
+        if overwrite:
+            folder.removable()
+            folder.keep(model)
+
+
 def run_folder(out: str | Path) -> RunFolder:
     """The folder of a fine-tuning run."""
     return RunFolder(Path(out), IDENTITY, contents=CONTENTS)
@@ -174,7 +197,7 @@ def _one_seed(
 ) -> Finetuned:
     """A run to its end, and once more where it collapsed."""
     with metrics.remarks(remarks), folder.owned():
-        machine = devices.choose(prepared.config.train.precision, device)
+        machine = devices.choose(prepared.config.train.precision, folder.ranks.device(device))
         done = _run(prepared, folder, machine, on_step, remarks, overwrite)
         if done.collapsed and prepared.config.restart and not done.restarted:
             if done.outcome.signal is not None:  # the same command goes on from here
@@ -200,7 +223,8 @@ def _run(
     overwrite: bool = False,
 ) -> Finetuned:
     """One run to its end; after one that collapsed, at a third of the rate."""
-    again = place.was_set_aside and not overwrite
+    ranks = place.ranks
+    again = ranks.decide(lambda: place.was_set_aside) and not overwrite
     task, config, folder, pad = prepared.task, prepared.config, place.path, prepared.start.tokenizer.pad_id
     train = prepared.train.items
     batch, steps = _plan(prepared)
@@ -212,19 +236,19 @@ def _run(
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
     rows = max(len(item.rows) for item in items)
     if config.train.micro_batch == "auto":
-        recorded = (
-            []
-            if overwrite
-            else [current_fields(one.get("config", {}))["train"].get("micro_batch", 1) for one in place.identities()]
-        )
-        micro = recorded[0] if recorded else fitting_micro_batch(_planned(prepared), machine, rows)
+        there = ranks.decide(lambda: [] if overwrite else place.identities())
+        recorded = [current_fields(one.get("config", {}))["train"].get("micro_batch", 1) for one in there]
+        micro = recorded[0] if recorded else ranks.agree(fitting_micro_batch(_planned(prepared), machine, rows))
         config = replace(config, train=replace(config.train, micro_batch=micro))
         prepared = replace(prepared, config=config)
-    require_memory(_planned(prepared), machine, rows)
+    planned = _planned(prepared)
+    how = parallel_for(planned, machine, ranks)
+    planned = replace(planned, train=replace(planned.train, parallel=how))
+    require_memory(planned, machine, rows, ranks)
     model = task_model(prepared.start, task, config).to(machine.device)
     if overwrite:
         place.clear()
-    claim(place, prepared, steps, items)
+    ranks.decide(lambda: claim(place, prepared, steps, items))
     settings, optimizer = config.train, config.train.optimizer
     if again:
         rate, muon = optimizer.learning_rate / 3, optimizer.muon_learning_rate / 3
@@ -233,36 +257,42 @@ def _run(
         log.warning(f"the model gave one answer to every example of {prepared.dev[0].name}; this run starts again with "
                     f"a learning rate of {rate:.1e} (the first one was moved to {ASIDE}/)")  # fmt: skip
     file = folder / "scores.json"  # the last to be written
-    if file.exists() and not (folder / "checkpoints").exists():  # someone made room
-        outcome, scores = Outcome(steps, True, None, {}, 0, 0.0), numbers(read_json(file, RunError))
-        return Finetuned(folder, steps, outcome, scores, False, again)
+    if ranks.decide(lambda: file.exists() and not (folder / "checkpoints").exists()):  # someone made room
+        scores = ranks.decide(lambda: numbers(read_json(file, RunError)))
+        return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), scores, False, again)
     batches = TaskBatches(items, output, pad, batch, steps, config.train.seed, model.encoder.config.max_positions)
-    trainable = TrainableTaskModel(model, output, batches, prepared, machine, folder / "best.safetensors", place.ranks)
+    network = spread(model, ranks, how, batch)
+    best = folder / "best.safetensors"
+    trainable = TrainableTaskModel(model, output, batches, prepared, machine, best, network, ranks)
     loop = Loop(
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
-        on_step=on_step, ranks=place.ranks, remarks=remarks,
+        on_step=on_step, ranks=ranks, remarks=remarks,
     )  # fmt: skip
     with memory_explained(machine, config.train.at_once or batch):
         outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
-    if place.ranks.main and not file.exists():
-        model.load_state_dict(read_tensors(trainable.best))
+    if not ranks.decide(file.exists):
+        if ranks.size > 1:  # whole, where it was split
+            trainable.module = model = task_model(prepared.start, task, config).to(machine.device)
+        load_state(model, read_tensors(trainable.best) if ranks.main else None, ranks)
         parts = (*prepared.dev, *prepared.tests)
         logits = trainable.kept if machine.autocast is None else {}
         trainable.device = replace(machine, autocast=None)  # as `predict` computes, and other programs
         logits = logits | {part.name: trainable.logits(part) for part in parts if part.name not in logits}
-        scores = score_parts(task, parts, logits)
-        (folder / "predictions").mkdir(exist_ok=True)
-        for part in parts:
-            answers = task.answers(part.examples, part.items, logits[part.name])
-            task.write(part.examples, answers, folder / "predictions" / task.file_name(part.name))
-        output.settle(model.head)
-        card = _card(prepared, place.identities()[-1], scores, again)
-        _write_model(folder / "model", model, prepared, card)
-        write_json(file, scores)
+        if ranks.main:
+            scores = score_parts(task, parts, logits)
+            (folder / "predictions").mkdir(exist_ok=True)
+            for part in parts:
+                answers = task.answers(part.examples, part.items, logits[part.name])
+                task.write(part.examples, answers, folder / "predictions" / task.file_name(part.name))
+            output.settle(model.head)
+            card = _card(prepared, place.identities()[-1], scores, again)
+            _write_model(folder / "model", model, prepared, card)
+            write_json(file, scores)
     one = trainable.diagnostic_state["one_answer"]
-    return Finetuned(folder, steps, outcome, numbers(read_json(file, RunError)), one, again)
+    scores = ranks.decide(lambda: numbers(read_json(file, RunError)))
+    return Finetuned(folder, steps, outcome, scores, one, again)
 
 
 def _planned(prepared: PreparedTask) -> Config:
@@ -276,7 +306,11 @@ def _planned(prepared: PreparedTask) -> Config:
         masking=MaskingConfig(rate=1e-6),
         objectives=("mlm",),
         train=TrainConfig(
-            batch=loop.batch, micro_batch=loop.micro_batch, recompute=loop.recompute, optimizer=loop.optimizer
+            batch=loop.batch,
+            micro_batch=loop.micro_batch,
+            recompute=loop.recompute,
+            optimizer=loop.optimizer,
+            parallel=loop.parallel,
         ),
     )
 
@@ -336,10 +370,10 @@ class TrainableTaskModel:
 
     def __init__(
         self, model: TaskModel, output: Output, batch: TaskBatches, prepared: PreparedTask, device: devices.Device,
-        best: Path, ranks: Ranks,
+        best: Path, network: nn.Module, ranks: Ranks,
     ) -> None:  # fmt: skip
         self.module, self.output, self.batch, self.prepared = model, output, batch, prepared
-        self.device, self.best, self.ranks = device, best, ranks
+        self.device, self.best, self.network, self.ranks = device, best, network, ranks
         self.layers = model.encoder.config.layers
         self.diagnostic_state: dict[str, Any] = {}
         self.kept: dict[str, Logits] = {}
@@ -349,7 +383,7 @@ class TrainableTaskModel:
         return {_HEAD: batch.predictions}
 
     def losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
-        logits = self.module(batch.input_ids, batch.token_type_ids, batch.attention_mask)
+        logits = self.network(batch.input_ids, batch.token_type_ids, batch.attention_mask)
         return {_HEAD: self.output.loss(logits, batch)}
 
     def weights(self) -> Mapping[str, float]:
@@ -374,7 +408,7 @@ class TrainableTaskModel:
                 return found
 
             pad, positions = self.prepared.start.tokenizer.pad_id, self.module.encoder.config.max_positions
-            logits = logits_of(compute, part.items, self.output, pad, positions)
+            logits = logits_of(compute, part.items, self.output, pad, positions, self.ranks)
         self.module.train()
         return logits
 
@@ -389,11 +423,12 @@ class TrainableTaskModel:
         if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
             self.diagnostic_state["best"], self.kept = decisive, logits
             self.diagnostic_state["one_answer"] = one_answer(self.output, dev[0], logits[dev[0].name])
+            weights = whole_state(self.module)
             if not self.ranks.main:
                 return scores
             try:
                 with written_whole(self.best) as aside:
-                    write_tensors(aside, self.module.state_dict())
+                    write_tensors(aside, weights)
             except (OSError, SafetensorError) as error:
                 raise RunError(f"cannot write the best weights to {self.best} ({error}); free the disk, and run the "
                                "same command again") from error  # fmt: skip

@@ -16,7 +16,9 @@ from litebert.finetuning.task import Task
 from litebert.model.task_model import TaskModel
 from litebert.progress import tracked
 from litebert.train import device as devices
+from litebert.train.ranks import Ranks
 
+_ALONE = Ranks()
 EVALUATION_TOKENS = 8192
 """Tokens per forward pass without gradients, padding included."""
 Logits = list[NDArray[np.float32]]
@@ -59,12 +61,12 @@ def network_logits(model: TaskModel, device: devices.Device, rows: PaddedRows) -
 
 def logits_of(
     compute: Callable[[PaddedRows], NDArray[np.float32]], items: Sequence[Item], output: Output, pad_id: int,
-    positions: int | None = None,
+    positions: int | None = None, ranks: Ranks = _ALONE,
 ) -> Logits:  # fmt: skip
     """Logits of each item, in order, by any engine: `compute` gives (R, C) or (R, S, C) for R rows of S tokens.
 
     No row is padded beyond the `positions` of the model. `compute` is given items of nearly the same length, as many as
-    fit `EVALUATION_TOKENS`.
+    fit `EVALUATION_TOKENS`. The processes of `ranks` share the work, and all of them get the logits.
     """
     chunks: list[list[int]] = []
     rows = 0
@@ -75,9 +77,14 @@ def logits_of(
             rows = len(items[i].rows)
         chunks[-1].append(i)
     out: Logits = [np.zeros(0, np.float32)] * len(items)
-    for chunk in tracked(chunks, "scoring", len(items), "items", len):
-        found = compute(pad_rows([row for i in chunk for row in items[i].rows], pad_id, positions))
+    own, computed = ranks.turns(len(chunks)), {}
+    for turn in tracked(
+        own, "scoring", sum(len(chunks[turn]) for turn in own), "items", lambda turn: len(chunks[turn])
+    ):
+        padded = pad_rows([row for i in chunks[turn] for row in items[i].rows], pad_id, positions)
+        computed[turn] = compute(padded)
+    for chunk, found in zip(chunks, ranks.union(computed), strict=True):
         ends = np.cumsum([len(items[i].rows) for i in chunk])
-        for i, own in zip(chunk, np.split(found, ends[:-1]), strict=True):
-            out[i] = output.of_item(own, items[i])
+        for i, rows_of_item in zip(chunk, np.split(found, ends[:-1]), strict=True):
+            out[i] = output.of_item(rows_of_item, items[i])
     return out

@@ -10,6 +10,7 @@ from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.errors import ConfigError
 from litebert.train.device import Device
 from litebert.train.measure import Rate, measure
+from litebert.train.ranks import Ranks
 
 log = logging.getLogger("litebert")
 
@@ -37,7 +38,7 @@ def _seconds(config: Config, rate: Rate) -> tuple[float, float]:
     return 0.0, rate.mean_step_seconds + rate.evaluation_seconds / every.value
 
 
-def buy_steps(config: Config, machine: Device, option: str = "--budget") -> tuple[int, Rate | None]:
+def buy_steps(config: Config, machine: Device, ranks: Ranks, option: str = "--budget") -> tuple[int, Rate | None]:
     """The steps of `train.budget`, and for a budget in time the rate that was measured for it.
 
     Args:
@@ -49,7 +50,7 @@ def buy_steps(config: Config, machine: Device, option: str = "--budget") -> tupl
     amount = config.train.budget
     if parse_amount(amount, "train.budget", BUDGET_UNITS).unit != "time":
         return steps_for(config, None), None
-    rate = measure(config, machine)
+    rate = ranks.agree(measure(config, machine, ranks=ranks))
     steps, warmup = steps_for(config, rate), config.train.schedule.warmup
     least = max(LEAST_STEPS, 2 * round(warmup) if warmup >= 1 else 0)
     if steps < least:

@@ -80,9 +80,10 @@ def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "aut
     return Device(chosen, torch.bfloat16 if native or precision == "bfloat16" else None, name)
 
 
-def seed_step(seed: int, step: int, rank: int = 0) -> None:
-    """Seed torch by (seed, step, rank) alone: a resumed run needs no state, and dropout differs between processes."""
-    key = f"{seed}:{step}" if rank == 0 else f"{seed}:{step}:{rank}"
+def seed_step(seed: int, step: int, row: int = 0) -> None:
+    """Seed torch by (seed, step, first row of the micro-batch) alone: a resumed run needs no state, and which process
+    computes a micro-batch does not matter."""
+    key = f"{seed}:{step}" if row == 0 else f"{seed}:{step}:{row}"
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))
 

@@ -8,7 +8,7 @@ is a finding of the ALBERT paper (table 5). Objectives that mean nothing without
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -25,11 +25,14 @@ from litebert.progress import tracked
 from litebert.registry import OBJECTIVES
 from litebert.tokenizer import Tokenizer
 from litebert.train.device import Device, choose, seed_step
+from litebert.train.ranks import Ranks
 
 SEED = 20191  # any constant: the same masks for every run over the same data
 EVALUATION_BATCH = 32
 """Sequences per forward pass."""
 MASKING = MaskingConfig(rate=0.15, unit="token", span="single", copies=1)
+
+_ALONE = Ranks()
 
 Question = tuple[SequenceConfig, MaskingConfig, SentenceTask | None]
 """What is asked, by text, masks and second segment."""
@@ -45,6 +48,7 @@ def evaluate_split(
     sequences: int = 512,
     transfer: bool = False,
     untrained: Collection[str] = (),
+    ranks: Ranks = _ALONE,
 ) -> dict[str, float]:
     """Score a model on up to `sequences` sequences of a split; a second call gives equal numbers.
 
@@ -52,6 +56,7 @@ def evaluate_split(
         length: tokens per sequence.
         transfer: whether a head is also asked what the objectives in its `also_answers` ask.
         untrained: objectives whose weights say nothing; neither they nor what needs them are scored.
+        ranks: the processes that share the work; all of them get the scores.
 
     Returns:
         `{objective}_{score}`, as each objective's `scores` tells: mlm_loss (nats per masked token), mlm_majority
@@ -70,17 +75,21 @@ def evaluate_split(
                     raise
                 continue  # one document has no other to draw a random segment from
             count = min(sequences, batches.examples)
-            losses = []
             sizes = [min(EVALUATION_BATCH, count - first) for first in range(0, count, EVALUATION_BATCH)]
-            for i, size in enumerate(tracked(sizes, f"scoring {' and '.join(names)}", count, "sequences", float)):
-                asked = batches(i, slice(0, size))
+            own, found = ranks.turns(len(sizes)), {}
+            total = sum(sizes[i] for i in own)
+            for i in tracked(own, f"scoring {' and '.join(names)}", total, "sequences", sizes.__getitem__):
+                asked = batches(i, slice(0, sizes[i]))
                 if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
                     asked = replace(asked, token_type_ids=torch.zeros_like(asked.token_type_ids))
-                losses.append(_losses(model, asked, i, device))
+                found[i] = _losses(model, asked, i, device)
+                if ranks.size > 1:
+                    found[i] = _on_cpu(found[i])
+            losses = ranks.union(found)
             for prefix, name in names.items():
                 if any(int(loss[name].count) for loss in losses):
-                    found = model.named_objectives[name].scores([loss[name] for loss in losses])
-                    scores.update({f"{prefix}_{key}": value for key, value in found.items()})
+                    said = model.named_objectives[name].scores([loss[name] for loss in losses])
+                    scores.update({f"{prefix}_{key}": value for key, value in said.items()})
     finally:
         model.train(was_training)
     return scores
@@ -156,3 +165,18 @@ def _losses(model: Pretrainer, batch: Batch, key: int, device: Device) -> dict[s
         with device.autocast_context():
             losses: dict[str, Loss] = model(batch.to(device.device))
     return losses
+
+
+def _on_cpu(losses: Mapping[str, Loss]) -> dict[str, Loss]:
+    """The same losses for other processes, which have other devices."""
+
+    def moved(loss: Loss) -> Loss:
+        extras, tensors = (
+            {name: tensor.cpu() for name, tensor in own.items()} for own in (loss.extras, loss.eval_tensors)
+        )
+        return replace(
+            loss, total=loss.total.cpu(), count=loss.count.cpu(), correct=loss.correct.cpu(), extras=extras,
+            eval_tensors=tensors,
+        )  # fmt: skip
+
+    return {name: moved(loss) for name, loss in losses.items()}

@@ -34,6 +34,7 @@ from litebert.storage import numbers
 from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog, in_words
 from litebert.train.optim import Optimizers
+from litebert.train.parallel import accumulating, load_state, local, whole, whole_state
 from litebert.train.ranks import Ranks
 from litebert.train.supply import ahead
 from litebert.train.window import Window
@@ -68,6 +69,10 @@ class Trainable(Protocol[B]):
     @property
     def module(self) -> nn.Module:
         """What has the parameters."""
+
+    @property
+    def network(self) -> nn.Module:
+        """What computes the losses: the module, or what spreads it over several processes."""
 
     def batch(self, step: int, rows: slice) -> B:
         """Rows of the batch of a step; a pure function."""
@@ -132,10 +137,14 @@ class Loop(Generic[B]):
         module = self.trainable.module
         self.checkpoints = self.folder / "checkpoints"
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.optimizers = Optimizers(module, self.config.optimizer, self.trainable.lr_scales())
+        self.optimizers = Optimizers(module, self.config.optimizer, self.trainable.lr_scales(), self.ranks)
         self.step = self.tokens = 0
         self.seconds = 0.0
         self.signal: int | None = None
+        self.leaving: int | None = None
+        """The signal that any process has received, as soon as all of them know."""
+        self.due = False
+        """Whether the main process's clock asks for a checkpoint."""
         self.window = Window()
         self.row: dict[str, float] = {}  # the newest of the metrics
         self.scores: dict[str, float] = {}
@@ -147,6 +156,8 @@ class Loop(Generic[B]):
         self.log_every = max(1, length // 200)
         every = parse_amount(self.config.evaluate_every, "train.evaluate_every", ("share", "steps"))
         self.evaluate_every = max(1, round(every.value * length) if every.unit == "share" else int(every.value))
+        self.save_every = parse_amount(self.config.save_every, "train.save_every", ("time", "steps"))
+        self._saved = time.monotonic()
         self._failures = torch.zeros(2, dtype=torch.int64, device=self.device.device)
         """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while there is none."""
         self._resume()
@@ -155,15 +166,20 @@ class Loop(Generic[B]):
 
     def _resume(self) -> None:
         """Continue from the newest whole checkpoint, saying which damaged ones were passed over."""
-        found = checkpoint.newest(self.checkpoints)
-        self.resumed = found is not None
-        if found is None:
+        found = checkpoint.newest(self.checkpoints) if self.ranks.main else None
+        if found is not None:
+            for path, reason in found.damaged:
+                log.warning(f"checkpoint {path.name} is damaged ({reason}); using the older {found.path.name}")
+        state, path = self.ranks.agree((found.state, found.path) if found else ({}, self.checkpoints))
+        self.resumed = bool(state)
+        if not state:
             return
-        for path, reason in found.damaged:
-            log.warning(f"checkpoint {path.name} is damaged ({reason}); using the older {found.path.name}")
-        self.trainable.module.load_state_dict(found.model(), strict=True)
-        self.optimizers.load(found.optimizer())
-        state, self.step = found.state, found.step
+        if found is not None and self.ranks.size == 1:
+            self.trainable.module.load_state_dict(found.model(), strict=True)
+        else:
+            load_state(self.trainable.module, found.model() if found else None, self.ranks)
+        self.optimizers.load(found.optimizer() if found else None)
+        self.step = state["step"]
         try:
             self.tokens, self.seconds, self.scores = (
                 int(state["tokens"]),
@@ -174,16 +190,16 @@ class Loop(Generic[B]):
                 self.window = Window.restored(state["window"], self.device.device)
             self.trainable.diagnostic_state.update(state["memory"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            file = found.path / "state.json"
+            file = path / "state.json"
             raise RunError(
-                f"{file} does not belong to this run ({error!r}); delete {found.path} to use an older one"
+                f"{file} does not belong to this run ({error!r}); delete {path} to use an older one"
             ) from None
         log.info(f"continuing from step {self.step:,} of {self.steps:,}")
 
     def _save(self, metrics: MetricsLog | None) -> None:
         """Write a checkpoint of this instant, which a run may continue from: all in it must be finite."""
         self._require_finite()
-        if not all(p.isfinite().all() for p in self.parameters):
+        if not all(local(p).isfinite().all() for p in self.parameters):
             raise _nonfinite(f"weights after step {self.step} are")
         state = {
             "tokens": self.tokens,
@@ -192,12 +208,13 @@ class Loop(Generic[B]):
             "scores": self.scores,
             "memory": self.trainable.diagnostic_state,
         }
+        tensors = whole_state(self.trainable.module), self.optimizers.state()
         if metrics is not None:
             metrics.sync()
-            tensors = self.trainable.module.state_dict(), self.optimizers.state()
             checkpoint.save(self.checkpoints, self.step, *tensors, state)
             checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
             log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
+        self._saved = time.monotonic()
 
     # ---- the loop --------------------------------------------------------------------------------------------------
 
@@ -207,9 +224,8 @@ class Loop(Generic[B]):
         Args:
             make: gives what `batches` does for the steps that are left, asked for in order.
         """
-        every = parse_amount(self.config.save_every, "train.save_every", ("time", "steps"))
-        last_save = time.monotonic()
-        began = last_save - self.seconds
+        self._saved = time.monotonic()
+        began = self._saved - self.seconds
         self.trainable.module.train()
         kept: AbstractContextManager[MetricsLog | None] = nullcontext()
         if self.ranks.main:
@@ -217,12 +233,14 @@ class Loop(Generic[B]):
         speaks = task("training", self.steps, "steps", self.step) if self.ranks.main else nullcontext(Task("training"))
         supply = ahead(make or self.batches, range(self.step, self.steps), self.device.device)
         with kept as metrics, self._signals(), speaks as bar, supply as batches:
-            mark = (last_save, self.tokens)
+            mark = (self._saved, self.tokens)
             if metrics is not None:
                 metrics.note(self.step, self.remarks)
             if self.step < self.steps:
-                while self.step < self.steps and self.ranks.agree(self.signal) is None:
+                while self.step < self.steps:
                     self.train_step(next(batches))
+                    if self.leaving is not None:
+                        break
                     self.seconds = time.monotonic() - began
                     if self.on_step is not None:
                         self.on_step(self)
@@ -232,14 +250,14 @@ class Loop(Generic[B]):
                     if now - mark[0] > 1:
                         bar.text = self._state((self.tokens - mark[1]) / (now - mark[0]))
                         mark = (now, self.tokens)
-                    due = now - last_save >= every.value if every.unit == "time" else self.step % int(every.value) == 0
-                    if self.ranks.agree(due) and self.step < self.steps:
+                    if self.save_every.unit == "steps":
+                        self.due = self.step % int(self.save_every.value) == 0
+                    if self.due and self.step < self.steps:
                         self._save(metrics)
-                        last_save = time.monotonic()
                 self.seconds = time.monotonic() - began
                 self._save(metrics)
-            leave = self.ranks.agree(self.signal)
-        return Outcome(self.step, self.step == self.steps, leave, self.scores, self.tokens, self.seconds)
+            self._exchange([])
+        return Outcome(self.step, self.step == self.steps, self.leaving, self.scores, self.tokens, self.seconds)
 
     def _state(self, rate: float) -> str:
         """Rate, loss and accuracy of the newest row; the window itself would have to wait for the device."""
@@ -249,7 +267,7 @@ class Loop(Generic[B]):
     @contextmanager
     def _signals(self) -> Iterator[None]:
         """Turn SIGTERM and the first Ctrl-C into a request to save and leave; a second Ctrl-C stops at once."""
-        self.signal = None
+        self.signal = self.leaving = None
 
         def handle(number: int, frame: FrameType | None) -> None:
             if self.signal is not None and number == signal.SIGINT:
@@ -272,6 +290,8 @@ class Loop(Generic[B]):
     def train_step(self, batches: list[B] | None = None) -> None:
         """One optimizer step; the gradient is that of the weighted sum of mean losses over the whole batch.
 
+        It takes none where a process has been asked to leave.
+
         Args:
             batches: what `self.batches(self.step)` gives, where it was made ahead.
 
@@ -280,22 +300,26 @@ class Loop(Generic[B]):
                 instead, which is never saved, for the next row of metrics or checkpoint raises.
         """
         batches = self.batches(self.step) if batches is None else batches
-        device.seed_step(self.config.seed, self.step, self.ranks.rank)
         layers, factor = self._scheduled(self.step)
         weights, (counts, tokens) = self.trainable.weights(), self._counts(batches)
+        if self.leaving is not None:
+            return
         total = torch.zeros((), device=self.device.device)
-        for batch in batches:
-            with self.device.autocast_context():
-                losses = self.trainable.losses(batch.to(self.device.device), layers)
-            value = torch.stack(
-                [weights[name] * one.total / max(1, counts[name]) for name, one in losses.items()]
-            ).sum()
-            value.backward()  # type: ignore[no-untyped-call]
+        for rows, batch in zip(self.rows, batches, strict=True):
+            device.seed_step(self.config.seed, self.step, rows.start)
+            with accumulating(self.trainable.network, last=rows is self.rows[-1]):
+                with self.device.autocast_context():
+                    losses = self.trainable.losses(batch.to(self.device.device), layers)
+                value = torch.stack(
+                    [weights[name] * one.total / max(1, counts[name]) for name, one in losses.items()]
+                ).sum()
+                value.backward()  # type: ignore[no-untyped-call]
             total += value.detach()
             for name, loss in losses.items():
                 self.window.add(name, loss)
-        self.ranks.sum([total, *(p.grad for p in self.parameters if p.grad is not None)])
+        self.ranks.sum([total])  # the gradients are summed already
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf)
+        norm = whole(local(norm), norm)
         self._judge(total, norm)
         self.window.end_step(norm)
         self.optimizers.step(factor)
@@ -314,10 +338,21 @@ class Loop(Generic[B]):
         counts: Counter[str] = Counter()
         for batch in batches:
             counts.update(self.trainable.counts(batch))
-        numbers = torch.tensor([*counts.values(), sum(batch.tokens for batch in batches)])
-        self.ranks.sum([numbers])
-        *found, tokens = numbers.tolist()
+        *found, tokens = self._exchange([*counts.values(), sum(batch.tokens for batch in batches)])
         return dict(zip(counts, found, strict=True)), tokens
+
+    def _exchange(self, numbers: list[int]) -> list[int]:
+        """The numbers summed over the processes; on the way all hear of a signal that one has received, and whether a
+        checkpoint is due."""
+        signals = (signal.SIGTERM, signal.SIGINT)
+        late = self.save_every.unit == "time" and time.monotonic() - self._saved >= self.save_every.value
+        told = [*(self.signal == one for one in signals), self.ranks.main and late]
+        summed = torch.tensor([*numbers, *told], dtype=torch.int64)
+        self.ranks.sum([summed])
+        *found, terminated, interrupted, due = summed.tolist()
+        heard = zip(signals, (terminated, interrupted), strict=True)
+        self.leaving, self.due = next((int(one) for one, count in heard if count), None), bool(due)
+        return found
 
     def _judge(self, loss: Tensor, norm: Tensor) -> None:
         """See to it that nothing of a step whose loss or gradient is not finite reaches the optimizer."""
@@ -329,7 +364,7 @@ class Loop(Generic[B]):
         failed = self._failures.any()  # in this step or one before; the run will end at the next row
         for parameter in self.parameters:
             if parameter.grad is not None:
-                parameter.grad.masked_fill_(failed, 0.0)
+                local(parameter.grad).masked_fill_(failed, 0.0)
 
     def _require_finite(self) -> None:
         """Raise NonFiniteError if a step was not finite."""

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import torch
 
-from litebert.config import Config
+from litebert.config import Config, replace
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 from litebert.model.blocks import compile_blocks
@@ -22,6 +22,10 @@ from litebert.progress import task
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
 from litebert.train.optim import Optimizers
+from litebert.train.parallel import spread
+from litebert.train.ranks import Ranks
+
+_ALONE = Ranks()
 
 
 @dataclass(frozen=True)
@@ -82,17 +86,27 @@ def synthetic_batch(config: Config, sequences: int) -> Batch:
     )
 
 
+def of_one_process(config: Config, ranks: Ranks) -> Config:
+    """The config of what one process computes of every batch, at most."""
+    if ranks.size == 1:
+        return config
+    most = -(-config.batch_sequences // ranks.size)
+    return replace(config, train=replace(config.train, batch=f"{most} sequences"))
+
+
 @task("measuring the speed of training")
-def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
-    """Time real training steps on a throw-away model, about `seconds` at each depth.
+def measure(config: Config, device: Device, seconds: float = 4.0, ranks: Ranks = _ALONE) -> Rate:
+    """Time real training steps on a throw-away model, about `seconds` at each depth; in a group, in all processes.
 
     Large batches are timed by one micro-batch, forward and backward, and multiplied.
     """
+    config = of_one_process(config, ranks)
     torch.manual_seed(0)
     model = Pretrainer(config).to(device.device)
+    network = spread(model, ranks, config.train.parallel)
     if config.train.compile:
         compile_blocks(model)
-    optimizers = Optimizers(model, config.train.optimizer)
+    optimizers = Optimizers(model, config.train.optimizer, ranks=ranks)
     sequences = config.micro_sequences
     batch = synthetic_batch(config, sequences).to(device.device)
     scale = config.batch_sequences / sequences
@@ -101,10 +115,10 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
         passes: list[float] = []
         updates: list[float] = []
         began = time.monotonic()
-        while not _enough(len(passes), time.monotonic() - began, seconds):
+        while not ranks.agree(_enough(len(passes), time.monotonic() - began, seconds)):
             start = _now(device)
             with device.autocast_context():
-                losses = model(batch, depth)
+                losses = network(batch, depth)
             torch.stack([loss.total / loss.count.clamp(min=1) for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
             middle = _now(device)
             optimizers.step(0.0)
@@ -125,7 +139,7 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
             model(batch)
         forward.append(_now(device) - start)
     # One pass over the held-out sequences for each objective.
-    evaluation = min(forward) / sequences * config.train.evaluate_sequences * len(config.objectives)
+    evaluation = min(forward) / sequences * config.train.evaluate_sequences * len(config.objectives) / ranks.size
     return Rate(tuple(timed), evaluation)
 
 

@@ -26,7 +26,11 @@ from litebert.errors import ConfigError, RunError
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
 from litebert.train.device import Device, choose, keep_freed_memory
-from litebert.train.measure import synthetic_batch
+from litebert.train.measure import of_one_process, synthetic_batch
+from litebert.train.parallel import How
+from litebert.train.ranks import Ranks
+
+_ALONE = Ranks()
 
 SENSIBLE_TOKENS = 512
 """Products of fewer rows are slow: passes over fewer tokens are worth avoiding."""
@@ -68,7 +72,19 @@ def recomputing(config: Config) -> Config:
     return replace(config, train=replace(config.train, recompute=True))
 
 
-def require_memory(config: Config, device: Device, rows: int = 1) -> None:
+def parallel_for(config: Config, device: Device, ranks: Ranks) -> How:
+    """How several processes hold the network: as the config says, else split where the whole does not fit in one."""
+    asked = config.train.parallel
+    fits = _resident(_on(device, config)) <= USABLE * _free_for_one(device, ranks)
+    return ranks.agree("ddp" if fits else "fsdp") if asked == "auto" else asked
+
+
+def _free_for_one(device: Device, ranks: Ranks) -> int:
+    """Free bytes for one process; those of a machine share the memory of its CPU."""
+    return free_memory(device) // (ranks.local_size if device.device.type == "cpu" else 1)
+
+
+def require_memory(config: Config, device: Device, rows: int = 1, ranks: Ranks = _ALONE) -> None:
     """Refuse a run that would not fit; it is measured only where a generous estimate does not fit.
 
     Args:
@@ -77,8 +93,10 @@ def require_memory(config: Config, device: Device, rows: int = 1) -> None:
     Raises:
         ConfigError: the micro-batch does not fit, with one that does; or not even one sequence does.
     """
-    config = _on(device, config)
-    sequences, free, resident = config.micro_sequences * rows, free_memory(device), _resident(config)
+    config = of_one_process(_on(device, config), ranks)
+    sequences, free, resident = config.micro_sequences * rows, _free_for_one(device, ranks), _resident(config)
+    if config.train.parallel == "fsdp":
+        resident //= ranks.size
     room = USABLE * free - resident
     if _PEAK * sequences * _planned(config, device) <= room:
         return

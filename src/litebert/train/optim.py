@@ -10,7 +10,7 @@ checkpoint of step 0 is whole, and a missing tensor is always an error.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -20,8 +20,11 @@ from torch import Tensor, nn
 from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
 from litebert.model.blocks import Block
+from litebert.train.parallel import cut, is_split, local, received, whole
+from litebert.train.ranks import Ranks
 
 NO_RATES: Mapping[str, float] = MappingProxyType({})
+_ALONE = Ranks()
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
@@ -79,14 +82,26 @@ class Lamb(UncorrectedAdamW):
     its uses. A group with `adapt` False takes the step of `UncorrectedAdamW`.
     """
 
+    split_over: Ranks | None = None
+    """The processes that hold the rows of each matrix between them."""
+
     def adapt(self, group: Mapping[str, Any], params: list[Tensor], update: list[Tensor]) -> None:
         """Multiply each update by its r."""
         if not group.get("adapt", True):
             return
-        norms = zip(torch._foreach_norm(params), torch._foreach_norm(update), strict=True)
+        norms = zip(self.norms(params), self.norms(update), strict=True)
         # On the device throughout: asking whether a norm is zero would wait for an accelerator.
         ratios = [torch.where((w > 0) & (u > 0), w / u, torch.ones_like(w)) for w, u in norms]
         torch._foreach_mul_(update, ratios)
+
+    def norms(self, tensors: list[Tensor]) -> Sequence[Tensor]:
+        """The Euclidean norm of each."""
+        norms = torch._foreach_norm(tensors)
+        if self.split_over is None:
+            return norms
+        squares = torch.stack(norms).square()
+        self.split_over.sum([squares])
+        return squares.sqrt().unbind()
 
 
 def build_optimizers(
@@ -149,51 +164,94 @@ def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Te
 
 
 class Optimizers:
-    """All optimizers of a run as one, with their state as flat tensors. Move the model to its device first."""
+    """All optimizers of a run as one, with their state as flat tensors. Move the model to its device first.
 
-    def __init__(self, module: nn.Module, config: OptimizerConfig, rates: Mapping[str, float] = NO_RATES) -> None:
+    Of parameters that are split over processes, they see the rows held here.
+    """
+
+    def __init__(
+        self, module: nn.Module, config: OptimizerConfig, rates: Mapping[str, float] = NO_RATES, ranks: Ranks = _ALONE
+    ) -> None:
         """`rates` has factors of the learning rate by parameter name; 1 where a name is absent."""
         names = {param: name for name, param in module.named_parameters()}
-        self._optimizers = build_optimizers(module, config, rates)
+        self._optimizers, self._ranks = build_optimizers(module, config, rates), ranks
         self._groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         self._peaks = [group["lr"] for group in self._groups]
         self._state: dict[str, Tensor] = {}
+        self._split: dict[Tensor, nn.Parameter] = {}
+        """The split parameters, by the rows held here."""
+        self._like: dict[str, Tensor] = {}
+        """For each state tensor one of the same whole shape, split as it is."""
         for optimizer in self._optimizers:
-            for param in (param for group in optimizer.param_groups for param in group["params"]):
-                state = optimizer.state[param] = _zero_state(optimizer, param)
-                self._state |= {f"{names[param]}.{key}": value for key, value in state.items()}
+            for group in optimizer.param_groups:
+                params, group["params"] = group["params"], [self._held(param) for param in group["params"]]
+                for param, held in zip(params, group["params"], strict=True):
+                    state = optimizer.state[held] = _zero_state(optimizer, held)
+                    named = {f"{names[param]}.{key}": value for key, value in state.items()}
+                    self._state |= named
+                    self._like |= {name: param if value.shape == held.shape else value for name, value in named.items()}
+            if isinstance(optimizer, Lamb) and self._split:
+                optimizer.split_over = ranks
+
+    def _held(self, param: nn.Parameter) -> nn.Parameter:
+        if not is_split(param):
+            return param
+        held = nn.Parameter(local(param))
+        self._split[held] = param
+        return held
 
     def step(self, factor: float) -> None:
         """One step of all, every learning rate at `factor` of its peak."""
         for group, peak in zip(self._groups, self._peaks, strict=True):
             group["lr"] = peak * factor
+        for held, param in self._split.items():
+            held.grad = None if param.grad is None else local(param.grad)
         for optimizer in self._optimizers:
-            optimizer.step()
+            if self._split and isinstance(optimizer, getattr(torch.optim, "Muon", ())):
+                self._step_whole(optimizer)
+            else:
+                optimizer.step()
+
+    @torch.no_grad()
+    def _step_whole(self, muon: torch.optim.Optimizer) -> None:
+        """Muon needs whole matrices: put each together, take the step that one process would, and cut it again."""
+        for group in muon.param_groups:
+            for held in (held for held in group["params"] if held.grad is not None):
+                like, rows = self._split[held], muon.state[held]["momentum_buffer"]
+                full, momentum = nn.Parameter(whole(held.detach(), like)), whole(rows, like)
+                full.grad = whole(held.grad, like)
+                one = torch.optim.Muon([{**group, "params": [full]}])
+                one.state[full]["momentum_buffer"] = momentum
+                one.step()  # type: ignore[no-untyped-call]
+                held.copy_(cut(full, like))
+                rows.copy_(cut(momentum, like))
 
     def zero_grad(self) -> None:
         for optimizer in self._optimizers:
             optimizer.zero_grad(set_to_none=True)
+        for param in self._split.values():
+            param.grad = None
 
     def state(self) -> dict[str, Tensor]:
-        """Every state tensor by `<parameter name>.<state key>`: the live tensors, which the next step changes."""
-        return dict(self._state)
+        """Every state tensor by `<parameter name>.<state key>`: the live tensors, which the next step changes; where
+        they are split, which every process then asks for, whole ones."""
+        return {name: whole(tensor, self._like[name]) for name, tensor in self._state.items()}
 
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take over a saved `state()`, bit for bit.
+    def load(self, tensors: Mapping[str, Tensor] | None) -> None:
+        """Take over a saved `state()`, bit for bit; in a group, the main process has it.
 
         Raises:
             RunError: a name is missing or unknown, or a shape or a type differs; nothing has been changed then.
         """
-        saved, here = (
-            {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in state.items()}
-            for state in (tensors, self._state)
-        )
-        if saved != here:
-            name = min(name for name in saved | here if saved.get(name) != here.get(name))
-            raise RunError(
-                f"the saved optimizer state has {name} as {saved.get(name, 'nothing')} where this run has "
-                f"{here.get(name, 'nothing')}; it belongs to another recipe, so continue with that one "
-                "or start in another folder"
-            )
-        for name, held in self._state.items():
-            held.copy_(tensors[name])
+        if tensors is not None:
+            saved = {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in tensors.items()}
+            here = {name: f"{tensor.dtype} {tuple(self._like[name].shape)}" for name, tensor in self._state.items()}
+            if saved != here:
+                name = min(name for name in saved | here if saved.get(name) != here.get(name))
+                raise RunError(
+                    f"the saved optimizer state has {name} as {saved.get(name, 'nothing')} where this run has "
+                    f"{here.get(name, 'nothing')}; it belongs to another recipe, so continue with that one "
+                    "or start in another folder"
+                )
+        for name, full in received(tensors, self._state, self._like, self._ranks):
+            self._state[name].copy_(cut(full, self._like[name]))

@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
-from litebert.config import Config
+from litebert import launch
+from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
@@ -35,7 +37,9 @@ from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate_split
 from litebert.train.loop import Loop, Outcome
-from litebert.train.memory import memory_explained, require_memory
+from litebert.train.memory import memory_explained, parallel_for, require_memory
+from litebert.train.parallel import spread
+from litebert.train.ranks import Ranks, joined
 from litebert.train.run_folder import RunFolder
 from litebert.train.start import CONTENTS, LEFTOVERS, earlier_ends, new_run, resolve, same_run, settled, start_from
 from litebert.train.supply import PretrainingBatches, made_by_processes, processes_for
@@ -68,8 +72,17 @@ class Run:
 class TrainablePretrainer:
     """A `Pretrainer` with its batches, as the loop sees it (`loop.Trainable`)."""
 
-    def __init__(self, config: Config, model: Pretrainer, shards: Shards, device: devices.Device) -> None:
+    def __init__(
+        self,
+        config: Config,
+        model: Pretrainer,
+        shards: Shards,
+        device: devices.Device,
+        network: nn.Module | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
         self.config, self.module, self.shards, self.device = config, model, shards, device
+        self.network, self.ranks = network or model, ranks or Ranks()
         self.layers = config.encoder.layers
         self.batch = PretrainingBatches(config, shards)
         self.diagnostic_state: dict[str, Any] = {}
@@ -78,7 +91,7 @@ class TrainablePretrainer:
         return {name: objective.count(batch) for name, objective in self.module.named_objectives.items()}
 
     def losses(self, batch: Batch, layers: int) -> dict[str, Loss]:
-        losses: dict[str, Loss] = self.module(batch, layers)
+        losses: dict[str, Loss] = self.network(batch, layers)
         return losses
 
     def weights(self) -> Mapping[str, float]:
@@ -96,6 +109,7 @@ class TrainablePretrainer:
                 self.device,
                 length=self.config.sequences.length,
                 sequences=self.config.train.evaluate_sequences,
+                ranks=self.ranks,
             )
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
@@ -209,8 +223,11 @@ def pretrain(
     """
     remarks: list[str] = []
     extensions = (extend,) if isinstance(extend, str) else tuple(extend)
-    with metrics.remarks(remarks):
-        return _pretrain(recipe, data, out, from_model, extensions, overwrite, device, tensorboard, on_step, remarks)
+    with joined() as ranks, metrics.remarks(remarks):
+        anew = overwrite and not launch.restarted()
+        return _pretrain(
+            recipe, data, out, from_model, extensions, anew, device, tensorboard, on_step, remarks, ranks
+        )  # fmt: skip
 
 
 def _pretrain(
@@ -224,38 +241,45 @@ def _pretrain(
     tensorboard: bool,
     on_step: Callable[[Loop[Batch]], None] | None,
     remarks: list[str],
+    ranks: Ranks,
 ) -> Run:
     for amount in extensions:
         parse_amount(amount, "--extend", BUDGET_UNITS)
     if overwrite and extensions:
         raise ConfigError("--extend continues a run and --overwrite deletes it; give one of them")
-    folder = run_folder(out)
-    folder.check()
+    folder = replace(run_folder(out), ranks=ranks)
+    ranks.decide(folder.check)
     if overwrite:
-        folder.removable()
-        folder.keep(from_model)
-    if extensions and not folder.identity_file.exists():
+        ranks.decide(folder.removable)
+        ranks.decide(lambda: folder.keep(from_model))
+    if extensions and not ranks.decide(folder.identity_file.exists):
         raise RunError(f"{folder.path} holds no run to extend; leave --extend out to start one")
     shards = Shards.open(data, verify=True)
+    if ranks.agree(shards.fingerprint) != shards.fingerprint:
+        raise DataError(f"{shards.path} is not the same on all machines of this run; copy it from the first one")
     if not shards.heldout.tokens:
         remedy = "prepare it with a --heldout above 0"
         if shards.index["settings"].get("heldout"):
             remedy = "prepare more documents, or shorter ones (--split sets where one ends)"
         raise DataError(f"{shards.path} has no held-out text to evaluate on; {remedy}")
-    machine = devices.choose(recipe.train.precision, device)
+    machine = devices.choose(recipe.train.precision, ranks.device(device))
     config = settled(resolve(recipe, shards), folder, machine, overwrite)
-    require_memory(config, machine)
+    if ranks.size > 1:
+        config = replace(config, train=replace(config.train, parallel=parallel_for(config, machine, ranks)))
+    require_memory(config, machine, ranks=ranks)
     with folder.owned(), memory_explained(machine, config.micro_sequences):
-        identities = [] if overwrite else folder.identities()
+        identities = ranks.decide(lambda: [] if overwrite else folder.identities())
         model = build(config, machine)
-        if from_model is not None and (overwrite or not (folder.path / "checkpoints").is_dir()):
+        fresh = overwrite or not ranks.decide((folder.path / "checkpoints").is_dir)
+        if from_model is not None and fresh:
             start_from(from_model, model, shards)
         if identities:
             run, config = same_run(folder, identities[-1], config, shards, machine, from_model, extensions)
         else:
             run = new_run(folder, config, shards, machine, from_model, overwrite)
+        network = spread(model, ranks, config.train.parallel, config.batch_sequences)
         loop = Loop(
-            trainable=TrainablePretrainer(config, model, shards, machine),
+            trainable=TrainablePretrainer(config, model, shards, machine, network, ranks),
             config=config.train,
             steps=run["steps"],
             batch_sequences=config.batch_sequences,
@@ -265,7 +289,7 @@ def _pretrain(
             earlier_ends=earlier_ends(run),
             tensorboard=tensorboard,
             on_step=on_step,
-            ranks=folder.ranks,
+            ranks=ranks,
             remarks=remarks,
         )
         if extensions and loop.step == loop.steps:

@@ -1,27 +1,44 @@
 """The group of processes that train one model together, and share a run folder that the main one writes.
 
-There is one process today, so `sum` and `agree` change nothing; a group of several overrides them and nothing else.
+`torchrun` starts the processes (launch.py); `joined` makes a group of them: gloo
+between CPUs, nccl between GPUs, and gloo beside it for what is on the CPU, so that agreeing on a few numbers never
+waits for a GPU. Without torchrun there is one process, and everything here does nothing.
+
+A process that fails ends the others too: it leaves the group, so their next exchange fails. The first to fail says so
+in the group's store and reports why; the others end in silence, with a `GroupError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from datetime import timedelta
+from typing import Any, TypeVar
 
 from torch import Tensor
 
-from litebert.errors import require
+from litebert import launch
+from litebert.errors import GroupError, RunError, require
 
 T = TypeVar("T")
+
+TIMEOUT = timedelta(hours=2)
+"""How long a process waits for the others: for the main one to verify data, say. A process that ends is noticed at
+once, so this is for machines that vanish from the network."""
 
 
 @dataclass(frozen=True)
 class Ranks:
-    """The group as one of its processes sees it."""
+    """The group as one of its processes sees it; this one is alone."""
 
     rank: int = 0
     size: int = 1
+    local_rank: int = 0
+    """Its number among those on this machine, and of the GPU that it uses."""
+    local_size: int = 1
+    """How many there are on this machine."""
 
     @property
     def main(self) -> bool:
@@ -38,9 +55,165 @@ class Ranks:
         require(count >= self.size, f"train.batch is {count} sequences for {self.size} processes; {fix}")
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
+    def device(self, name: str) -> str:
+        """The device of this process, where `name` leaves open which GPU it is.
+
+        Raises:
+            ConfigError: it names one GPU for several processes.
+        """
+        return name
+
     def sum(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over the processes."""
+
+    def broadcast(self, tensor: Tensor) -> None:
+        """Replace the tensor by the main process's."""
 
     def agree(self, value: T) -> T:
         """The main process's value, in all of them."""
         return value
+
+    def decide(self, find: Callable[[], T]) -> T:
+        """What the main process finds, in all of them; the others do not look."""
+        return find()
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all processes, by rank."""
+        return [value]
+
+    def turns(self, count: int) -> list[int]:
+        """Which of `count` pieces of work are this process's. All processes have the same number of them, for a split
+        network computes only where all take part; so some do the last piece, too."""
+        most = -(-count // self.size)
+        return [min(self.rank + turn * self.size, count - 1) for turn in range(most)]
+
+    def union(self, found: Mapping[int, T]) -> list[T]:
+        """The results of all pieces of work in order, from those of each process."""
+        everything = {i: value for own in self.gather(found) for i, value in own.items()}
+        return [everything[i] for i in sorted(everything)]
+
+
+class Group(Ranks):
+    """Several processes. All of them call the same methods in the same order."""
+
+    def device(self, name: str) -> str:
+        import torch
+
+        require(
+            name == "cpu" or ":" not in name,
+            f"--device {name} is one device for {self.size} processes; give cuda, and each takes its own",
+        )
+        return f"cuda:{self.local_rank}" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else name
+
+    def sum(self, tensors: Sequence[Tensor]) -> None:
+        from torch import distributed
+
+        for tensor in tensors:
+            distributed.all_reduce(tensor)
+
+    def broadcast(self, tensor: Tensor) -> None:
+        from torch import distributed
+
+        distributed.broadcast(tensor, src=0)
+
+    def agree(self, value: T) -> T:
+        from torch import distributed
+
+        values: list[Any] = [value]
+        distributed.broadcast_object_list(values, src=0)
+        agreed: T = values[0]
+        return agreed
+
+    def decide(self, find: Callable[[], T]) -> T:
+        value: Any = find() if self.main else None
+        agreed: T = self.agree(value)
+        return agreed
+
+    def gather(self, value: T) -> list[T]:
+        from torch import distributed
+
+        values: list[Any] = [None] * self.size
+        distributed.all_gather_object(values, value)
+        return values
+
+
+_current: Ranks | None = None
+_joins = 0
+
+
+@contextmanager
+def joined() -> Iterator[Ranks]:
+    """The group that torchrun started, for the length of the outermost block; a program's own group is used as it is.
+
+    Raises:
+        RunError: the processes do not find each other, or one of them ended without a reason.
+        GroupError: another process failed first, and reports why.
+    """
+    global _current
+    if _current is not None:
+        yield _current
+        return
+    if launch.processes() == 1:
+        yield Ranks()
+        return
+    from torch import distributed
+
+    store = None if distributed.is_initialized() else _meet()
+    local = (int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")))
+    _current = Group(distributed.get_rank(), distributed.get_world_size(), *local)
+    try:
+        yield _current
+    except BaseException as error:
+        first = _current.main if store is None else _first_to_fail(store)
+        if not first:
+            raise GroupError("another process of this run failed; see what it reported") from error
+        if _is_loss(error):
+            raise RunError(
+                "another process of this run ended without giving a reason (killed, or out of memory); torchrun "
+                "--max-restarts starts all of them again, and the same command continues from the newest checkpoint"
+            ) from error
+        raise
+    finally:
+        _current = None
+        if store is not None:
+            with suppress(RuntimeError):  # of connections that are gone already
+                distributed.destroy_process_group()
+
+
+def _meet() -> Any:
+    """Make the group; the store that its processes have in common."""
+    global _joins
+    import torch
+    from torch import distributed
+    from torch.distributed.rendezvous import rendezvous
+
+    _joins += 1
+    try:
+        found, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+        store: Any = distributed.PrefixStore(f"litebert/{_joins}", found)  # type: ignore[attr-defined]
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and distributed.is_nccl_available() else "gloo"
+        if "nccl" in backend and torch.cuda.device_count() > (own := int(os.environ.get("LOCAL_RANK", "0"))):
+            torch.cuda.set_device(own)  # where nccl keeps what it needs
+        distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    except (RuntimeError, ValueError, OSError) as error:
+        where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
+        raise RunError(f"the processes of this run do not find each other at {where} ({error}); check the rendezvous "
+                       "address of torchrun, and that the machines reach each other") from error  # fmt: skip
+    return store
+
+
+def _first_to_fail(store: Any) -> bool:
+    """Whether no other process of the group has failed before; from now on, this one has."""
+    try:
+        return bool(store.add("failed", 1) == 1)
+    except RuntimeError:  # the machine that kept the store is gone
+        return True
+
+
+def _is_loss(error: BaseException) -> bool:
+    """Whether the error is that another process could not be reached."""
+    from torch import distributed
+
+    words = ("gloo", "nccl", "connection", "socket")
+    known = isinstance(error, getattr(distributed, "DistError", ()))
+    return known or (isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words))

@@ -113,7 +113,7 @@ class RunFolder:
         Raises:
             RunError: another process has it, or `check` refuses the folder.
         """
-        self.check()
+        self.ranks.decide(self.check)
         if not self.ranks.main:
             yield
             return

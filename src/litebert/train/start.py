@@ -26,6 +26,7 @@ from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, with_budget
 from litebert.train.device import Device
 from litebert.train.memory import fitting_micro_batch
+from litebert.train.ranks import Ranks
 from litebert.train.run_folder import RunFolder
 
 log = logging.getLogger("litebert")
@@ -34,7 +35,7 @@ LEFTOVERS = ("tokenizer", "recipe.json")
 """What a run that was killed before its run.json leaves, beside hidden files."""
 CONTENTS = (*LEFTOVERS, "run.json", "metrics.jsonl", "checkpoints", "tensorboard", "report.html")
 """All that a run writes."""
-_FREE = ("name", "train.save_every", "train.keep_checkpoints", "train.batch_processes")
+_FREE = ("name", "train.save_every", "train.keep_checkpoints", "train.batch_processes", "train.parallel")
 """Fields that may change between calls, for they change no weight."""
 _NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "pooler")
 """Fields of an encoder in which one may differ from the weights it starts from."""
@@ -44,8 +45,7 @@ def new_run(
     folder: RunFolder, config: Config, shards: Shards, machine: Device, source: str | Path | None, overwrite: bool
 ) -> dict[str, Any]:
     """Start a run in a folder; returns the content of its run.json."""
-    steps, rate = buy_steps(config, machine)
-    steps = folder.ranks.agree(steps)
+    steps, rate = buy_steps(config, machine, folder.ranks)
     if config.train.schedule.warmup >= max(steps, 2):
         log.warning(
             f"all {steps} steps lie within the warm-up of {config.train.schedule.warmup:g}, so the learning rate never "
@@ -59,7 +59,7 @@ def new_run(
         "tokenizer_fingerprint": shards.tokenizer.fingerprint,
         "unigram_entropy": shards.unigram_entropy,
         "machine": machine.describe(),
-        "arithmetic": _arithmetic(machine),
+        "arithmetic": _arithmetic(machine, folder.ranks),
         "seconds_per_step": None if rate is None else rate.mean_step_seconds,
         **({} if source is None else {"from": _resolved(source)}),
     }
@@ -81,7 +81,7 @@ def settled(config: Config, folder: RunFolder, machine: Device, overwrite: bool)
     """
     if config.train.micro_batch != "auto":
         return config
-    if folder.identity_file.exists() and not overwrite:
+    if not overwrite and folder.ranks.decide(folder.identity_file.exists):
         micro = _recorded(folder).train.micro_batch
     else:
         micro = folder.ranks.agree(fitting_micro_batch(config, machine))
@@ -93,7 +93,7 @@ def _recorded(folder: RunFolder) -> Config:
     """The recipe.json of a run."""
     file = folder.path / "recipe.json"
     try:
-        return from_dict(Config, read_json(file, RunError))
+        return from_dict(Config, folder.ranks.decide(lambda: read_json(file, RunError)))
     except ConfigError as error:
         raise RunError(f"{file} was changed ({error}); restore it or start another --out") from None
 
@@ -115,7 +115,7 @@ def same_run(
     Raises:
         RunError: it is another run, or its files were changed.
     """
-    there, now = _recorded(folder), _arithmetic(machine)
+    there, now = _recorded(folder), _arithmetic(machine, folder.ranks)
     try:
         steps, fingerprint, data = int(run["steps"]), run["data_fingerprint"], run["data"]
         ends = earlier_ends(run)
@@ -154,15 +154,15 @@ def _extended(
         before = f"was extended by {' and '.join(done)}" if done else "has not been extended yet"
         raise RunError(f"the run in {folder.path} {before}; to extend it by another {asked[-1]}, give --extend {more}")
     before = run["steps"]
-    newest = checkpoint.newest(folder.path / "checkpoints")
+    newest = folder.ranks.decide(lambda: checkpoint.newest(folder.path / "checkpoints"))
     if newest is None or newest.step < before:
         at = 0 if newest is None else newest.step
         raise RunError(
             f"the run in {folder.path} is not finished (step {at} of {before}); run its command again without "
             f"{'the last amount of ' if done else ''}--extend, and extend it then"
         )
-    steps, rate = buy_steps(with_budget(config, asked[-1]), machine, "--extend")
-    steps = before + folder.ranks.agree(steps)
+    bought, rate = buy_steps(with_budget(config, asked[-1]), machine, folder.ranks, "--extend")
+    steps = before + bought
     one = {"budget": asked[-1], "from_step": before, "seconds_per_step": rate and rate.mean_step_seconds}
     run = {**run, "steps": steps, "extensions": [*run.get("extensions", []), one]}
     folder.claim(run)
@@ -232,9 +232,10 @@ def resolve(config: Config, shards: Shards) -> Config:
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
-def _arithmetic(machine: Device) -> str:
+def _arithmetic(machine: Device, ranks: Ranks) -> str:
     """What decides the last bits of a sum."""
-    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads"
+    processes = f", {ranks.size} processes" if ranks.size > 1 else ""
+    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads{processes}"
 
 
 def _resolved(path: str | Path) -> str:

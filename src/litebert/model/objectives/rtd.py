@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from litebert.data.batches import Batch
     from litebert.model.encoder import EncoderOutput
 
+_SAMPLE = 31  # the stream of random numbers that samples are drawn with
 REAL = "real"
 """Where `Batch.added` holds the places of the real tokens of a padded batch, (N,)."""
+DRAWS = "rtd_draws"
+"""Where `Batch.added` holds a uniform number for each predicted position, (K,) float32."""
 REPLACED = "replaced"
 """Where `Batch.added` says, as bool (B, S), that another token stands here than in the text."""
 
@@ -117,19 +120,18 @@ class ReplacedTokenDetection(Objective):
         return ClassifierHead(self.config.encoder, classes=1, dense=self.config.encoder.activation)
 
     def prepare(self, batch: Batch) -> Batch:
-        """Where the real tokens of a padded batch are: (N,) places in the flattened (B, S)."""
-        if batch.attention_mask is None:
-            return batch
-        return replace(batch, added={**batch.added, REAL: batch.attention_mask.flatten().nonzero().squeeze(1)})
+        """What samples are drawn with, and where the real tokens of a padded batch are: (N,) places in (B, S)."""
+        added = {**batch.added, DRAWS: _draws(batch)}
+        if batch.attention_mask is not None:
+            added[REAL] = batch.attention_mask.flatten().nonzero().squeeze(1)
+        return replace(batch, added=added)
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:
         """The text with samples in place of masks. No gradient passes through sampling."""
         import torch
 
         with torch.no_grad():
-            guesses_KV = batch.added[LOGITS].float().softmax(-1)
-            # As torch.multinomial draws, which would wait for an accelerator to look for invalid probabilities.
-            sampled_K = (guesses_KV / torch.empty_like(guesses_KV).exponential_()).argmax(-1)
+            sampled_K = _sampled(batch.added[LOGITS], self.prepared(batch, DRAWS))
             input_ids, replaced = batch.input_ids.flatten().clone(), torch.zeros_like(batch.input_ids).flatten().bool()
             input_ids[batch.masked_positions] = sampled_K
             replaced[batch.masked_positions] = sampled_K != batch.masked_labels
@@ -176,6 +178,29 @@ class ReplacedTokenDetection(Objective):
             rates = _replaced_rates(joined(losses, "pieces").cpu(), labels)
             scores["piece_auc"] = float(roc_auc_score(labels.numpy(), rates.numpy()))
         return scores
+
+
+def _draws(batch: Batch) -> Tensor:
+    """Uniform numbers by row of the whole batch and place in the row: no micro-batch or process changes them."""
+    import torch
+
+    from litebert.data.random_keys import uniforms
+
+    if batch.row_keys is None:
+        return torch.rand(len(batch.masked_positions))
+    length = batch.input_ids.shape[1]
+    draws = torch.from_numpy(uniforms(batch.row_keys.cpu().numpy().view("uint64"), length, _SAMPLE))
+    return draws.flatten()[batch.masked_positions.cpu()].float()
+
+
+def _sampled(logits_KV: Tensor, draws_K: Tensor) -> Tensor:
+    """The piece at which the cumulative distribution passes the draw, (K,)."""
+    import torch
+
+    cumulative_KV = logits_KV.float().softmax(-1).cumsum(-1)
+    wanted_K1 = draws_K.to(logits_KV.device)[:, None] * cumulative_KV[:, -1:]
+    # A draw may be rounded up to 1.
+    return torch.searchsorted(cumulative_KV, wanted_K1, right=True).squeeze(1).clamp_(max=logits_KV.shape[1] - 1)
 
 
 def _replaced_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:

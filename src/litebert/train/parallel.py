@@ -1,0 +1,153 @@
+"""A network on several processes: whole in each (DDP), or each holding some rows of every parameter (FSDP2).
+
+DDP sums gradients while the backward pass still runs. FSDP2 (`fully_shard`) splits weights, gradients and optimizer
+state; blocks are gathered one at a time, when they compute. Both sum instead of averaging, for losses are divided by
+counts over the whole batch. The buckets of DDP stay as they are first laid out, so that a run that continues sums in
+the same order.
+
+`local`, `whole` and `cut` translate between a parameter and the rows of it that this process holds; where nothing is
+split they return what they are given.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from litebert.errors import ConfigError, RunError, require
+from litebert.model.blocks import Block
+from litebert.train.ranks import Ranks
+
+How = Literal["ddp", "fsdp"]
+
+
+def spread(module: nn.Module, ranks: Ranks, how: str, batch: int = 0) -> nn.Module:
+    """What computes the losses of a module in all processes; with FSDP that is the module, whose parameters are split.
+
+    Args:
+        how: `fsdp` or `ddp`.
+        batch: sequences of the whole batch.
+
+    Raises:
+        ConfigError: this torch cannot split, or the processes would have different numbers of sequences.
+    """
+    if ranks.size == 1:
+        return module
+    if how == "fsdp":
+        fix = "give a multiple, or choose train.parallel=ddp"
+        require(batch % ranks.size == 0, f"train.batch is {batch} sequences for {ranks.size} processes; {fix}")
+        return _split(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # the option has another name in torch 2.13
+        network = nn.parallel.DistributedDataParallel(
+            module, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=True
+        )
+    network.register_comm_hook(None, _summed)
+    return network
+
+
+def _summed(_: object, bucket: Any) -> Any:
+    """The sum of a bucket of gradients over the processes, which DDP awaits."""
+    from torch import distributed
+
+    work: Any = distributed.all_reduce(bucket.buffer(), async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
+_summed.__annotations__.clear()  # DDP compares annotations with its own types
+
+
+def _split(module: nn.Module) -> nn.Module:
+    from torch.distributed import fsdp
+
+    if not hasattr(getattr(fsdp, "FSDPModule", None), "set_force_sum_reduction_for_comms"):
+        raise ConfigError(f"train.parallel=fsdp needs a newer torch than {torch.__version__}; upgrade it or choose ddp")
+    for one in (*(one for one in module.modules() if isinstance(one, Block)), module):
+        part: Any = fsdp.fully_shard(one)
+        part.set_gradient_divide_factor(1.0)
+        part.set_force_sum_reduction_for_comms(True)  # which gloo can do
+    return module
+
+
+def accumulating(network: nn.Module, last: bool) -> AbstractContextManager[Any]:
+    """Around a micro-batch: with DDP, the last of a step sums the gradients of all of them."""
+    if last or not isinstance(network, nn.parallel.DistributedDataParallel):
+        return nullcontext()
+    context: AbstractContextManager[Any] = network.no_sync()
+    return context
+
+
+def is_split(tensor: Tensor) -> bool:
+    """Whether this process holds only some rows of a parameter."""
+    return hasattr(tensor, "device_mesh")
+
+
+def local(tensor: Tensor) -> Tensor:
+    """The rows that this process holds, in the same memory."""
+    return tensor.detach().to_local() if is_split(tensor) else tensor  # type: ignore[attr-defined]
+
+
+def whole(part: Tensor, like: Tensor) -> Tensor:
+    """The rows of all processes, which all of them ask for.
+
+    Args:
+        part: the rows here, of a tensor that is split as `like` is.
+    """
+    if not is_split(like):
+        return part
+    from torch.distributed.tensor import DTensor
+
+    mesh, placements = like.device_mesh, like.placements  # type: ignore[attr-defined]
+    full = DTensor.from_local(part, mesh, placements, run_check=False, shape=like.shape, stride=like.stride())
+    return full.full_tensor()
+
+
+def cut(full: Tensor, like: Tensor) -> Tensor:
+    """The rows of a whole tensor that this process holds, where it is split as `like` is."""
+    if not is_split(like):
+        return full
+    mesh = like.device_mesh  # type: ignore[attr-defined]
+    parts, rank = full.chunk(mesh.size()), mesh.get_local_rank()
+    return parts[rank] if rank < len(parts) else full[:0]
+
+
+def whole_state(module: nn.Module) -> dict[str, Tensor]:
+    """The state dict of a module, which all processes ask for where it is split."""
+    return {name: whole(local(tensor), tensor) for name, tensor in module.state_dict().items()}
+
+
+def load_state(module: nn.Module, saved: Mapping[str, Tensor] | None, ranks: Ranks) -> None:
+    """Put a state dict, which the main process has, into the module of every process.
+
+    Raises:
+        RunError: it is that of another module.
+    """
+    own = module.state_dict()
+    if saved is not None and (other := [name for name in {**own, **saved} if _shape(own, name) != _shape(saved, name)]):
+        raise RunError(f"the saved weights do not fit this run (see {other[0]}); start another --out")
+    for name, full in received(saved, own, own, ranks):
+        local(own[name]).copy_(cut(full, own[name]))
+
+
+def _shape(tensors: Mapping[str, Tensor], name: str) -> torch.Size | None:
+    return tensors[name].shape if name in tensors else None
+
+
+def received(
+    saved: Mapping[str, Tensor] | None, here: Mapping[str, Tensor], like: Mapping[str, Tensor], ranks: Ranks
+) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that the main process has, whole and one after another, in every process.
+
+    Args:
+        here: tensors of the same names and types.
+        like: tensors of the same whole shapes.
+    """
+    for name, held in here.items():
+        full = torch.empty(like[name].shape, dtype=held.dtype) if saved is None else saved[name].contiguous()
+        ranks.broadcast(full)
+        yield name, full

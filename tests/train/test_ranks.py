@@ -1,0 +1,299 @@
+"""Several processes train as one would: the same samples and losses, one folder, one voice, and one end for all.
+
+The commands are `litebert` as a person types it, in two processes of one thread each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from litebert.train.ranks import Ranks
+from toys.finetuning import recipe_file, write_table
+from toys.groups import Groups, free_port
+from toys.pretraining import CHECKPOINT
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the toy forks")
+
+RECIPE = """
+objectives = ["mlm", "sop"]
+
+[encoder]
+embedding_size = 8
+hidden_size = 16
+layers = 2
+heads = 2
+intermediate_size = 32
+max_positions = 64
+hidden_dropout = 0.1
+attention_dropout = 0.1
+
+[sequences]
+length = 32
+
+[train]
+budget = "50 steps"
+batch = "8 sequences"
+micro_batch = 4
+precision = "float32"
+save_every = "5 steps"
+evaluate_every = "50%"
+evaluate_sequences = 80
+
+[train.optimizer]
+learning_rate = 3e-3
+"""
+TOLERANCE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
+    server = Groups(tmp_path_factory.mktemp("groups"))
+    yield server
+    server.close()
+
+
+def words_of(folder: Path, data: Path, out: str, *more: object) -> list[object]:
+    recipe = folder / "recipe.toml"
+    recipe.write_text(RECIPE)
+    return ["pretrain", recipe, "--data", data, "--out", folder / out, *more]
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_same_course(run: Path, other: Path, tolerance: float = TOLERANCE) -> None:
+    """The same steps on the same tokens, with the same losses and held-out scores."""
+    assert len(rows(run)) == len(rows(other))
+    for row, expected in zip(rows(run), rows(other), strict=True):
+        assert {row[key] for key in ("step", "kind")} == {expected[key] for key in ("step", "kind")}
+        assert row.get("tokens") == expected.get("tokens")
+        near = {key: value for key, value in expected.items() if key.endswith(("loss", "accuracy"))}
+        assert {key: row[key] for key in near} == pytest.approx(near, abs=tolerance), row["step"]
+
+
+def weights(run: Path) -> dict[str, bytes]:
+    last = max((run / "checkpoints").glob("step-*"))
+    return {name: (last / name).read_bytes() for name in CHECKPOINT} | {"step": last.name.encode()}
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def newest(run: Path) -> int:
+    return max((int(path.name[5:13]) for path in (run / "checkpoints").glob("step-????????")), default=0)
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+def test_two_ranks_train_as_one_does(optimizer: str, groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
+    for out, size, more in (("one", 1, ()), ("ddp", 2, ()), ("fsdp", 2, ("--train.parallel", "fsdp"))):
+        ended = groups.run(size, *words_of(tmp_path, tiny_data, out, "--train.optimizer.name", optimizer, *more))
+        assert set(ended.statuses) == {0}, ended.output
+        assert ended.outputs[1:] == [""] * (size - 1), "only the main process speaks"
+    assert_same_course(tmp_path / "ddp", tmp_path / "one")
+    assert_same_course(tmp_path / "fsdp", tmp_path / "one")
+
+
+def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
+    groups: Groups, tiny_data: Path, tmp_path: Path
+) -> None:
+    rtd = ("--objectives", "mlm", "rtd", "--rtd.generator-width", "0.5", "--budget", "20 steps")
+    for out, size, micro in (("one", 1, 8), ("small", 1, 3), ("two", 2, 0)):
+        no_dropout = ("--encoder.hidden-dropout", 0, "--encoder.attention-dropout", 0, "--train.micro-batch", micro)
+        ended = groups.run(size, *words_of(tmp_path, tiny_data, out, *rtd, *no_dropout))
+        assert set(ended.statuses) == {0}, ended.output
+    assert_same_course(tmp_path / "small", tmp_path / "one")
+    assert_same_course(tmp_path / "two", tmp_path / "one")
+
+
+def test_a_run_goes_on_with_other_numbers_of_ranks(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
+    """One rank, two, two that are split, and one again; each of the first three is asked to leave by a signal."""
+    budget = ("--budget", "150 steps", "--train.optimizer.name", "muon")
+    whole = groups.run(1, *words_of(tmp_path, tiny_data, "whole", *budget))
+    assert whole.statuses == [0], whole.output
+    run, before = tmp_path / "run", 0
+    for size, how in ((1, "auto"), (2, "ddp"), (2, "fsdp")):
+        ids = groups.start(size, *words_of(tmp_path, tiny_data, "run", *budget, "--train.parallel", how))
+        until(lambda before=before: newest(run) > before)
+        os.kill(ids[-1], signal.SIGTERM)
+        ended = groups.end()
+        before = newest(run)
+        assert ended.statuses == [128 + signal.SIGTERM] * size, ended.output
+        last = ended.outputs[0].splitlines()[-1]
+        assert str(before) in last
+        assert ended.outputs[1:] == [""] * (size - 1)
+    assert before < 150
+    ended = groups.run(1, *words_of(tmp_path, tiny_data, "run", *budget))
+    assert ended.statuses == [0], ended.output
+    events = [row for row in rows(run) if row["kind"] == "event"]
+    assert events, "another number of processes is remarked on"
+    (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(run) if row not in events))
+    assert_same_course(run, tmp_path / "whole", 2e-4)  # Muon computes in bfloat16, and 150 steps let bits grow
+
+
+FAILS = """
+import os, resource
+from litebert.errors import DataError
+from litebert.model.objectives.mlm import MaskedLanguageModeling
+from litebert.registry import OBJECTIVES
+
+class Fails(MaskedLanguageModeling):
+    batches = 0
+
+    def prepare(self, batch):
+        Fails.batches += 1
+        if "data" in os.environ["FAILS"] and os.environ["RANK"] in os.environ["FAILS"] and Fails.batches > 12:
+            raise DataError("made-up.txt:7 is broken; restore it")
+        return batch
+
+OBJECTIVES.add("fails", Fails)
+if os.environ["FAILS"] == "disk" and os.environ["RANK"] == "0":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+"""
+
+
+@pytest.mark.parametrize(("fails", "place"), [("data 0", "made-up.txt:7"), ("data 1", "made-up.txt:7"),
+                                              ("data 0 1", "made-up.txt:7"), ("disk", "checkpoints")])  # fmt: skip
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_an_error_of_any_rank_ends_all_and_is_reported_once(
+    fails: str, place: str, how: str, groups: Groups, tiny_data: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "fails.py").write_text(FAILS)
+    words = words_of(tmp_path, tiny_data, "run", "--objectives", "fails", "--train.parallel", how)
+    environment = {"LITEBERT_EXTENSIONS": str(tmp_path / "fails.py"), "FAILS": fails}
+    ended = groups.run(2, *words, **environment)
+    assert ended.statuses == [2, 2], ended.output
+    said = [line for text in ended.outputs for line in text.splitlines() if line.startswith("litebert pretrain: ")]
+    assert len(said) == 1, ended.output
+    assert place in said[0]
+    assert "Traceback" not in ended.output
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
+    killed: int, groups: Groups, tiny_data: Path, tmp_path: Path
+) -> None:
+    whole = groups.run(2, *words_of(tmp_path, tiny_data, "whole", "--budget", "100 steps"))
+    assert whole.statuses == [0, 0], whole.output
+    ids = groups.start(2, *words_of(tmp_path, tiny_data, "run", "--budget", "100 steps"))
+    until(lambda: newest(tmp_path / "run") > 0)
+    os.kill(ids[killed], signal.SIGKILL)
+    ended = groups.end()
+    assert ended.statuses[killed] == -signal.SIGKILL
+    assert ended.statuses[1 - killed] == 2, ended.output
+    assert ended.outputs[1 - killed].count("litebert pretrain: ") == 1
+    assert "Traceback" not in ended.output
+    ended = groups.run(2, *words_of(tmp_path, tiny_data, "run", "--budget", "100 steps"))
+    assert ended.statuses == [0, 0], ended.output
+    assert weights(tmp_path / "run") == weights(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_two_ranks_fine_tune_as_one_does(how: str, groups: Groups, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    model = recipe_file(tmp_path)
+    train, dev = write_table(tmp_path / "train.csv", 64), write_table(tmp_path / "dev.csv", 33, seed=1)
+    for out, size in (("one", 1), ("two", 2)):
+        ended = groups.run(
+            size, "finetune", model, "--task", "table", "--data", train, "--dev", dev, "--tokenizer", tiny_tokenizer,
+            "--out", tmp_path / out, "--epochs", 4, "--length", 32, "--train.precision", "float32", "--train.batch",
+            "16 sequences", "--train.micro-batch", 8, "--train.parallel", how, "--seeds", 2,
+        )  # fmt: skip
+        assert set(ended.statuses) == {0}, ended.output
+        assert ended.outputs[1:] == [""] * (size - 1)
+    for seed in ("seed-0", "seed-1"):
+        assert_same_course(tmp_path / "two" / seed, tmp_path / "one" / seed)
+        one, two = (json.loads((tmp_path / out / seed / "scores.json").read_text()) for out in ("one", "two"))
+        assert two == pytest.approx(one, abs=TOLERANCE)
+    files = [{path.relative_to(tmp_path / out) for path in (tmp_path / out).rglob("*")} for out in ("one", "two")]
+    assert files[0] == files[1]
+
+
+def test_other_verbs_and_impossible_groups_are_refused(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
+    for words in (
+        ["recipes"],
+        words_of(tmp_path, tiny_data, "run", "--train.batch", "1 sequences"),
+        words_of(tmp_path, tiny_data, "run", "--train.batch", "9 sequences", "--train.parallel", "fsdp"),
+        words_of(tmp_path, tiny_data, "run", "--device", "cuda:0"),
+        words_of(tmp_path, tmp_path / "no-data", "run"),
+    ):
+        ended = groups.run(2, *words)
+        assert ended.statuses == [2, 2], ended.output
+        assert ended.output.count(f"litebert {words[0]}: ") == 1, ended.output
+        assert "Traceback" not in ended.output
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 6])
+def test_pieces_of_work_are_dealt_evenly_and_come_back_in_order(count: int) -> None:
+    dealt = [Ranks(rank, 3).turns(count) for rank in range(3)]
+    assert len({len(own) for own in dealt}) == 1
+    assert {i for own in dealt for i in own} == set(range(count))
+    assert Ranks().union({1: "b", 0: "a"}) == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_a_time_budget_is_measured_once_for_all(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
+    ended = groups.run(2, *words_of(tmp_path, tiny_data, "run", "--budget", "5s"))
+    assert ended.statuses == [0, 0], ended.output
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert rows(tmp_path / "run")[-1]["step"] == run["steps"]
+    assert run["steps"] * run["seconds_per_step"] <= 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+def test_ten_kills_under_torchrun_change_nothing(how: str, tiny_data: Path, tmp_path: Path) -> None:
+    """Either rank dies at any instant, the start of the processes included; torchrun starts both again."""
+    options = ("--budget", "1500 steps", "--train.parallel", how)
+    draw = random.Random(how)
+
+    def start(out: str) -> subprocess.Popen[str]:
+        words = [str(word) for word in words_of(tmp_path, tiny_data, out, *options)]
+        return subprocess.Popen(
+            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "10",
+             "--monitor-interval", "0.1", "--master-port", str(free_port()), "-m", "litebert", *words],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+
+    whole = start("whole")
+    output, _ = whole.communicate(timeout=600)
+    assert whole.returncode == 0, output
+    run, seen = tmp_path / "run", 0
+    process = start("run")
+    for kill in range(10):
+        until(lambda: len(workers(process.pid)) == 2, 120)
+        if kill % 3:  # in the middle of training
+            until(lambda seen=seen: newest(run) > seen, 120)
+            seen = newest(run)
+        time.sleep(draw.uniform(0.0, 0.5))
+        victims = workers(process.pid)
+        assert len(victims) == 2, "torchrun gave up"
+        chosen = victims[draw.randrange(2)]
+        os.kill(chosen, signal.SIGKILL)
+        until(lambda chosen=chosen: chosen not in workers(process.pid), 120)
+    output, _ = process.communicate(timeout=600)
+    assert process.returncode == 0, output
+    assert weights(run) == weights(tmp_path / "whole")
+    assert [row["step"] for row in rows(run) if row["kind"] == "train"] == [
+        row["step"] for row in rows(tmp_path / "whole") if row["kind"] == "train"
+    ]
+
+
+def workers(parent: int) -> list[int]:
+    """The processes that torchrun has started and that have not ended."""
+    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return [int(one) for one in listed if "(zombie)" not in Path(f"/proc/{one}/status").read_text()]
