@@ -116,6 +116,8 @@ def plan(words: list[str]) -> int:
                 ("machine", measured["machine"]),
                 ("tokens/s", f"{measured['tokens_per_second']:,.0f}"),
                 ("GFLOP/s", f"{measured['flops_per_second'] / 1e9:,.0f}"),
+                ("GFLOP/s of matrix products alone", f"{measured['products_flops_per_second'] / 1e9:,.0f}"),
+                ("share of their speed", f"{measured['share_of_products']:.0%}"),
                 ("seconds per step", f"{measured['seconds_per_step']:.3f}"),
                 ("steps in the budget", f"{measured['steps']:,}"),
                 ("hours for the budget", f"{measured['hours']:,.2f}"),
@@ -163,7 +165,7 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         with loading():
             from litebert.train import device as devices
             from litebert.train.budget import steps_for
-            from litebert.train.measure import measure
+            from litebert.train.measure import measure, products_speed
             from litebert.train.memory import largest_micro_batch, recomputing, sensible_micro_batch
 
         devices.keep_freed_memory()
@@ -183,11 +185,14 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         steps = steps_for(config, rate)
         tokens = config.batch_sequences * config.sequences.length
         full_depth = rate.step_seconds[-1][1]
+        flops, products = 3 * forward * tokens / full_depth, products_speed(fitting, machine)
         data["measured"] = {
             "machine": machine.describe(),
             "seconds_per_step": rate.mean_step_seconds,
             "tokens_per_second": tokens / rate.mean_step_seconds,
-            "flops_per_second": 3 * forward * tokens / full_depth,
+            "flops_per_second": flops,
+            "products_flops_per_second": products,
+            "share_of_products": flops / products,
             "steps": steps,
             "hours": steps * rate.mean_step_seconds / 3600,
             "largest_micro_batch": largest,

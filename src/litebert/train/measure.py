@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 
-from litebert.config import Config
+from litebert import cost
+from litebert.config import Config, replace
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 from litebert.model.pretrainer import Pretrainer
@@ -97,6 +100,37 @@ def measure(config: Config, device: Device, seconds: float = 4.0) -> Rate:
     # One pass over the held-out sequences for each objective.
     evaluation = min(forward) / sequences * config.train.evaluate_sequences * len(config.objectives)
     return Rate(tuple(timed), evaluation)
+
+
+def products_speed(config: Config, device: Device, seconds: float = 0.2) -> float:
+    """FLOP/s of the machine's matrix products, of the fastest in `seconds`: states of a micro-batch, 4,096 tokens at
+    most, through the first matrix of the feed-forward block, in the precision of training."""
+    shape, dtype = config.encoder, device.autocast or torch.float32
+    rows = min(4096, config.micro_sequences * config.sequences.length)
+    inner = shape.intermediate_size * (2 if shape.feedforward == "gated" else 1)
+    states = torch.ones(rows, shape.hidden_size, dtype=dtype, device=device.device)
+    matrix = torch.ones(shape.hidden_size, inner, dtype=dtype, device=device.device)
+    fastest, began = float("inf"), time.monotonic()
+    with torch.no_grad():
+        while fastest == float("inf") or time.monotonic() - began < seconds:
+            start = _now(device)
+            for _ in range(4):
+                states @ matrix
+            fastest = min(fastest, (_now(device) - start) / 4)
+    return 2 * rows * shape.hidden_size * inner / fastest
+
+
+def share_of_products(config: Config, device: Device) -> Callable[[float, int], float]:
+    """A function of tokens per second and depth: the share of `products_speed`, measured at the first call, that
+    training at this rate uses. The operations are those of `cost.forward_flops`, three times for both passes."""
+    speed = cache(lambda: products_speed(config, device))
+
+    @cache
+    def flops(layers: int) -> float:
+        plain = replace(config, train=replace(config.train, depth_schedule=()))
+        return 3 * cost.forward_flops(replace(plain, encoder=replace(config.encoder, layers=layers)))
+
+    return lambda tokens_per_second, layers: tokens_per_second * flops(layers) / speed()
 
 
 def _enough(passes: int, spent: float, seconds: float) -> bool:
