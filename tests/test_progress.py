@@ -27,6 +27,20 @@ def test_a_call_that_does_not_return_is_reported(
     assert caplog.messages[0].startswith("training a tokenizer: 50 of 200 lines (25%), 0 s so far, ")
 
 
+def test_every_tenth_of_a_run_is_reported(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LONG", 0.01)
+    monkeypatch.setattr(progress, "_spoken", time.monotonic())
+    with caplog.at_level(logging.INFO, "litebert"):
+        with progress.task("training", 30, "steps", start=15, tenths=True) as one:
+            for _ in range(14):
+                time.sleep(0.05)
+                one.advance()
+        with progress.task("scoring", 30, "rows") as other:
+            other.done = 29
+            time.sleep(0.1)
+    assert [message.split("(")[1].split(")")[0] for message in caplog.messages] == ["60%", "70%", "80%", "90%"]
+
+
 def test_short_tasks_in_a_row_are_not_silent(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "EVERY", 0.2)
     monkeypatch.setattr(progress, "LONG", 0.01)

@@ -6,7 +6,8 @@
             bar.advance()
 
 Work that ends within two seconds shows nothing. For the rest, a line is logged at least every half minute, even while
-a call into another library does not return, and even where several shorter tasks follow one another.
+a call into another library does not return, and even where several shorter tasks follow one another. Training logs a
+line at every tenth of a run too.
 The command line sets a `Display`, which draws bars on a terminal.
 """
 
@@ -45,10 +46,16 @@ class Task:
     began: float = field(default_factory=time.monotonic)
     start: float = 0
     """What was done before this call, in a run that continues; the time left is judged by the rest."""
+    tenths: bool = False
+    """Whether a line is logged at every tenth of `total`, too."""
 
     def advance(self, by: float = 1) -> None:
         """More of it is done."""
         self.done += by
+
+    def tenth(self) -> int:
+        """How many tenths are done, where they are reported."""
+        return int(10 * self.done / self.total) if self.tenths and self.total else 0
 
     def state(self) -> str:
         """How much is done, the time left, which is the time so far where that is not known, and its text."""
@@ -114,9 +121,11 @@ def set_display(display: Display | None) -> None:
 
 
 @contextmanager
-def task(name: str, total: float | None = None, unit: str = "", start: float = 0) -> Iterator[Task]:
+def task(
+    name: str, total: float | None = None, unit: str = "", start: float = 0, tenths: bool = False
+) -> Iterator[Task]:
     """Report the work of this block. One within another is reported beside it."""
-    one, ended = Task(name, total, unit, done=start, start=start), threading.Event()
+    one, ended = Task(name, total, unit, done=start, start=start, tenths=tenths), threading.Event()
     reporter = threading.Thread(target=_report, args=(one, ended), name=f"progress of {name}", daemon=True)
     reporter.start()
     try:
@@ -140,12 +149,12 @@ def _report(one: Task, ended: threading.Event) -> None:
     global _spoken
     display = _display
     if display is None:
-        least = min(LONG, EVERY)
-        while not ended.wait(max(least, _spoken + EVERY - time.monotonic())):
+        least, tenth = min(LONG, EVERY), one.tenth()
+        while not ended.wait(least if one.tenths else max(least, _spoken + EVERY - time.monotonic())):
             with _speaking:  # of tasks at the same time one speaks
-                if time.monotonic() - _spoken >= EVERY:
+                if time.monotonic() - _spoken >= EVERY or one.tenth() > tenth:
                     log.info(one.line())
-                    _spoken = time.monotonic()
+                    _spoken, tenth = time.monotonic(), one.tenth()
         return
     if ended.wait(LONG):
         return

@@ -137,6 +137,17 @@ def test_the_curves_of_a_run() -> None:
     assert events.rows == (("200", f"left the plateau {HOSTILE}"),)
 
 
+def test_throughput_over_the_time_of_training() -> None:
+    rows = [{"step": step, "kind": "speed", "seconds": 60.0 * step, "tokens_per_second": 1000.0 + step,
+             "share_of_peak": 0.25} for step in (1, 2, 3)]  # fmt: skip
+    chart = next(one for one in run_sections(rows) if one.title == "Throughput")
+    assert isinstance(chart, Chart)
+    assert chart.series[0].points() == [(1, 1001), (2, 1002), (3, 1003)]
+    assert "1,002" in chart.note
+    assert "25%" in chart.note
+    assert "Throughput" not in [one.title for one in run_sections([])]
+
+
 def test_only_what_a_run_recorded_is_drawn() -> None:
     rows = [{"kind": "train", "step": s, "mlm_loss": 5.0, "layers": 6, "nsp_accuracy": 0.9} for s in (1, 2)]
     assert set(charts(run_sections(rows))) == {"Loss on masked pieces", "Accuracy on the next sentence"}

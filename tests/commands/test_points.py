@@ -89,7 +89,8 @@ def test_plan_measures(run: Callable[..., Output]) -> None:
     assert measured["steps"] == 1000
     assert measured["hours"] == pytest.approx(1000 * measured["seconds_per_step"] / 3600)
     assert measured["tokens_per_second"] == pytest.approx(2 * 64 / measured["seconds_per_step"])
-    assert measured["flops_per_second"] > 1e6
+    assert 1e6 < measured["flops_per_second"] < measured["products_flops_per_second"]
+    assert 0 < measured["share_of_products"] < 1
     assert measured["largest_micro_batch"] > 1
     assert "CPU cores" in measured["machine"]
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from litebert.data.batches import Batch
 from litebert.model.objectives import Loss
 from litebert.train import metrics
+from litebert.train.loop import Loop
 from litebert.train.pretrain import TrainablePretrainer, pretrain
 from litebert.train.window import Window
-from toys.pretraining import config
+from toys.pretraining import config, loop_of
 
 
 def sums(total: float, count: int, correct: int, **extras: float) -> Loss:
@@ -72,3 +75,23 @@ def test_the_last_scores_are_not_taken_twice(
     pretrain(config(train={"evaluate_every": every}), tiny_data, tmp_path)
     rows = metrics.read(tmp_path / "metrics.jsonl")
     assert [row["step"] for row in rows if row["kind"] == "heldout"] == steps
+
+
+def test_speed_is_written_beside_the_metrics_and_to_the_bar(tiny_data: Path, tmp_path: Path) -> None:
+    """Of a run that goes on too; the share of the machine's peak once the run has lasted a second."""
+    shown: list[str] = []
+
+    def step(loop: Loop[Batch]) -> None:
+        time.sleep(0.3)
+
+    loop = loop_of(config(), tiny_data, tmp_path, steps=6, on_step=step, share_of_peak=lambda rate, depth: rate / 1e4)
+    original = loop._state
+    loop._state = lambda rate: shown.append(original(rate)) or ""  # type: ignore[method-assign, func-returns-value]
+    loop.run()
+    rows = metrics.read(tmp_path / "speed.jsonl")
+    assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
+    assert all(0 < row["tokens_per_second"] < 8 * 32 / 0.3 for row in rows)
+    assert rows == sorted(rows, key=lambda row: row["seconds"])
+    assert rows[-1]["share_of_peak"] == rows[-1]["tokens_per_second"] / 1e4
+    assert "tokens/s" in shown[-1]
+    assert "%" in shown[-1]

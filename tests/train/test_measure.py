@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from litebert import cost
 from litebert.config import Config, MaskingConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import measure as module
@@ -41,6 +42,23 @@ def test_a_time_budget_pays_for_steps_and_evaluations(every: str) -> None:
     evaluations = steps / int(every.split()[0]) if "steps" in every else 100 / int(every[:-1])
     assert steps * 0.25 + evaluations * 2.0 == pytest.approx(600, abs=2.5)
     assert steps_for(point, Rate(((1.0, 1e9),), 1e9)) == 1
+
+
+# ---- share of the machine --------------------------------------------------------------------------------------------
+
+
+def test_the_share_of_the_products_speed_counts_both_passes_and_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = config(encoder={"layers": 6}, train={"depth_schedule": ((0.5, 2),)})
+    monkeypatch.setattr(module, "products_speed", lambda *_: 1e9)
+    share = module.share_of_products(point, CPU)
+    assert share(1000, 6) == pytest.approx(3 * cost.forward_flops(point) * 1000 / 1e9)
+    assert share(1000, 2) < share(1000, 6) / 2
+
+
+def test_products_are_as_fast_as_the_machine_multiplies() -> None:
+    """Well above what one product of few rows gives, and below what no machine does."""
+    wide = config(encoder={"hidden_size": 256, "intermediate_size": 1024})
+    assert 1e8 < module.products_speed(wide, CPU, seconds=0.05) < 1e15
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------

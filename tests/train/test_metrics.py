@@ -62,7 +62,19 @@ def test_a_resumed_log_equals_one_that_was_never_cut(
         file.write(b'{"step": 21, "kind": "train", "loss": "\xc3\xa9", "padding": "................"}'[:torn])
     log_steps(MetricsLog(folder, resume=kept), range(kept + 1, 21))
     assert (folder / "metrics.jsonl").read_bytes() == (folder / "whole" / "metrics.jsonl").read_bytes()
-    assert sorted(path.name for path in folder.iterdir()) == ["metrics.jsonl", "whole"]
+    assert sorted(path.name for path in folder.iterdir()) == ["metrics.jsonl", "speed.jsonl", "whole"]
+
+
+def test_a_resumed_log_of_speed_holds_no_step_twice(tmp_path: Path) -> None:
+    first = MetricsLog(tmp_path)
+    for step in (1, 2, 3):
+        first.write("speed", step, tokens_per_second=100.0 * step)
+    first.close()
+    second = MetricsLog(tmp_path, resume=1)
+    second.write("speed", 2, tokens_per_second=9.0)
+    second.close()
+    assert [row["tokens_per_second"] for row in read(tmp_path / "speed.jsonl")] == [100.0, 9.0]
+    assert read(tmp_path / "metrics.jsonl") == []
 
 
 def test_a_new_run_starts_an_empty_log(tmp_path: Path) -> None:

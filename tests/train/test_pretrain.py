@@ -41,7 +41,7 @@ def test_a_run_folder_holds_what_a_person_reads(tiny_data: Path, tmp_path: Path,
     run = pretrain(point, tiny_data, tmp_path / "deep" / "run")
     assert run.folder == tmp_path / "deep" / "run"
     assert {path.name for path in run.folder.iterdir()} == {
-        "recipe.json", "run.json", "tokenizer", "metrics.jsonl", "checkpoints", ".lock"
+        "recipe.json", "run.json", "tokenizer", "metrics.jsonl", "speed.jsonl", "checkpoints", ".lock"
     }  # fmt: skip
     recipe = from_dict(Config, json.loads((run.folder / "recipe.json").read_text()))
     assert recipe == run.config == replace(point, encoder=replace(point.encoder, vocab_size=400))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from litebert.analysis.chart import Chart as Chart
@@ -83,10 +84,11 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
     """The curves of a run from the rows of its `metrics.jsonl`, and the table of its events where there are any.
 
     Args:
-        rows: of kind `train`, `heldout` and `event`; where a resumed run wrote a step twice, the later row holds.
+        rows: of kind `train`, `heldout`, `event` and `speed`; where a resumed run wrote a step twice, the later row
+            holds.
         unigram_entropy: in nats, of the data the run learns from; drawn as the level to get below.
     """
-    kinds: dict[str, list[Mapping[str, Any]]] = {"train": [], "heldout": [], "event": []}
+    kinds: dict[str, list[Mapping[str, Any]]] = {"train": [], "heldout": [], "event": [], "speed": []}
     for row in rows:
         kinds.setdefault(str(row.get("kind")), []).append(row)
     drawn = [_chart(name, curves, kinds, unigram_entropy) for name, one in OBJECTIVES.items() for curves in one.curves]
@@ -105,10 +107,24 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
         line = _series(label, kinds["train"], field)
         if line.xs and (field != "layers" or len(set(line.ys)) > 1):
             sections.append(Chart(title, (line,), "step", label))
+    sections += _throughput(kinds["speed"])
     if kinds["event"]:
         events = tuple((f"{row['step']}", str(row["message"])) for row in kinds["event"])
         sections.append(Table("What happened", ("step", "event"), events))
     return sections
+
+
+def _throughput(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """Tokens per second over the time of training, evaluations and checkpoints aside."""
+    if not rows:
+        return []
+    scale, unit = (3600, "hours") if rows[-1]["seconds"] > 3 * 3600 else (60, "minutes")
+    times, rates = (tuple(float(row[key]) for row in rows) for key in ("seconds", "tokens_per_second"))
+    note = f"The median is {median(rates):,.0f} tokens/s"
+    if shares := [row["share_of_peak"] for row in rows if row.get("share_of_peak") is not None]:
+        note += f", {median(shares):.0%} of the speed of the matrix products alone on this machine"
+    line = Series("tokens/s", tuple(seconds / scale for seconds in times), rates)
+    return [Chart("Throughput", (line,), f"{unit} of training", "tokens per second", f"{note}.")]
 
 
 def _full_depth(rows: Iterable[Mapping[str, Any]]) -> int:

@@ -17,6 +17,8 @@ from litebert.train import metrics
 def write_run(folder: Path) -> Path:
     """Write `folder`/report.html: the newest held-out scores, the curves and the events of the run so far."""
     rows = metrics.read(folder / "metrics.jsonl")
+    if (folder / "speed.jsonl").is_file():  # runs of earlier versions have none
+        rows += metrics.read(folder / "speed.jsonl")
     own = _finetuning if (folder / "finetune.json").is_file() else _pretraining
     lead, scores, entropy = own(folder, rows)
     path = folder / "report.html"

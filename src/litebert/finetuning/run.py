@@ -5,6 +5,7 @@ A run folder holds
     finetune.json     the config, the task and the names of its files, the steps it takes, and hashes of the model and
                       of the encoded data
     metrics.jsonl     one row per window of steps, scores on the development parts, and remarks
+    speed.jsonl       seconds and tokens per second, one row per window of steps
     checkpoints/      the newest valid ones; the same command continues
     best.safetensors  the weights with the best score so far
     model/            at the end: those weights as a litebert model folder, with tokenizer and labels
@@ -58,8 +59,8 @@ from litebert.train.run_folder import ASIDE, RunFolder
 log = logging.getLogger("litebert")
 
 IDENTITY = "finetune.json"
-CONTENTS = (IDENTITY, "metrics.jsonl", "checkpoints", "best.safetensors", "model", "predictions", "scores.json",
-            "report.html")  # fmt: skip
+CONTENTS = (IDENTITY, "metrics.jsonl", "speed.jsonl", "checkpoints", "best.safetensors", "model", "predictions",
+            "scores.json", "report.html")  # fmt: skip
 """All that a run writes."""
 _HEAD = "task"
 """Name of the one loss."""

@@ -132,6 +132,8 @@ class Loop(Generic[B]):
     ranks: Ranks = field(default_factory=Ranks)
     remarks: list[str] = field(default_factory=list)
     """What the caller hears through `metrics.remarks`; written into the metrics as events."""
+    share_of_peak: Callable[[float, int], float] | None = None
+    """What share of the machine's speed a number of tokens per second is, at a depth; None where that is not known."""
 
     def __post_init__(self) -> None:
         module = self.trainable.module
@@ -230,10 +232,11 @@ class Loop(Generic[B]):
         kept: AbstractContextManager[MetricsLog | None] = nullcontext()
         if self.ranks.main:
             kept = closing(MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard))
-        speaks = task("training", self.steps, "steps", self.step) if self.ranks.main else nullcontext(Task("training"))
+        named = task("training", self.steps, "steps", self.step, tenths=True)
+        speaks = named if self.ranks.main else nullcontext(Task("training"))
         supply = ahead(make or self.batches, range(self.step, self.steps), self.device.device)
         with kept as metrics, self._signals(), speaks as bar, supply as batches:
-            mark = (self._saved, self.tokens)
+            mark = self._timed_from = (self._saved, self.tokens)
             if metrics is not None:
                 metrics.note(self.step, self.remarks)
             if self.step < self.steps:
@@ -254,6 +257,7 @@ class Loop(Generic[B]):
                         self.due = self.step % int(self.save_every.value) == 0
                     if self.due and self.step < self.steps:
                         self._save(metrics)
+                        self._timed_from = (self._saved, self.tokens)
                 self.seconds = time.monotonic() - began
                 self._save(metrics)
             self._exchange([])
@@ -262,7 +266,15 @@ class Loop(Generic[B]):
     def _state(self, rate: float) -> str:
         """Rate, loss and accuracy of the newest row; the window itself would have to wait for the device."""
         scores = {name: value for name, value in self.row.items() if name == "loss" or name.endswith("_accuracy")}
-        return ", ".join(filter(None, (in_words(scores), f"{rate:,.0f} tokens/s")))
+        share = self._share(rate)
+        speed = f"{rate:,.0f} tokens/s" + ("" if share is None else f" ({share:.0%} of the machine's peak)")
+        return ", ".join(filter(None, (in_words(scores), speed)))
+
+    def _share(self, rate: float) -> float | None:
+        """Of the machine's peak; not in a run's first second, for the peak has to be measured."""
+        if self.share_of_peak is None or self.seconds < 1:
+            return None
+        return self.share_of_peak(rate / self.ranks.size, self._scheduled(self.step - 1)[0])
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -386,16 +398,27 @@ class Loop(Generic[B]):
             self.window = Window()
             warnings = self.trainable.diagnostics(self.step, row)
             if metrics is not None:
+                self._write_speed(metrics)
                 metrics.write("train", self.step, **row)
                 for warning in warnings:
                     log.warning(warning)
                 metrics.note(self.step, self.remarks)
+            self._timed_from = (time.monotonic(), self.tokens)
         if last or ((self.step - self.first) % self.evaluate_every == 0 and not soon):
             self._require_finite()
             self.scores = self.ranks.agree(self.trainable.evaluate())
             if metrics is not None:
                 metrics.write("heldout", self.step, **self.scores)
                 log.info(f"step {self.step:,} of {self.steps:,}: held-out {in_words(self.scores)}")
+            self._timed_from = (time.monotonic(), self.tokens)
+
+    def _write_speed(self, metrics: MetricsLog) -> None:
+        """Tokens per second since the last row, evaluations and checkpoints aside."""
+        then, tokens = self._timed_from
+        rate = (self.tokens - tokens) / max(1e-9, time.monotonic() - then)
+        share = self._share(rate)
+        known = {} if share is None else {"share_of_peak": share}
+        metrics.write("speed", self.step, seconds=self.seconds, tokens_per_second=rate, **known)
 
 
 def _nonfinite(what: str) -> NonFiniteError:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import torch
 
+from litebert import cost
 from litebert.config import Config, replace
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
@@ -141,6 +143,18 @@ def measure(config: Config, device: Device, seconds: float = 4.0, ranks: Ranks =
     # One pass over the held-out sequences for each objective.
     evaluation = min(forward) / sequences * config.train.evaluate_sequences * len(config.objectives) / ranks.size
     return Rate(tuple(timed), evaluation)
+
+
+def share_of_products(config: Config, device: Device) -> Callable[[float, int], float]:
+    """A function of tokens per second and depth: the share of `products_speed`, measured at the first call, that
+    training at this rate uses. The operations are those of `cost.forward_flops`, three times for both passes."""
+
+    @cache
+    def flops(layers: int) -> float:
+        plain = replace(config, train=replace(config.train, depth_schedule=()))
+        return 3 * cost.forward_flops(replace(plain, encoder=replace(config.encoder, layers=layers)))
+
+    return lambda tokens_per_second, layers: tokens_per_second * flops(layers) / products_speed(device)
 
 
 def _enough(passes: int, spent: float, seconds: float) -> bool:

@@ -3,6 +3,9 @@
 A row has `step` (optimizer steps done when it was written), `kind`, and numbers or, for an event, a message. A run that
 continues from step s first cuts the rows after s, so that the file never holds a step twice. Write the rows of a step
 before its checkpoint, and none is ever lost.
+
+`speed.jsonl`, beside it, has a row for each row of training, of kind `speed`: the seconds so far and the tokens per
+second since the row before. It is a file of its own because equal runs write equal metrics, but take different times.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +25,7 @@ from litebert.storage import atomic_write, json_text
 
 log = logging.getLogger("litebert")
 
-Kind = Literal["train", "heldout", "event"]
+Kind = Literal["train", "heldout", "event", "speed"]
 
 
 @contextmanager
@@ -60,17 +64,10 @@ class MetricsLog:
                 raise MissingExtraError("tensorboard", "tensorboard") from None
             purged = None if resume is None else resume + 1
             self._mirror = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=purged)
-        self._path = path = Path(folder) / "metrics.jsonl"
-        kept = b""
-        self._events: set[str] = set()
-        if resume is not None and path.exists():
-            rows = [(line, row) for line, row in _rows(path) if row["step"] <= resume]
-            kept = b"".join(line + b"\n" for line, _ in rows)
-            self._events.update(str(row.get("message")) for _, row in rows if row["kind"] == "event")
-        if not path.exists() or path.read_bytes() != kept:
-            with atomic_write(path) as file:
-                file.write(kept)
-        self._file = open(path, "ab", buffering=0)  # noqa: SIM115 - open for the length of the run
+        self._path, self._speed_path = Path(folder) / "metrics.jsonl", Path(folder) / "speed.jsonl"
+        self._file, rows = _opened(self._path, resume)
+        self._events = {str(row.get("message")) for row in rows if row["kind"] == "event"}
+        self._speed, _ = _opened(self._speed_path, resume)
 
     def write(self, kind: Kind, step: int, **values: Any) -> None:
         """Append one row. A number that is not finite is written as null, which every JSON reader takes.
@@ -80,13 +77,12 @@ class MetricsLog:
         """
         text = json_text({"step": step, "kind": kind, **values}, indent=None)
         line = text.encode()
+        file, path = (self._speed, self._speed_path) if kind == "speed" else (self._file, self._path)
         try:
-            if self._file.write(line) < len(line):
+            if file.write(line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise RunError(
-                f"cannot write {self._path}: {error.strerror}; fix that and run the same command again"
-            ) from None
+            raise RunError(f"cannot write {path}: {error.strerror}; fix that and run the same command again") from None
         if self._mirror is not None:
             for key, value in json.loads(text).items():
                 if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -105,8 +101,21 @@ class MetricsLog:
 
     def close(self) -> None:
         self._file.close()
+        self._speed.close()
         if self._mirror is not None:
             self._mirror.close()
+
+
+def _opened(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]]]:
+    """A file of rows open for appending, and its rows up to step `resume`: none where a run begins."""
+    rows = []
+    if resume is not None and path.exists():
+        rows = [(line, row) for line, row in _rows(path) if row["step"] <= resume]
+    kept = b"".join(line + b"\n" for line, _ in rows)
+    if not path.exists() or path.read_bytes() != kept:
+        with atomic_write(path) as file:
+            file.write(kept)
+    return open(path, "ab", buffering=0), [row for _, row in rows]
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ A run folder is readable by a person:
                     extension: what makes a resumed run the same run
     tokenizer/      opens with transformers.AutoTokenizer too
     metrics.jsonl   one row per window of steps, held-out scores and remarks
+    speed.jsonl     seconds and tokens per second, one row per window of steps
     checkpoints/    the newest valid ones
 """
 
@@ -37,6 +38,7 @@ from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate_split
 from litebert.train.loop import Loop, Outcome
+from litebert.train.measure import share_of_products
 from litebert.train.memory import memory_explained, parallel_for, require_memory
 from litebert.train.parallel import spread
 from litebert.train.ranks import Ranks, joined
@@ -291,6 +293,7 @@ def _pretrain(
             on_step=on_step,
             ranks=ranks,
             remarks=remarks,
+            share_of_peak=share_of_products(config, machine),
         )
         if extensions and loop.step == loop.steps:
             again = " ".join(shlex.quote(one["budget"]) for one in (*run["extensions"], run["extensions"][-1]))

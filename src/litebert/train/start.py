@@ -33,7 +33,7 @@ log = logging.getLogger("litebert")
 
 LEFTOVERS = ("tokenizer", "recipe.json")
 """What a run that was killed before its run.json leaves, beside hidden files."""
-CONTENTS = (*LEFTOVERS, "run.json", "metrics.jsonl", "checkpoints", "tensorboard", "report.html")
+CONTENTS = (*LEFTOVERS, "run.json", "metrics.jsonl", "speed.jsonl", "checkpoints", "tensorboard", "report.html")
 """All that a run writes."""
 _FREE = ("name", "train.save_every", "train.keep_checkpoints", "train.batch_processes", "train.parallel")
 """Fields that may change between calls, for they change no weight."""
