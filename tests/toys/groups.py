@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,23 +79,31 @@ def free_port() -> int:
 
 
 def serve() -> None:
+    import filelock  # noqa: F401
+    import rich.console  # noqa: F401
     import torch
     import torch._dynamo  # what the first optimizer of a process would import
     import torch.distributed.fsdp
 
+    import litebert.analysis.run_report
     import litebert.commands.models
     import litebert.commands.tasks
     import litebert.finetuning.run
     import litebert.train.pretrain  # noqa: F401
 
+    with suppress(ImportError):
+        import pandas  # noqa: F401 - which pyarrow looks for
     torch.set_num_threads(1)
     for line in sys.stdin:
         message = json.loads(line)
         size, port = message["size"], free_port()
+        # torchrun keeps the store of a group in a process of its own, which outlives the group.
+        store = torch.distributed.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
         children = [child(message, rank, port) for rank in range(size)]
         print(json.dumps(children), flush=True)  # noqa: T201
         ends = [os.waitstatus_to_exitcode(os.waitpid(one, 0)[1]) for one in children]
         print(json.dumps(ends), flush=True)  # noqa: T201
+        del store
 
 
 def child(message: dict[str, object], rank: int, port: int) -> int:
@@ -107,7 +116,7 @@ def child(message: dict[str, object], rank: int, port: int) -> int:
     status = 70
     try:
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": message["size"], "LOCAL_WORLD_SIZE": message["size"]}
-        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True}
         if message["size"] != 1:
             os.environ.update({name: str(value) for name, value in (place | where).items()})
         os.environ.update(message["environment"])  # type: ignore[arg-type]
