@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import pytest
 
+from toys.preload import MODULES
 from toys.warm_commands import start
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on tiny tensors threads only wait for each other
@@ -22,6 +23,19 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job, wh
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+LONG = (
+    "train/test_interruption.py", "golden/test_golden.py", "test_runs.py", "test_readme.py", "interop/test_cards.py",
+    "studies/test_quickstart.py", "finetuning/test_finetune_kinds.py", "abuse/test_environments.py",
+)  # fmt: skip
+"""Files that take long, longest first. A worker takes whole files: one of these at the end would run alone."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take long."""
+    ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONG)}
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +88,7 @@ def warm_litebert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def processes() -> Any:
     """Processes that start fast because torch is loaded once, in a server that they are forked from."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["litebert.train.checkpoint", "pytest"])
+    context.set_forkserver_preload(MODULES)
     return context
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
 import os
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Timer, main_thread
 from types import FrameType
 
 from litebert import launch
@@ -81,11 +83,16 @@ class Terminated(KeyboardInterrupt):
 def _signals_raise() -> Iterator[None]:
     """Turn SIGTERM into `Terminated`, so that what was begun is cleaned up, and keep SIGINT what it is.
 
-    A library in C may make an error of its own of what a signal raises in the middle of it: that is undone.
+    A library in C may make an error of its own of what a signal raises in the middle of it: that is undone. Within
+    the import system, an exception could be ignored or leave a lock taken: there the signal comes again a moment later.
     """
     received: list[type[KeyboardInterrupt]] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
+        importing = frame is not None and frame.f_code.co_filename == "<frozen importlib._bootstrap>"
+        if importing and hasattr(signal, "pthread_kill"):
+            Timer(0.01, signal.pthread_kill, (main_thread().ident, number)).start()
+            return
         received.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
         raise received[-1]
 
@@ -201,8 +208,10 @@ def _drop_output() -> None:
 
 def _out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, of the machine or of an accelerator."""
-    allocator = "DefaultCPUAllocator" in str(error) or "out of memory" in str(error)
-    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or allocator
+    stack = ("can't start new thread", os.strerror(errno.EAGAIN))  # a new thread found no room for it
+    reported = ("DefaultCPUAllocator", "out of memory", *stack)
+    named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return named or any(part in str(error) for part in reported)
 
 
 def _prepare_streams() -> None:

@@ -47,7 +47,10 @@ def points() -> dict[str, dict[str, Any]]:
     lamb, adamw, muon = ({"name": name} for name in ("lamb", "adamw", "muon"))
     return {
         "albert-tiny": {"base": "albert-tiny"},
-        "bert-tiny": {"base": "bert-tiny"},
+        "bert-tiny, shrunken": {
+            "base": "bert-tiny",
+            "encoder": {name: value for name, value in unshared.items() if name != "layers"},  # it grows up to its own
+        },
         "albert-base, shrunken, LAMB": {
             "base": "albert-base",
             "encoder": SHRUNKEN["encoder"],
@@ -203,7 +206,7 @@ def write_task(kind: str, folder: Path) -> tuple[dict[str, Any], list[Any]]:
 
 FINETUNINGS: dict[str, dict[str, Any]] = {
     "class": {"model": "bert-base, shrunken, AdamW", "layer_decay": 0.8},
-    "class, collapsed": {"model": "bert-tiny", "rate": 1e-9},
+    "class, collapsed": {"model": "bert-tiny, shrunken", "rate": 1e-9},
     "pairs": {"model": "electra-base, shrunken, AdamW"},
     "labels": {"model": "roberta-base, shrunken, AdamW", "dropout": 0.0},
     "number": {"model": "albert-base, shrunken, LAMB"},

@@ -15,6 +15,8 @@ import pytest
 
 from litebert.cli import main
 from litebert.commands import console
+from litebert.config import Config, replace
+from litebert.recipes.files import recipe
 from toys.refusals import names
 
 Output = tuple[int, str, str]
@@ -22,8 +24,14 @@ Output = tuple[int, str, str]
 
 @pytest.fixture
 def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small text in the current folder, whose measurements are short."""
-    monkeypatch.setattr("litebert.studies.quickstart.MEASURE_SECONDS", 0.2)
+    """A small text in the current folder; measurements and batches are small."""
+
+    def small(name: str) -> Config:
+        config = recipe(name)
+        return replace(config, train=replace(config.train, batch="8 sequences", evaluate_sequences=32))
+
+    monkeypatch.setattr("litebert.studies.quickstart.recipe", small)
+    monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 2)
     monkeypatch.chdir(tmp_path)
     topics = [topic for topic in pydoc_data.topics.topics.values() if 400 < len(topic) < 4000][:40]
     path = tmp_path / "text.jsonl"

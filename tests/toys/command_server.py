@@ -7,6 +7,7 @@ Reads lines of JSON from standard input, `{"words": [...], "log": FILE}`. For ea
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -14,15 +15,12 @@ import sys
 
 def serve() -> None:
     import torch
-    import torch._dynamo  # what the first optimizer of a process would import
+    from preload import MODULES  # beside this file, which is run as a script
 
-    import litebert.commands.answers
-    import litebert.commands.models
-    import litebert.commands.tasks
-    import litebert.finetuning.run
-    import litebert.train.pretrain  # noqa: F401
     from litebert.cli import main
 
+    for module in MODULES:
+        importlib.import_module(module)
     torch.set_num_threads(1)
     for line in sys.stdin:
         command = json.loads(line)

@@ -6,6 +6,7 @@ the server over a socket, and ends with the status that the command ends with in
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -44,16 +45,10 @@ def start(folder: Path) -> subprocess.Popen[str]:
 def serve(name: str) -> None:
     """Fork for every message."""
     import torch
-    import torch._dynamo  # what the first optimizer of a process would import
+    from preload import MODULES  # beside this file, which is run as a script
 
-    import litebert.analysis.compare
-    import litebert.commands.answers
-    import litebert.commands.models
-    import litebert.commands.tasks
-    import litebert.commands.text
-    import litebert.finetuning.run
-    import litebert.train.evaluate  # noqa: F401
-
+    for module in MODULES:
+        importlib.import_module(module)
     torch.set_num_threads(1)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
     with socket.socket(socket.AF_UNIX) as server:

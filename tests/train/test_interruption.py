@@ -57,8 +57,6 @@ name = "OPTIMIZER"
 learning_rate = 3e-3
 """
 )
-KILLS = 20
-
 SYSTEM = (
     """
 base = "NAME-base"
@@ -160,13 +158,20 @@ def writing(run: Path) -> bool:
     return folder.is_dir() and any(name.startswith(".tmp-step-") for name in os.listdir(folder))
 
 
-@pytest.mark.parametrize("name", ["adamw", "muon"])
-def test_twenty_kills_change_nothing(name: str, commands: Commands, tiny_data: Path, tmp_path: Path) -> None:
-    kill_and_compare(name, KILLS, 3, 120, commands, tiny_data, tmp_path)
+def test_twenty_kills_change_nothing(commands: Commands, tiny_data: Path, tmp_path: Path) -> None:
+    kill_and_compare("adamw", 20, 3, 120, commands, tiny_data, tmp_path)
 
 
-@pytest.mark.parametrize("name", ["albert", "bert", "roberta", "electra", "spanbert"])
-def test_kills_change_nothing_for_each_system(name: str, commands: Commands, tiny_data: Path, tmp_path: Path) -> None:
+SLOW = ("bert", "roberta", "spanbert")
+"""Systems that have no kind of state which the others lack; the matrix resumes their objectives in the default run."""
+
+
+@pytest.mark.parametrize(
+    "name", ["muon", "albert", "electra", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
+def test_kills_change_nothing_for_each_optimizer_and_system(
+    name: str, commands: Commands, tiny_data: Path, tmp_path: Path
+) -> None:
     kill_and_compare(name, 5, 1, 120, commands, tiny_data, tmp_path)
 
 
@@ -181,12 +186,12 @@ def kill_and_compare(
     words, run = words_of(tmp_path, tiny_data, name, "killed"), tmp_path / "killed"
     hits, progress = 0, [0]
     for kill in count():
-        if kill >= kills and hits >= while_writing:
+        if kill >= kills and hits >= while_writing and progress[-1]:
             break
         assert kill < kills + 10, "too few kills fell into the writing of a checkpoint to say anything"
         process = commands.start(*words)
         if kill % 5 == 0:  # anywhere, the start of the process included
-            time.sleep(draw.uniform(0.0, 0.4 if kills == KILLS else 0.1))
+            time.sleep(draw.uniform(0.0, 0.4 if kills == 20 else 0.1))
         else:  # around the writing of the next checkpoint or the one after
             for _ in range(draw.choice((1, 1, 2))):
                 assert wait_for(lambda: writing(run), 60)

@@ -22,6 +22,7 @@ import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal
@@ -160,6 +161,7 @@ _ENTRY_BYTES = sys.getsizeof((0.0, 0, "")) + sys.getsizeof(0.5) + sys.getsizeof(
 # ------------------------------------------------------------------------------------------------------------ unigram
 
 
+@cache
 def character_rules(lower_case: bool, strip_accents: bool) -> dict[str, str]:
     """What the normaliser makes of characters, those it leaves alone not listed; keys may be base and marks.
 
