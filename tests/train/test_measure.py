@@ -56,9 +56,8 @@ def test_the_share_of_the_products_speed_counts_both_passes_and_the_depth(monkey
 
 
 def test_products_are_as_fast_as_the_machine_multiplies() -> None:
-    """Well above what one product of few rows gives, and below what no machine does."""
-    wide = config(encoder={"hidden_size": 256, "intermediate_size": 1024})
-    assert 1e8 < module.products_speed(wide, CPU, seconds=0.05) < 1e15
+    """In any case above what one multiplier gives, and below what no machine does."""
+    assert 1e8 < module.products_speed(CPU, seconds=0.05) < 1e15
 
 
 # ---- time -----------------------------------------------------------------------------------------------------------

@@ -192,7 +192,7 @@ def test_a_time_budget_becomes_steps_once(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
 ) -> None:
     point = config(train={"budget": "2s"})
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: Rate(((1.0, 0.1),), 0.0))
 
     def leave(loop: Loop[Batch]) -> None:
         if loop.step == 7:
@@ -201,7 +201,7 @@ def test_a_time_budget_becomes_steps_once(
     cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave)
     assert (cut.steps, cut.outcome.step) == (20, 7)
     names(logged[0], "2s", "20 steps", "2,560 tokens/s")
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: pytest.fail("measured again"))
     done = pretrain(point, tiny_data, tmp_path / "cut")
     assert (done.steps, done.outcome.step) == (20, 20)
     pretrain(config(train={"budget": "20 steps"}), tiny_data, tmp_path / "whole")
@@ -212,7 +212,7 @@ def test_a_time_budget_becomes_steps_once(
 def test_a_time_too_short_for_the_schedule_is_refused_with_one_that_will_do(
     seconds: str, warmup: float, least: int, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 1.0),), 1.0))
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: Rate(((1.0, 1.0),), 1.0))
     point = config(train={"budget": seconds, "schedule": ScheduleConfig(warmup=warmup)})
     with refused(ConfigError, f"--budget {seconds}", least) as caught:
         pretrain(point, tiny_data, tmp_path / "run")
