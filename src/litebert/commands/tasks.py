@@ -87,12 +87,10 @@ def finetune(words: list[str]) -> int:
     if "-h" in words or "--help" in words:
         with suppress(SystemExit):
             console.parse(FinetuneArguments, ["--help"], "finetune")
-        console.parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(),
+        console.parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(), config=(),
                       description="Fields of the recipe; the defaults shown are those of small.")  # fmt: skip
-    arguments, rest = tyro.cli(
-        FinetuneArguments, prog="litebert finetune", args=console.first(words, FinetuneArguments, FinetuneConfig),
-        return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
-    )  # fmt: skip
+    words = console.first(words, FinetuneArguments, FinetuneConfig)
+    arguments, rest = console.parse_known(FinetuneArguments, words, "finetune")
     with console.loading():
         from litebert.analysis.run_report import write_run
         from litebert.finetuning.run import finetune_seeds, run_folder
