@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +52,9 @@ def recipes(words: list[str]) -> int:
     return 0
 
 
-def _short(count: float, thousand: int = 1000, units: Sequence[str] = ("", "K", "M", "B")) -> str:
-    unit = next((i for i in (3, 2, 1) if count >= thousand**i), 0)
-    return f"{count / thousand**unit:.{min(unit, 1)}f}{units[unit]}"
-
-
-def _bytes(count: float) -> str:
-    return _short(count, 1024, (" B", " KiB", " MiB", " GiB"))
+def _short(count: float) -> str:
+    unit = next((i for i in (3, 2, 1) if count >= 1000**i), 0)
+    return f"{count / 1000**unit:.{min(unit, 1)}f}{('', 'K', 'M', 'B')[unit]}"
 
 
 @dataclass
@@ -105,7 +100,7 @@ def plan(words: list[str]) -> int:
     )
     table(
         (f"memory at {data['micro_batch']} x {config.sequences.length} tokens", "bytes"),
-        [(part, _bytes(size)) for part, size in memory.items()],
+        [(part, cost.shown_bytes(size)) for part, size in memory.items()],
     )
     if "measured" in data:
         measured = data["measured"]

@@ -140,10 +140,10 @@ def finetune(words: list[str]) -> int:
         rows = [(name, *(f"{value:.4g}" for value in found.values())) for name, found in summary.items()]
         console.table(("dev", "median", "mean", "deviation", "lowest", "highest"), rows)
         console.say(noise_of(metric, [one[metric] for one in scores]))
-    best = runs[0].folder
+    best, (asked, answers) = runs[0].folder, task.predicted_files
     console.ending(
         f"{arguments.out}; its curves are in {best / 'report.html'}",
-        ("predict", best, "--input", "ROWS.csv", "--output", "ANSWERS.csv"),
+        ("predict", best, "--input", asked, "--output", answers),
     )
     return 0
 

@@ -49,7 +49,15 @@ def buy_steps(config: Config, machine: Device, option: str = "--budget") -> tupl
     amount = config.train.budget
     if parse_amount(amount, "train.budget", BUDGET_UNITS).unit != "time":
         return steps_for(config, None), None
-    rate = measure(config, machine)
+    steps, rate = measured_steps(config, machine, option)
+    speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
+    log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); the run now keeps this number")
+    return steps, rate
+
+
+def measured_steps(config: Config, machine: Device, option: str = "--budget") -> tuple[int, Rate]:
+    """Of a budget in time; as `buy_steps`."""
+    rate, amount = measure(config, machine), config.train.budget
     steps, warmup = steps_for(config, rate), config.train.schedule.warmup
     least = max(LEAST_STEPS, 2 * round(warmup) if warmup >= 1 else 0)
     if steps < least:
@@ -61,8 +69,6 @@ def buy_steps(config: Config, machine: Device, option: str = "--budget") -> tupl
             f"{option} {amount} buys {steps} step{'s' * (steps != 1)} of {each:.2g} s on this machine, and {why} "
             f"{least}; give {option} {seconds}s or more,{shorter} or name the steps: {option} '{least} steps'"
         )
-    speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
-    log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); the run now keeps this number")
     return steps, rate
 
 
