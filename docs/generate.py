@@ -5,19 +5,19 @@ What a field means is written once, below the field. `--check` writes nothing an
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from litebert import cost, registry
 from litebert.cli import SPEECH, VERBS
+from litebert.commands import options
 from litebert.config import Config
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
@@ -124,63 +124,33 @@ def _verbs() -> Iterator[str]:
 
 
 def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
-    """Name, kind, default and meaning of every field, as its source says."""
-    written: dict[str, tuple[str, str]] = {}
-    for base in reversed(cls.__mro__):
-        if dataclasses.is_dataclass(base):
-            written.update(_written(base))
+    """Name, kind, default and meaning of every field; `--` as prefix makes them options of a verb."""
+    meanings, kinds = options.meanings(cls), get_type_hints(cls, include_extras=True)
     for item in dataclasses.fields(cls):
-        kind, meaning = written[item.name]
-        option = prefix == "--"
+        option, kind, meaning = prefix == "--", kinds[item.name], meanings.get(item.name, "")
         name = item.name.replace("_", "-") if option else item.name
-        if called := re.fullmatch(r"Annotated\[(.*?), tyro\.conf\.arg\(name='(\w+)'.*\)\]", kind):
-            kind, name = called.groups()
-        positional = "Positional" in kind
+        notes = getattr(kind, "__metadata__", ())  # what tyro is told of an option
+        meaning = next(filter(None, [meaning, *(getattr(note, "help", None) for note in notes)]), "")
+        name = next(filter(None, [*(getattr(note, "name", None) for note in notes), name]))
+        name = name.upper().removesuffix("S") if "Positional" in map(str, notes) else prefix + name
         default = "" if item.default is dataclasses.MISSING else f"`{item.default}`"
         if item.default in ("", (), None):
             default = "none"
         elif isinstance(item.default, tuple):
             default = f"`{' '.join(item.default)}`"
-        kind = "flag" if option and kind in ("bool", "Json") else _kind(kind, cls.__module__)
+        kind = options.bare(kind)
+        what = "flag" if option and kind is bool else _kind(kind)
         if named := re.search("name in `([A-Z]+)`", meaning):
-            kind = ", ".join(f"`{part}`" for part in getattr(registry, named[1]))
-        yield (f"`{name.upper() if positional else prefix + name}`", kind, default, meaning)
+            what = ", ".join(f"`{part}`" for part in getattr(registry, named[1]))
+        yield (f"`{name}`", what, default, meaning)
 
 
-def _written(cls: type[Any]) -> dict[str, tuple[str, str]]:
-    """The annotation and the docstring of each field of a class body."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    found: dict[str, tuple[str, str]] = {}
-    last = ""
-    for node in body.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            last = node.target.id
-            found[last] = (ast.unparse(node.annotation), "")
-        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and last:
-            found[last] = (found[last][0], " ".join(str(node.value.value).split()))
-            last = ""
-        else:
-            last = ""
-    return found
-
-
-def _kind(annotation: str, module: str) -> str:
-    kind = re.sub(r"tyro\.conf\.(?:Positional|UseAppendAction)\[(.*)\]", r"\1", annotation).removesuffix(" | None")
-    kind = re.sub(r"Annotated\[(.*), tyro\.conf\.arg.*\]", r"\1", kind)
-    kind = re.sub(r"tyro\.conf\.(?:Positional|UseAppendAction)\[(.*)\]", r"\1", kind).removesuffix(" | None")
-    if kind.endswith(" | Literal['auto']"):
-        return f"{TYPES[kind.partition(' ')[0]]} or `auto`"
-    alias = vars(import_module(module)).get(kind)
-    if str(alias).startswith("typing.Literal"):
-        kind = str(alias)
-    if kind.startswith(("Literal[", "typing.Literal[")):
-        return ", ".join(f"`{value}`" for value in re.findall(r"'([^']*)'", kind))
-    if " | Literal[" in kind:
-        return " or ".join(_kind(part, module) for part in kind.split(" | "))
-    if kind.startswith("tuple["):
-        return "list"
-    return TYPES.get(kind, kind)
+def _kind(kind: Any) -> str:
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{value}`" for value in get_args(kind))
+    if get_origin(kind) in (Union, UnionType):
+        return " or ".join(_kind(one) for one in get_args(kind) if one is not type(None))
+    return "list" if get_origin(kind) is tuple else TYPES.get(kind.__name__, kind.__name__)
 
 
 def _table(head: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -156,6 +156,12 @@ def _layer_bytes(shape: EncoderConfig, width: int) -> int:
     return (attention * width + 8) * shape.hidden_size + width * inner
 
 
+def shown_bytes(count: float) -> str:
+    """Bytes in the largest unit that fits: 512 B, 1.5 KiB, 20.0 MiB, 1,024.0 GiB."""
+    unit = next((i for i in (3, 2, 1) if count >= 1024**i), 0)
+    return f"{count / 1024**unit:,.{min(unit, 1)}f} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
+
+
 # ---- this machine ----------------------------------------------------------------------------------------------------
 
 
@@ -215,5 +221,5 @@ def require_room(parts: Mapping[str, int]) -> None:
         largest = max(parts, key=lambda name: parts[name])
         raise ModelError(
             f"a network of {needed // 4:,} parameters ({parts[largest]:,} of them in its {largest}) takes "
-            f"{needed / 2**30:,.1f} GiB, and {free / 2**30:,.1f} GiB of memory are free; check the sizes in its config"
+            f"{shown_bytes(needed)}, and {shown_bytes(free)} of memory are free; check the sizes in its config"
         )

@@ -69,6 +69,15 @@ def numbers(data: Mapping[str, Any]) -> dict[str, float]:
     return {name: math.nan if value is None else value for name, value in data.items()}
 
 
+def fault_of(error: Exception) -> str:
+    """What is wrong with the contents of a JSON file, from the error that reading its fields raised."""
+    if isinstance(error, KeyError):
+        return f"there is no field {error}"
+    if isinstance(error, (TypeError, AttributeError)):  # in Python's words, which mean nothing to whoever has the file
+        return "a field is not of the right kind"
+    return str(error)
+
+
 def _finite(value: Any) -> Any:
     """The value as strict JSON can hold it."""
     if hasattr(value, "item"):  # a number of torch or numpy

@@ -129,7 +129,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
 
     there = files(tmp_path)
     with monkeypatch.context() as patched:
-        patched.setattr("litebert.finetuning.run.write_tensors", full)
+        patched.setattr("litebert.finetuning.trainable.write_tensors", full)
         with refused(RunError, tmp_path / "run" / "best.safetensors", "No space left on device"):
             run(there, tmp_path / "run", tiny_tokenizer)
     assert not [path for path in (tmp_path / "run").iterdir() if "best" in path.name]

@@ -115,6 +115,7 @@ def test_a_small_text_gets_a_smaller_vocabulary(text: Path, run: Callable[..., O
     [
         (["--budget", "8 minits"], ["--budget", "8 minits"]),
         (["--budget", "256 sequences"], ["--budget", "256 sequences"]),
+        (["--budget", "0.1s", "--vocab-size", "400"], ["--budget", "0.1s"]),
         (["--language", "englisch"], ["englisch"]),
         (["--text", "gone.txt"], ["gone.txt"]),
         (["--text", "text.jsonl", "gone"], ["gone"]),

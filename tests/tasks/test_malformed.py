@@ -294,7 +294,7 @@ def test_finetune_says_one_line_and_leaves_no_folder(
     assert (status, out) == (2, "")
     *remarks, last = err.splitlines()
     names(one_line(last, paths[part]), "litebert finetune", *places_in(reader.cut))
-    usual = {"table": (paths["train"], "target=class", 2), "race": (data / "train", "middle", 1)}
+    usual = {"table": ("train (train.csv)", "target=class", 2), "race": ("train (train)", "middle", 1)}
     assert len(remarks) == (part == "dev" and kind in usual)  # about the training file
     for remark in remarks:
         names(remark, *usual[kind])

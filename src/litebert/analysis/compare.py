@@ -22,7 +22,7 @@ from litebert.config.serialization import from_dict, to_dict
 from litebert.errors import ConfigError, RunError
 from litebert.model.objectives import Score
 from litebert.registry import OBJECTIVES, POSITIONS
-from litebert.storage import hash_fault, newest_whole, read_json
+from litebert.storage import fault_of, hash_fault, newest_whole, read_json
 from litebert.train import metrics
 
 ALIKE = 1.5
@@ -162,7 +162,7 @@ def _row(folder: Path) -> ComparedRun:
     except ConfigError as error:
         raise RunError(f"{recipe}: {error}; {_remedy(fields)}") from None
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise RunError(f"{folder / 'run.json'} was changed ({error!r}); restore it") from None
+        raise RunError(f"{folder / 'run.json'} was changed ({fault_of(error)}); restore it") from None
     rows = metrics.read(folder / "metrics.jsonl")
     trained = [row for row in rows if row["kind"] == "train" and isinstance(row.get("tokens"), int)]
     heldout = next((row for row in reversed(rows) if row["kind"] == "heldout"), None)

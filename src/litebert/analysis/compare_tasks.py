@@ -21,7 +21,7 @@ from litebert.errors import RunError
 from litebert.finetuning.spread import confidence_halfwidth
 from litebert.recipes.files import names_recipe
 from litebert.registry import TASKS
-from litebert.storage import hash_fault, newest_whole, numbers, read_json
+from litebert.storage import fault_of, hash_fault, newest_whole, numbers, read_json
 
 RECOVERED, COLLAPSED = "†", "‡"
 _FREE = ("config.train.save_every", "config.train.keep_checkpoints")
@@ -229,7 +229,9 @@ def _row(folder: Path) -> TaskRow:
             settings=_settings(settings[0], len(files)),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise RunError(f"finetune.json or scores.json in {folder} was changed ({error!r}); restore it") from None
+        raise RunError(
+            f"finetune.json or scores.json in {folder} was changed ({fault_of(error)}); restore it"
+        ) from None
 
 
 def _one_answer(folder: Path) -> bool:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from litebert import progress
 from litebert.errors import DataError, ModelError
+from litebert.finetuning.batches import by_length, padded
 from litebert.interop import LoadedModel
 from litebert.model.encoder import Encoder
 from litebert.text.records import shown
@@ -51,16 +52,8 @@ def batches(
 
     At most `most` tokens stand in a batch, padding included, but always one row.
     """
-    order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
-    while order:
-        size = len(rows[order[0]])
-        count = max(1, min(most, BATCH_TOKENS) // size)
-        places, order = order[:count], order[count:]
-        ids = np.full((len(places), size), pad_id, np.int64)
-        for row, place in enumerate(places):
-            ids[row, : len(rows[place])] = rows[place]
-        lengths = np.array([len(rows[place]) for place in places])
-        yield places, ids, np.arange(size) < lengths[:, None]
+    for places in by_length(list(map(len, rows)), min(most, BATCH_TOKENS)):
+        yield places, *padded([rows[place] for place in places], pad_id, len(rows[places[0]]))
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class Reading:
 
     model: ModelPath
     input: tuple[str, ...] = ("-",)
-    """Files, folders or patterns: CSV, TSV, JSONL, Parquet plain text with one text per line, CoNLL columns to
+    """Files, folders or patterns: CSV, TSV, JSONL, Parquet, plain text with one text per line, CoNLL columns to
     tag, or official SQuAD and RACE files; - is standard input."""
     output: str = "-"
     """File to write; - is standard output. If the work stops early, the file keeps the answers so far."""

@@ -22,6 +22,7 @@ import tyro
 
 import litebert.commands
 from litebert.commands.console import parse
+from litebert.commands.options import READING
 
 
 @dataclass
@@ -51,10 +52,9 @@ def completion(words: list[str]) -> int:
     tree |= {name: _choice(parts) for name, parts in actions.items()}
     flags = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
     script = io.StringIO()
-    with suppress(SystemExit), redirect_stdout(script):  # how tyro ends after printing the script
+    with READING, suppress(SystemExit), redirect_stdout(script):  # how tyro ends after printing the script
         tyro.cli(_choice(tree), prog="litebert", args=["--tyro-print-completion", shell], config=flags)
-    for line in script.getvalue().splitlines(keepends=True):  # a shell would offer a description's second line
-        sys.stdout.write(line.replace("\\n", " ") if line.startswith("COMPLETION_SPEC") else line)
+    sys.stdout.write(script.getvalue())
     return 0
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_typ
 import tyro
 
 from litebert import launch, progress
+from litebert.commands.options import READING, reflowed
 from litebert.config import Config
 from litebert.errors import GroupError
 from litebert.recipes.files import names_recipe, recipe
@@ -43,13 +44,21 @@ ModelPath = Annotated[
     tyro.conf.Positional[str],
     tyro.conf.arg(metavar="MODEL", help="A run folder, a litebert model folder or a Hugging Face folder."),
 ]
-_FLAGS = (tyro.conf.FlagCreatePairsOff,)  # for verbs; a recipe's fields need --no-X as well, for variants
+FLAGS = (tyro.conf.FlagCreatePairsOff,)  # for verbs; a recipe's fields need --no-X as well, for variants
 
 
 def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
     """The arguments of a verb; a mistake prints the likely intention and exits with status 2."""
-    parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **{"config": _FLAGS, **options})
+    given = {"config": FLAGS, "description": reflowed(cls.__doc__ or ""), **options}
+    with READING:
+        parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **given)
     return parsed
+
+
+def parse_known(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, list[str]]:
+    """The arguments of a verb, and the words that are none of them."""
+    parsed: Any = parse(cls, words, verb, return_unknown_args=True)
+    return parsed[0], list(parsed[1])
 
 
 def first(
@@ -84,7 +93,7 @@ def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T,
         with suppress(SystemExit):
             parse(cls, ["--help"], verb)
         _with_fields(recipe(name), ["--help"], verb, name)
-    parsed, rest = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), return_unknown_args=True, config=_FLAGS)
+    parsed, rest = parse_known(cls, words, verb)
     name = parsed.recipe  # type: ignore[attr-defined]
     config = recipe(name)
     return parsed, _with_fields(config, rest, verb, name) if rest else config

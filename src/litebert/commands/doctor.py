@@ -52,8 +52,8 @@ def doctor(words: list[str]) -> int:
         ("instructions", ", ".join(found["instructions"]) or "unknown"),
         ("accelerators", ", ".join(found["accelerators"]) or "none"),
         ("threads", str(found["threads"] or "unknown")),
-        ("free memory", _gib(found["free_memory"])),
-        ("free disk", f"{_gib(found['free_disk'])} in {found['folder']}"),
+        ("free memory", cost.shown_bytes(found["free_memory"])),
+        ("free disk", f"{cost.shown_bytes(found['free_disk'])} in {found['folder']}"),
     ]
     rows += [(f"extra {name}", extra["install"] or "installed") for name, extra in found["extras"].items()]
     rows += [(f"extension {file}", fault or "works") for file, fault in found["extensions"].items()]
@@ -103,7 +103,7 @@ def _fault(module: str) -> str | None:
 def _accelerators(torch: Any) -> list[str]:
     found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     apple = ["mps"] if torch.backends.mps.is_available() else []
-    return [f"cuda:{i} {one.name}, {one.total_memory / 2**30:.0f} GiB" for i, one in enumerate(found)] + apple
+    return [f"cuda:{i} {one.name}, {cost.shown_bytes(one.total_memory)}" for i, one in enumerate(found)] + apple
 
 
 def _instructions() -> list[str]:
@@ -149,7 +149,3 @@ def _extensions() -> dict[str, str | None]:
         except (Exception, SystemExit) as error:
             found[name] = f"{type(error).__name__}: {error}"
     return found
-
-
-def _gib(size: int | None) -> str:
-    return "unknown" if size is None else f"{size / 2**30:.1f} GiB"

@@ -198,7 +198,7 @@ def compare(words: list[str]) -> int:
     for remark in remarks:
         log.warning(remark)
     if finetuned:
-        console.ending(None, ("predict", arguments.runs[0], "--input", "ROWS.csv", "--output", "ANSWERS.csv"))
+        console.ending(None, ("predict", arguments.runs[0], "--input", "FILE"))
     else:
         console.ending(
             None, ("finetune", arguments.runs[0], "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER")

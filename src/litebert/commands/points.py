@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,13 +52,9 @@ def recipes(words: list[str]) -> int:
     return 0
 
 
-def _short(count: float, thousand: int = 1000, units: Sequence[str] = ("", "K", "M", "B")) -> str:
-    unit = next((i for i in (3, 2, 1) if count >= thousand**i), 0)
-    return f"{count / thousand**unit:.{min(unit, 1)}f}{units[unit]}"
-
-
-def _bytes(count: float) -> str:
-    return _short(count, 1024, (" B", " KiB", " MiB", " GiB"))
+def _short(count: float) -> str:
+    unit = next((i for i in (3, 2, 1) if count >= 1000**i), 0)
+    return f"{count / 1000**unit:.{min(unit, 1)}f}{('', 'K', 'M', 'B')[unit]}"
 
 
 @dataclass
@@ -106,10 +101,13 @@ def plan(words: list[str]) -> int:
     )  # fmt: skip
     table(
         (f"memory at {data['micro_batch']} x {config.sequences.length} tokens", "bytes", "with --train.recompute"),
-        [(part, _bytes(size), _bytes(data["recompute_memory_bytes"][part])) for part, size in memory.items()],
+        [
+            (part, cost.shown_bytes(size), cost.shown_bytes(data["recompute_memory_bytes"][part]))
+            for part, size in memory.items()
+        ],
     )
-    held = data["held_bytes_per_process"]
-    show(f"Of several processes, each holds {_bytes(held)} of weights, gradients and optimizer state with ddp, and a "
+    held = cost.shown_bytes(data["held_bytes_per_process"])
+    show(f"Of several processes, each holds {held} of weights, gradients and optimizer state with ddp, and a "
          "share of it with fsdp (--train.parallel).")  # fmt: skip
     if "measured" in data:
         measured = data["measured"]

@@ -87,12 +87,10 @@ def finetune(words: list[str]) -> int:
     if "-h" in words or "--help" in words:
         with suppress(SystemExit):
             console.parse(FinetuneArguments, ["--help"], "finetune")
-        console.parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(),
+        console.parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(), config=(),
                       description="Fields of the recipe; the defaults shown are those of small.")  # fmt: skip
-    arguments, rest = tyro.cli(
-        FinetuneArguments, prog="litebert finetune", args=console.first(words, FinetuneArguments, FinetuneConfig),
-        return_unknown_args=True, config=(tyro.conf.FlagCreatePairsOff,),
-    )  # fmt: skip
+    words = console.first(words, FinetuneArguments, FinetuneConfig)
+    arguments, rest = console.parse_known(FinetuneArguments, words, "finetune")
     with console.loading():
         from litebert.analysis.run_report import write_run
         from litebert.finetuning.run import finetune_seeds, run_folder
@@ -144,10 +142,10 @@ def finetune(words: list[str]) -> int:
         rows = [(name, *(f"{value:.4g}" for value in found.values())) for name, found in summary.items()]
         console.table(("dev", "median", "mean", "deviation", "lowest", "highest"), rows)
         console.say(noise_of(metric, [one[metric] for one in scores]))
-    best = runs[0].folder
+    best, (asked, answers) = runs[0].folder, task.predicted_files
     console.ending(
         f"{arguments.out}; its curves are in {best / 'report.html'}",
-        ("predict", best, "--input", "ROWS.csv", "--output", "ANSWERS.csv"),
+        ("predict", best, "--input", asked, "--output", answers),
     )
     return 0
 

@@ -21,7 +21,7 @@ log = logging.getLogger("litebert")
 
 @dataclass
 class Text:
-    """Where text comes from and how it is cut."""
+    """Where text comes from and how it is divided into documents."""
 
     sources: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[SOURCE ...]")] = ("python-docs",)
     """Files, folders, quoted patterns, - for standard input, hf:NAME, or python-docs for the built-in corpus."""
@@ -64,8 +64,8 @@ class TrainTokenizerArguments(Text):
     """SentencePiece unigram in ALBERT's layout, BERT's WordPiece, or byte-level BPE in RoBERTa's layout."""
     vocab_size: int = 8192
     """Number of pieces in the vocabulary."""
-    lower_case: bool = True
-    """Convert text to lower case (unigram and wordpiece only; bpe keeps text byte for byte)."""
+    no_lower_case: bool = False
+    """Keep upper case, which unigram and wordpiece convert to lower case by default; bpe always keeps it."""
     strip_accents: bool = False
     """Remove accents (unigram and wordpiece only)."""
     memory: int = 64
@@ -117,7 +117,7 @@ def tokenizer(words: list[str]) -> int:
             texts,
             kind=arguments.kind,
             vocab_size=arguments.vocab_size,
-            lower_case=None if arguments.lower_case else False,
+            lower_case=False if arguments.no_lower_case else None,
             strip_accents=arguments.strip_accents,
             memory=arguments.memory * 2**20,
             seed=arguments.seed,

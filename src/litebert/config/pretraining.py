@@ -88,10 +88,13 @@ class EncoderConfig:
     pooler: bool = True
     """tanh(W h_[CLS] + b), which sentence objectives and classifiers read."""
     hidden_dropout: float = 0.0
+    """Dropout after the embeddings and after each attention and feed-forward block."""
     attention_dropout: float = 0.0
+    """Dropout of the attention probabilities."""
     init: Literal["truncated_normal", "normal"] = "truncated_normal"
     """Weight initialisation; truncated at two standard deviations, as the TensorFlow releases do."""
     init_std: float = 0.02
+    """Standard deviation of the initial weights."""
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "groups"):

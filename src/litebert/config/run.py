@@ -14,11 +14,15 @@ class OptimizerConfig:
     """AdamW, LAMB (You et al. 2020, as in the official ALBERT code), or Muon on the block matrices, AdamW elsewhere."""
 
     name: Literal["adamw", "lamb", "muon"] = "adamw"
+    """The optimizer: adamw, lamb or muon."""
     learning_rate: float = 1e-4
     """Peak rate. With Muon, the rate of AdamW on embeddings, heads, norms and biases."""
     beta1: float = 0.9
+    """Decay of the mean of the gradients, in AdamW and LAMB."""
     beta2: float = 0.999
+    """Decay of the mean of the squared gradients, in AdamW and LAMB."""
     eps: float = 1e-6
+    """Added to the root of the mean squared gradient before dividing by it."""
     weight_decay: float = 0.01
     """Decoupled weight decay; norms and biases are left out."""
     bias_correction: bool = True
@@ -26,6 +30,7 @@ class OptimizerConfig:
     muon_learning_rate: float = 0.02
     """Peak rate of Muon on the matrices of the attention and feed-forward blocks."""
     muon_momentum: float = 0.95
+    """Momentum of Muon; used only with name=muon."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "muon_learning_rate", "eps"):
@@ -77,9 +82,11 @@ class LoopConfig:
     """What each process of torchrun holds. ddp: the whole network. fsdp: a share of its weights, gradients and
     optimizer state, at the price of more communication. auto chooses fsdp where the whole does not fit."""
     seed: int = 0
+    """Seed of every random choice: initial weights, order of the data, masks and dropout."""
     save_every: str = "5m"
     """Time or steps between checkpoints; one is always written at the end."""
     keep_checkpoints: int = 2
+    """Number of the newest checkpoints to keep; older ones are deleted."""
     evaluate_every: str = "10%"
     """Share of the run or steps between held-out evaluations."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import MISSING, asdict, fields, is_dataclass, replace
 from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -37,10 +37,10 @@ def from_dict(cls: type[T], data: Mapping[str, Any], path: str = "", base: T | N
         values[key] = _coerce(hints[key], value, f"{path}{key}", inner)
     if base is not None:
         return replace(base, **values)  # type: ignore[type-var]
-    try:
-        return cls(**values)
-    except TypeError as error:
-        raise ConfigError(f"{path.rstrip('.') or cls.__name__} is incomplete: {error}") from None
+    for item in fields(cls):  # type: ignore[arg-type]
+        if item.name not in values and item.default is item.default_factory is MISSING:
+            raise ConfigError(f"field '{path}{item.name}' is missing; add it")
+    return cls(**values)
 
 
 def _coerce(hint: Any, value: Any, path: str, base: Any) -> Any:

@@ -25,7 +25,7 @@ import pyarrow as pa
 from litebert.data.encoding import Encoded, id_type
 from litebert.errors import DataError
 from litebert.progress import tracked
-from litebert.storage import atomic_write, read_json, sha256_of, write_json
+from litebert.storage import atomic_write, fault_of, read_json, sha256_of, write_json
 from litebert.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1
@@ -54,8 +54,15 @@ class ShardInfo:
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> ShardInfo:
-        """An entry of an index or a journal; TypeError or ValueError if it is invalid or names a file elsewhere."""
-        info = cls(**entry)
+        """An entry of an index or a journal.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is invalid, or names a file elsewhere.
+        """
+        names = {field.name for field in fields(cls)}
+        if unknown := entry.keys() - names:
+            raise ValueError(f"there is an unknown field '{min(unknown)}'")
+        info = cls(**{name: entry[name] for name in names})
         for field in fields(cls):
             value = getattr(info, field.name)
             if type(value).__name__ != field.type or (field.type == "int" and value < 0):
@@ -241,4 +248,4 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
         float(index["unigram_entropy"]), float(index["top_piece_share"])
         return index, [ShardInfo.from_json(shard) for shard in index["shards"]]
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DataError(f"{path} is damaged ({type(error).__name__}: {error}); prepare the data again") from error
+        raise DataError(f"{path} is damaged ({fault_of(error)}); prepare the data again") from error

@@ -7,7 +7,7 @@ short and long texts in turn. The price is that the rows of a batch are not draw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -71,17 +71,44 @@ class PaddedRows(NamedTuple):
 
 def pad_rows(rows: Sequence[EncodedRow], pad_id: int, positions: int | None = None) -> PaddedRows:
     """`positions`: how many the model has, where that is known."""
-    lengths = np.array([len(row.ids) for row in rows])
-    longest = int(lengths.max())
+    longest = max(len(row.ids) for row in rows)
     size = -(-longest // 8) * 8
     if positions is not None:
         size = max(longest, min(size, positions))
-    ids = np.full((len(rows), size), pad_id, np.int64)
-    types = np.zeros((len(rows), size), np.int64)
-    for i, row in enumerate(rows):
-        ids[i, : len(row.ids)] = row.ids
-        types[i, : len(row.ids)] = row.types
-    return PaddedRows(ids, types, np.arange(size) < lengths[:, None])
+    ids, mask = padded([row.ids for row in rows], pad_id, size)
+    types, _ = padded([row.types for row in rows], 0, size)
+    return PaddedRows(ids, types, mask)
+
+
+def padded(
+    rows: Sequence[Sequence[int] | NDArray[np.int32]], fill: int, size: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Rows side by side, (R, size), with `fill` after their ends, and where none of it stands."""
+    ids = np.full((len(rows), size), fill, np.int64)
+    for place, row in zip(ids, rows, strict=True):
+        place[: len(row)] = row
+    return ids, np.arange(size) < np.array([len(row) for row in rows])[:, None]
+
+
+def by_length(lengths: Sequence[int], most: int, rows: Sequence[int] | None = None) -> Iterator[list[int]]:
+    """The places of items of nearly the same length, the longest first, for forward passes with little padding.
+
+    Args:
+        lengths: tokens of the longest row of each item.
+        most: tokens that a pass may have, padding included; it has one item at least.
+        rows: of each item, one by default.
+    """
+    held: list[int] = []
+    count = 0
+    for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        own = rows[place] if rows else 1
+        if held and (count + own) * lengths[held[0]] > most:
+            yield held
+            held, count = [], 0
+        held.append(place)
+        count += own
+    if held:
+        yield held
 
 
 def collate(items: Sequence[Item], output: Output, pad_id: int, positions: int | None = None) -> TaskBatch:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert.finetuning.batches import PaddedRows, pad_rows
+from litebert.finetuning.batches import PaddedRows, by_length, pad_rows
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.task import Task
@@ -68,23 +68,16 @@ def logits_of(
     No row is padded beyond the `positions` of the model. `compute` is given items of nearly the same length, as many as
     fit `EVALUATION_TOKENS`. The processes of `ranks` share the work, and all of them get the logits.
     """
-    chunks: list[list[int]] = []
-    rows = 0
-    for i in sorted(range(len(items)), key=lambda i: -items[i].length):
-        rows += len(items[i].rows)
-        if not chunks or rows * items[chunks[-1][0]].length > EVALUATION_TOKENS:
-            chunks.append([])
-            rows = len(items[i].rows)
-        chunks[-1].append(i)
+    lengths, rows = [item.length for item in items], [len(item.rows) for item in items]
     out: Logits = [np.zeros(0, np.float32)] * len(items)
+    chunks = list(by_length(lengths, EVALUATION_TOKENS, rows))
     own, computed = ranks.turns(len(chunks)), {}
-    for turn in tracked(
-        own, "scoring", sum(len(chunks[turn]) for turn in own), "items", lambda turn: len(chunks[turn])
-    ):
+    total = sum(len(chunks[turn]) for turn in own)
+    for turn in tracked(own, "scoring", total, "items", lambda turn: len(chunks[turn])):
         padded = pad_rows([row for i in chunks[turn] for row in items[i].rows], pad_id, positions)
         computed[turn] = compute(padded)
     for chunk, found in zip(chunks, ranks.union(computed), strict=True):
-        ends = np.cumsum([len(items[i].rows) for i in chunk])
+        ends = np.cumsum([rows[i] for i in chunk])
         for i, rows_of_item in zip(chunk, np.split(found, ends[:-1]), strict=True):
             out[i] = output.of_item(rows_of_item, items[i])
     return out

@@ -37,6 +37,8 @@ class Task(ABC, Generic[E]):
     """Whether its scores are percentages; others are fractions."""
     suffix: ClassVar[str]
     """Of its predictions files."""
+    predicted_files: ClassVar[tuple[str, str]] = ("ROWS.csv", "ANSWERS.csv")
+    """What the input and the output of `litebert predict` may be, for the command that is proposed."""
     pair: bool | None = False
     """Whether its texts come in pairs; None where single ones do too."""
     dev: tuple[str, ...] = ()

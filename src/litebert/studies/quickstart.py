@@ -18,7 +18,7 @@ from litebert import cost
 from litebert.analysis import report
 from litebert.answer.masks import Example, MaskReader, examples
 from litebert.config import Config, replace
-from litebert.config.amounts import parse_amount
+from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
@@ -35,6 +35,7 @@ from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.tokenizer.training import check_size
 from litebert.train import device as devices
 from litebert.train import metrics
+from litebert.train.budget import measured_steps
 from litebert.train.evaluate import evaluate
 from litebert.train.measure import measure, synthetic_batch
 from litebert.train.pretrain import Run, pretrain
@@ -45,6 +46,8 @@ RECIPE, TWIN = "albert-tiny", "bert-tiny"
 VOCABULARY = 8192
 """Pieces, where the text allows so many."""
 MEASURE_SECONDS = 6.0
+SHORT_SECONDS = 120
+"""A shorter budget may buy too few steps: that is measured before the tokenizer is trained and the text is read."""
 
 
 def quickstart(
@@ -71,8 +74,9 @@ def quickstart(
         ConfigError, DataError: an argument that cannot be, before any work.
     """
     folder, began = Path(out), time.monotonic()
-    config = recipe(RECIPE)
     _check(folder, text, language, vocab_size, budget)
+    config = recipe(RECIPE)
+    config = replace(config, train=replace(config.train, budget=budget))
 
     log.info("1/6  tokenizer")
     _tokenizer(folder, text, vocab_size)
@@ -82,7 +86,6 @@ def quickstart(
     log.info(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
 
     log.info(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
-    config = replace(config, train=replace(config.train, budget=budget))
     with _indented():
         run = pretrain(config, folder / "data", folder / RECIPE)
     if not run.outcome.finished:
@@ -146,7 +149,7 @@ def _indented() -> Iterator[None]:
 
 def _check(folder: Path, text: Sequence[str], language: str, vocab_size: int | None, budget: str) -> None:
     """Refuse arguments that cannot be, before any work."""
-    parse_amount(budget, "--budget", ("time", "steps", "tokens"))
+    amount = parse_amount(budget, "--budget", BUDGET_UNITS)
     check_language(language)
     if "-" in text:
         raise ConfigError(
@@ -157,6 +160,11 @@ def _check(folder: Path, text: Sequence[str], language: str, vocab_size: int | N
         check_size(vocab_size)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; give --out a folder")
+    if amount.unit == "time" and amount.value < SHORT_SECONDS and not (folder / RECIPE).exists():
+        config = recipe(RECIPE)
+        sized = replace(config.encoder, vocab_size=vocab_size or VOCABULARY)
+        config = replace(config, encoder=sized, train=replace(config.train, budget=budget))
+        measured_steps(config, devices.choose(config.train.precision))
     folder.mkdir(parents=True, exist_ok=True)
 
 

@@ -65,6 +65,7 @@ class ChoiceTask(FileTask[Choice]):
 
     name, suffix = "choices", ".jsonl"
     inputs = "give (context, question, choices), of choices two or more"
+    predicted_files = ("QUESTIONS.jsonl", "ANSWERS.jsonl")
     takes: ClassVar[tuple[str, ...]] = ("dev", "test", "order", "heldout", "input_format", "encoding")
     usual = MappingProxyType({"order": "context"})
     suffixes = (".jsonl", ".ndjson", ".parquet")

@@ -28,6 +28,7 @@ class RaceTask(ChoiceTask):
     name, takes = "race", ("order", "heldout")
     blank = re.compile("_")  # every one, as in the official code
     contexts = "passages"
+    predicted_files = ("PASSAGES.txt", "ANSWERS.jsonl")
 
     def __init__(self, folder: str | Path | None = None, *, order: Order = "context", heldout: float = 0.1) -> None:
         super().__init__({} if folder is None else _folders(Path(folder)), order=order, heldout=heldout)
@@ -56,7 +57,7 @@ class RaceTask(ChoiceTask):
                 f"{path} holds none of the folders {', '.join(LEVELS)}; give the folder RACE or one of its parts"
             )
         if len(levels) < len(LEVELS):
-            self._found[f"{path} has one level only, {levels[0]}"] += 1
+            self._found[f"{levels[0]} is the only level"] += 1
         for level in levels:
             for file in self._passages(path / level):
                 yield from self._questions(file, level)
@@ -72,9 +73,8 @@ class RaceTask(ChoiceTask):
         if not files:
             raise DataError(f"{folder} holds no *.txt; unpack RACE again")
         if alone and len(alone) < len(files):
-            self._found[
-                f"{folder / JOINED} was passed over, as its passages stand beside it in files of their own"
-            ] += 1
+            joined = f"{folder.name}/{JOINED}"
+            self._found[f"{joined} was passed over, as its passages stand beside it in files of their own"] += 1
         return alone or files
 
     def _questions(self, file: Path, level: str) -> Iterator[Choice]:

@@ -226,9 +226,9 @@ class Table(TextTask):
             fractions |= number is not None and not number.is_integer()
         if target == "auto":
             target = "labels" if lists else "number" if fractions and not words else "class"
-            self._remarks[f"{source}: labels in the column '{self._label}', read as target={target}"] = len(names)
+            self._remarks[f"labels in the column '{self._label}', read as target={target}"] = len(names)
             if target == "class" and not words and len(names) > _MANY:
-                what = f"{source}: different whole numbers as classes; set target=number if they are amounts"
+                what = "different whole numbers as classes; set target=number if they are amounts"
                 self._remarks[what] = len(names)
             if target == "class" and fractions:
                 why = f"labels are not numbers, the first in {first_word}, so the fractions beside them are classes"

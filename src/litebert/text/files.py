@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from litebert.errors import DataError
@@ -22,6 +23,8 @@ HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 TABLES: dict[str, FileFormat] = {
     suffix: form for suffix, form in SUFFIXES.items() if form in ("csv", "tsv", "jsonl", "parquet")
 }
+
+_BROKEN = "links that lead nowhere"
 
 
 def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = None) -> list[str]:
@@ -45,16 +48,14 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
             tally.files["standard input" if source == STANDARD_INPUT else source] += 1
             names.append(source)
             continue
-        if path.is_dir():
-            found = _folder(path, html, tally)
-        elif path.exists():
-            found = [source]
-        elif glob.has_magic(source):
-            found = _matches(source, html, tally)
-        else:
+        if not path.exists() and not glob.has_magic(source):
             raise DataError(f"{source} does not exist; {_neighbour(path)}")
-        tally.files.update(map(_kind, found))
-        names += found
+        found = files_of([source], partial(_folder, html=html, tally=tally, optional=not path.is_dir()))
+        there = [name for name in found if os.path.exists(name)]
+        if len(there) < len(found):
+            tally.skipped[_BROKEN] += len(found) - len(there)
+        tally.files.update(map(_kind, there))
+        names += there
     return names
 
 
@@ -72,35 +73,20 @@ def files_of(sources: Iterable[str | Path], inside: Callable[[Path], Sequence[Pa
         pattern = not Path(one).exists() and glob.has_magic(one)
         matches = sorted(glob.glob(one, recursive=True)) if pattern else [one]
         if not matches:
-            raise DataError(f"no file matches {one}; check the pattern")
+            raise DataError(f"no file matches {one}; check the pattern and its quotes")
         for match in matches:
             found += map(str, inside(Path(match))) if Path(match).is_dir() else [match]
     return list(dict.fromkeys(found))
 
 
-def _matches(pattern: str, html: bool, tally: Tally) -> list[str]:
-    matches = sorted(glob.glob(pattern, recursive=True))
-    if not matches:
-        raise DataError(f"no file matches {pattern}; check the pattern and its quotes")
-    found: list[str] = []
-    for name in matches:
-        if Path(name).is_dir():
-            found += _folder(Path(name), html, tally, optional=True)
-        elif Path(name).exists():
-            found.append(name)
-        else:
-            tally.skipped["links that lead nowhere"] += 1
-    return found
-
-
-def _folder(folder: Path, html: bool, tally: Tally, optional: bool = False) -> list[str]:
+def _folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list[Path]:
     suffixes = (*PLAIN_SUFFIXES, *TABLES, *(key for key in SOURCES if key.startswith(".")))
     suffixes += HTML_SUFFIXES if html else ()
     skipped: Counter[str] = Counter()
     found: list[Path] = []
     for path in _walk(folder, skipped):
         if not path.exists():
-            skipped["links that lead nowhere"] += 1
+            skipped[_BROKEN] += 1
         elif not path.is_file():
             skipped["pipes and devices"] += 1
         elif plain_suffix(path) in suffixes:
@@ -114,7 +100,7 @@ def _folder(folder: Path, html: bool, tally: Tally, optional: bool = False) -> l
             f"{there}; name other kinds of text files with a pattern, e.g. '{folder}/*'"
         )
     tally.skipped.update(skipped)
-    return [str(path) for path in sorted(found)]
+    return sorted(found)
 
 
 def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from litebert.errors import DataError, nearest
+from litebert.storage import fault_of
 from litebert.text.lines import STANDARD_INPUT, Meter, blocks, decoded, plain_suffix
 from litebert.text.lines import lines as split_lines
 
@@ -351,7 +352,7 @@ def _parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
         byte = f"byte 0x{error.object[error.start]:02x}"
         raise DataError(f"{path}:{number + 1} is not UTF-8 ({byte}); write it again from UTF-8") from error
     except (ValueError, OverflowError, KeyError, MemoryError) as error:  # values that Python has no form for
-        reason = f"{type(error).__name__}: {error}"
+        reason = fault_of(error) or "memory ran out"
         raise DataError(f"{path}:{number + 1} cannot be read ({reason}); make or fetch the file again") from error
 
 

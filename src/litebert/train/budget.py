@@ -50,6 +50,17 @@ def buy_steps(config: Config, machine: Device, ranks: Ranks, option: str = "--bu
     amount = config.train.budget
     if parse_amount(amount, "train.budget", BUDGET_UNITS).unit != "time":
         return steps_for(config, None), None
+    steps, rate = measured_steps(config, machine, option, ranks)
+    speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
+    log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); the run now keeps this number")
+    return steps, rate
+
+
+def measured_steps(
+    config: Config, machine: Device, option: str = "--budget", ranks: Ranks | None = None
+) -> tuple[int, Rate]:
+    """Of a budget in time; as `buy_steps`."""
+    ranks, amount = ranks or Ranks(), config.train.budget
     rate = ranks.agree(measure(config, machine, ranks=ranks))
     steps, warmup = steps_for(config, rate), config.train.schedule.warmup
     least = max(LEAST_STEPS, 2 * round(warmup) if warmup >= 1 else 0)
@@ -62,8 +73,6 @@ def buy_steps(config: Config, machine: Device, ranks: Ranks, option: str = "--bu
             f"{option} {amount} buys {steps} step{'s' * (steps != 1)} of {each:.2g} s on this machine, and {why} "
             f"{least}; give {option} {seconds}s or more,{shorter} or name the steps: {option} '{least} steps'"
         )
-    speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
-    log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); the run now keeps this number")
     return steps, rate
 
 

@@ -30,7 +30,7 @@ from litebert.config.amounts import parse_amount
 from litebert.errors import NonFiniteError, RunError
 from litebert.model.objectives import Loss
 from litebert.progress import Task, task
-from litebert.storage import numbers
+from litebert.storage import fault_of, numbers
 from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog, in_words
 from litebert.train.optim import Optimizers
@@ -194,7 +194,7 @@ class Loop(Generic[B]):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             file = path / "state.json"
             raise RunError(
-                f"{file} does not belong to this run ({error!r}); delete {path} to use an older one"
+                f"{file} does not belong to this run ({fault_of(error)}); delete {path} to use an older one"
             ) from None
         log.info(f"continuing from step {self.step:,} of {self.steps:,}")
 

@@ -106,7 +106,7 @@ def require_memory(config: Config, device: Device, rows: int = 1, ranks: Ranks =
     fits = int(room // (each * rows))
     about = (
         f"{sequences:,} sequences of {config.sequences.length} tokens at a time need about "
-        f"{_size(resident + sequences * each)} of memory, and {_size(free)} are free"
+        f"{cost.shown_bytes(resident + sequences * each)} of memory, and {cost.shown_bytes(free)} are free"
     )
     if fits < sensible_micro_batch(config) and not config.train.recompute:
         again = int(room // (peak_bytes(recomputing(config), device) * rows))
@@ -201,10 +201,6 @@ def _on(device: Device, config: Config) -> Config:
     """The config with the precision that the device computes in."""
     train = replace(config.train, precision="float32" if device.autocast is None else "bfloat16")
     return replace(config, train=train)
-
-
-def _size(count: float) -> str:
-    return f"{count / 2**30:,.1f} GiB" if count >= 1 << 30 else f"{count / 2**20:,.0f} MiB"
 
 
 def _train_once(model: Pretrainer, config: Config, device: Device, sequences: int) -> None:

@@ -21,7 +21,7 @@ from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import read_folder
 from litebert.model.pretrainer import Pretrainer
-from litebert.storage import atomic_write, read_json
+from litebert.storage import atomic_write, fault_of, read_json
 from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, with_budget
 from litebert.train.device import Device
@@ -121,7 +121,9 @@ def same_run(
         ends = earlier_ends(run)
         amounts = [str(one["budget"]) for one in run.get("extensions", [])]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunError(f"{folder.identity_file} was changed ({error!r}); restore it or start another --out") from None
+        raise RunError(
+            f"{folder.identity_file} was changed ({fault_of(error)}); restore it or start another --out"
+        ) from None
     if steps < 1 or list(ends) != sorted(set(ends)) or any(not 0 < end < steps for end in ends):
         raise RunError(f"{folder.identity_file} was changed (steps {steps}); restore it or start another --out")
     if fingerprint != shards.fingerprint:

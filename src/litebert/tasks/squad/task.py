@@ -64,6 +64,7 @@ class Squad(FileTask[Question]):
 
     name, suffix = "squad", ".json"
     inputs = "give (question, context)"
+    predicted_files = ("QUESTIONS.json", "ANSWERS.json")
     takes = (
         "dev", "test", "threshold", "stride", "answer_tokens", "question_tokens", "answer_unit", "heldout", "encoding",
     )  # fmt: skip

@@ -41,6 +41,7 @@ class TaggingTask(FileTask[Sentence]):
 
     name, suffix = "tagging", ".conll"
     inputs = "give a text or a list of words"
+    predicted_files = ("SENTENCES.conll", "ANSWERS.jsonl")
     takes = ("dev", "test", "heldout", "encoding")
 
     def __init__(

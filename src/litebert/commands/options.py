@@ -1,0 +1,90 @@
+"""How tyro reads a dataclass of options: the docstring below a field is its help.
+
+tyro would keep the line breaks that a docstring has in the source, and wrap its lines once more in the terminal.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import tyro
+from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+
+READING = ConstructorRegistry()
+"""A context: within it, tyro reads dataclasses as below."""
+
+
+@READING.struct_rule
+def _dataclass(info: StructTypeInfo) -> StructConstructorSpec | None:
+    if not is_dataclass(info.type) or not info.type.__module__.startswith("litebert."):
+        return None  # tyro has dataclasses of its own
+    kinds, about = get_type_hints(info.type, include_extras=True), meanings(info.type)
+    specs = [
+        StructFieldSpec(
+            name=field.name,
+            type=_optional(kinds[field.name], default := _default(field, info.default)),
+            default=default,
+            helptext=about.get(field.name) or _about_group(kinds[field.name]),
+        )
+        for field in fields(info.type)
+    ]
+    return StructConstructorSpec(instantiate=info.type, fields=tuple(specs))
+
+
+@cache
+def meanings(cls: type[Any]) -> dict[str, str]:
+    """The docstring of each field that has one, each paragraph as one line; none where the source is not there."""
+    found: dict[str, str] = {}
+    for base in filter(is_dataclass, reversed(cls.__mro__)):
+        try:
+            (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except OSError:
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+                found[field.target.id] = reflowed(ast.literal_eval(below.value))
+    return found
+
+
+def reflowed(text: str) -> str:
+    """A docstring with each paragraph as one line."""
+    return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n"))
+
+
+def _about_group(kind: Any) -> str | None:
+    """The docstring of a group of options; other fields without a docstring have help in their annotation."""
+    return reflowed(kind.__doc__) if is_dataclass(kind) and kind.__doc__ else None
+
+
+def _default(field: Field[Any], whole: Any) -> Any:
+    if is_dataclass(whole):
+        return getattr(whole, field.name)
+    if field.default is MISSING and field.default_factory is not MISSING:
+        return field.default_factory()
+    return tyro.MISSING if field.default is MISSING else field.default
+
+
+def _optional(kind: Any, default: Any) -> Any:
+    """An option that is left out by default says in its help what happens then, so no `None` is shown."""
+    if default not in (None, ()):
+        return kind
+    shown = "|".join(_shown(one) for one in get_args(bare(kind)) if one is not type(None)) if default is None else None
+    described: Any = Annotated[bare(kind), tyro.conf.arg(help_behavior_hint="(optional)", metavar=shown)]
+    for note in getattr(kind, "__metadata__", ()):  # the last one counts
+        described = Annotated[described, note]
+    return described
+
+
+def bare(kind: Any) -> Any:
+    """A type without its annotations."""
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _shown(kind: Any) -> str:
+    return f"{{{','.join(get_args(kind))}}}" if get_origin(kind) is Literal else kind.__name__.upper()

@@ -1,0 +1,112 @@
+"""A model with its task in the loop of training: what a step learns from, and which weights are the best so far."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from torch import nn
+
+from litebert import progress
+from litebert.errors import RunError
+from litebert.finetuning.batches import PaddedRows, TaskBatch, TaskBatches
+from litebert.finetuning.items import EncodedPart
+from litebert.finetuning.outputs import Output
+from litebert.finetuning.scoring import Logits, logits_of, metric_name, network_logits, one_answer, score_parts
+from litebert.finetuning.start import PreparedTask
+from litebert.interop.files import write_tensors
+from litebert.model.objectives import Loss
+from litebert.model.task_model import TaskModel
+from litebert.storage import written_whole
+from litebert.train import device as devices
+from litebert.train.parallel import whole_state
+from litebert.train.ranks import Ranks
+
+_HEAD = "task"
+"""Name of the one loss."""
+
+
+def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
+    """A factor of the learning rate by parameter name: 1 for the head, less by `decay` for every layer below it.
+
+    A block that several layers share has the rate of the highest of them. (ELECTRA's code scales its top layer by
+    decay squared; here it is decay.)
+    """
+    depths, top = model.encoder.depths(), model.encoder.config.layers + 1
+    return {name: decay ** (top - depths.get(parameter, top)) for name, parameter in model.named_parameters()}
+
+
+class TrainableTaskModel:
+    """A `TaskModel` with its task, as a `Trainable` of the loop."""
+
+    def __init__(
+        self, model: TaskModel, output: Output, batch: TaskBatches, prepared: PreparedTask, device: devices.Device,
+        best: Path, network: nn.Module, ranks: Ranks,
+    ) -> None:  # fmt: skip
+        self.module, self.output, self.batch, self.prepared = model, output, batch, prepared
+        self.device, self.best, self.network, self.ranks = device, best, network, ranks
+        self.layers = model.encoder.config.layers
+        self.diagnostic_state: dict[str, Any] = {}
+        self.kept: dict[str, Logits] = {}
+        """What the best weights say of each development part, where this very process saw them."""
+
+    def counts(self, batch: TaskBatch) -> dict[str, int]:
+        return {_HEAD: batch.predictions}
+
+    def losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
+        logits = self.network(batch.input_ids, batch.token_type_ids, batch.attention_mask)
+        return {_HEAD: self.output.loss(logits, batch)}
+
+    def weights(self) -> Mapping[str, float]:
+        return {_HEAD: 1.0}
+
+    def lr_scales(self) -> Mapping[str, float]:
+        return layer_rates(self.module, self.prepared.config.layer_decay)
+
+    def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
+        return []
+
+    def logits(self, part: EncodedPart) -> Logits:
+        """The model's logits for a part now."""
+        self.module.eval()
+        with progress.task(
+            f"scoring {part.name}", total=sum(len(item.rows) for item in part.items), unit="rows"
+        ) as bar:
+
+            def compute(rows: PaddedRows) -> NDArray[np.float32]:
+                found = network_logits(self.module, self.device, rows)
+                bar.advance(len(found))
+                return found
+
+            pad, positions = self.prepared.start.tokenizer.pad_id, self.module.encoder.config.max_positions
+            logits = logits_of(compute, part.items, self.output, pad, positions, self.ranks)
+        self.module.train()
+        return logits
+
+    def evaluate(self) -> dict[str, float]:
+        """Scores on the development parts; the best weights by the first part's metric are kept aside."""
+        task, dev = self.prepared.task, self.prepared.dev
+        logits = {part.name: self.logits(part) for part in dev}
+        scores = score_parts(task, dev, logits)
+        decisive = scores[metric_name(task)]
+        if math.isnan(decisive):  # a correlation with answers that are all alike, say
+            decisive = -sys.float_info.max
+        if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
+            self.diagnostic_state["best"], self.kept = decisive, logits
+            self.diagnostic_state["one_answer"] = one_answer(self.output, dev[0], logits[dev[0].name])
+            weights = whole_state(self.module)
+            if not self.ranks.main:
+                return scores
+            try:
+                with written_whole(self.best) as aside:
+                    write_tensors(aside, weights)
+            except (OSError, SafetensorError) as error:
+                raise RunError(f"cannot write the best weights to {self.best} ({error}); free the disk, and run the "
+                               "same command again") from error  # fmt: skip
+        return scores

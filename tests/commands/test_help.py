@@ -1,0 +1,70 @@
+"""Help: every option has one, and a paragraph of it is one line that the terminal wraps."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tyro.extras import get_parser
+
+from litebert.commands.completion import verbs
+from litebert.commands.console import FLAGS
+from litebert.commands.options import READING
+from litebert.config import Config
+from litebert.config.finetuning import FinetuneConfig
+from litebert.recipes import RECIPES
+
+EVERY = {**dict(verbs()), "a recipe": Config, "a fine-tuning recipe": FinetuneConfig}
+DEFAULTS = {Config: RECIPES["albert-tiny"](), FinetuneConfig: FinetuneConfig()}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def parser_of(cls: type[Any]) -> ArgumentParser:
+    given = {"default": DEFAULTS[cls]} if cls in DEFAULTS else {"config": FLAGS}
+    with READING:
+        parser: ArgumentParser = get_parser(cls, **given)
+    return parser
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", EVERY)
+def test_every_option_has_a_help_without_line_breaks(name: str) -> None:
+    for action in parser_of(EVERY[name])._actions:
+        option = "/".join(action.option_strings) or action.dest
+        text = re.sub(r"\s*\((default|required|optional|repeatable)\b.*\)$", "", str(action.help), flags=re.S)
+        assert len(text) > 10, option
+        assert not re.search(r"(?<!\n)\n(?!\n)", text), option
+        assert "None" not in f"{action.help} {action.metavar or ''}", option
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", EVERY)
+def test_an_option_that_only_turns_something_off_has_a_field_of_that_name(name: str) -> None:
+    """Otherwise the help of `--no-x` would say what `--x` does."""
+    cls = EVERY[name]
+    for action in parser_of(cls)._actions:
+        if len(action.option_strings) == 1 and action.option_strings[0].startswith("--no-"):
+            assert action.option_strings[0][2:].replace("-", "_") in cls.__dataclass_fields__
+
+
+def test_a_long_help_fills_its_lines(run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    status, out, _ = run("pretrain", "--help")
+    assert status == 0
+    start = out.index("--extend ")
+    lines = [line.strip("│ ") for line in out[start : out.index("--from", start)].splitlines()][1:-1]
+    assert len(lines) > 3
+    assert all(len(line) > 55 for line in lines[:-1]), lines
+
+
+def test_the_reference_shows_no_annotations() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "reference.md"
+    text = page.read_text(encoding="utf-8")
+    assert not re.search(r"Annotated\[|tyro|typing|NoneType", text)
+    table_rows = [line for line in text.splitlines() if re.match(r"\| `(--)?[\w.-]+` \|", line)]
+    assert len(table_rows) > 100
+    assert not [row for row in table_rows if row.endswith("|  |")]
