@@ -25,6 +25,7 @@ import torch
 from litebert.config import Config
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.batches import Batch, Batches
+from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.model.blocks import Block
@@ -67,7 +68,9 @@ class Run:
 class TrainablePretrainer:
     """A `Pretrainer` with its batches, as the loop sees it (`loop.Trainable`)."""
 
-    def __init__(self, config: Config, model: Pretrainer, shards: Shards, device: devices.Device) -> None:
+    def __init__(
+        self, config: Config, model: Pretrainer, shards: Shards, device: devices.Device, packing: int = PACKING
+    ) -> None:
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.layers = config.encoder.layers
         sentence = next((one.sentence for one in model.named_objectives.values() if one.sentence), None)
@@ -79,6 +82,7 @@ class TrainablePretrainer:
             sentence,
             config.batch_sequences,
             config.train.seed,
+            packing,
         )
         self.diagnostic_state: dict[str, Any] = {}
 
@@ -268,7 +272,7 @@ def _pretrain(
         else:
             run = new_run(folder, config, shards, machine, from_model, overwrite)
         loop = Loop(
-            trainable=TrainablePretrainer(config, model, shards, machine),
+            trainable=TrainablePretrainer(config, model, shards, machine, run.get("packing", 1)),
             config=config.train,
             steps=run["steps"],
             batch_sequences=config.batch_sequences,
