@@ -18,9 +18,10 @@ from torch import Tensor
 
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.masking import Masker
+from litebert.data.packing import PACKING
 from litebert.data.passages import Segments, SentenceTask
 from litebert.data.random_keys import derive, permute
-from litebert.data.segments import SEQUENCE_FORMATS
+from litebert.data.segments import sequence_format
 
 if TYPE_CHECKING:
     from litebert.data.shards import Split
@@ -92,11 +93,13 @@ class Batches:
         sentence: SentenceTask | None,
         batch_sequences: int,
         seed: int,
+        packing: int = PACKING,
     ) -> None:
-        """Raises DataError where the split or the tokenizer cannot serve what is asked."""
+        """Raises DataError where the split or the tokenizer cannot serve what is asked; `packing`: a run's version."""
         self._tokenizer = tokenizer
         self._length = sequences.length
-        self._segments = SEQUENCE_FORMATS[sequences.format](split, sequences, sentence, tokenizer.pair_separators)
+        layout = sequence_format(sequences.format, packing)
+        self._segments = layout(split, sequences, sentence, tokenizer.pair_separators)
         self._masker = Masker(masking, tokenizer)
         self._copies = masking.copies
         self._batch = batch_sequences

@@ -25,6 +25,9 @@ from numpy.typing import NDArray
 from litebert.data import IGNORED
 from litebert.data.passages import Segments, SequenceFormat, Tokens
 
+PACKING = 2
+"""The version of these formats; a run keeps the one that it began with (`FullSentencesOfVersion1`)."""
+
 
 class DocumentSentences(SequenceFormat):
     """Whole sentences of one document, so sequences at its end are short (RoBERTa section 4.2; SpanBERT section 3.3).
@@ -56,6 +59,7 @@ class FullSentences(SequenceFormat):
     """
 
     two_segments = False
+    _reach = 1  # tokens beyond the budget to look at: a passage may start behind the separator that its place is on
 
     @property
     def examples(self) -> int:
@@ -75,7 +79,7 @@ class FullSentences(SequenceFormat):
         forwards = u[2] < 0.5
         place = (example if forwards else example + 1) * self._size // self.examples
         # What a passage may hold: its edge is at most half a budget before the place, its ends one from each other.
-        low, high = max(place - 3 * self._budget // 2, 0), min(place + self._budget, self._size)
+        low, high = max(place - 3 * self._budget // 2, 0), min(place + self._budget + self._reach, self._size)
         document, inside, _ = self._index.locate(low)
         begin = low - inside
         documents: list[tuple[int, Tokens]] = []
@@ -92,6 +96,16 @@ class FullSentences(SequenceFormat):
         start, end = text.passage(place, self._budget // 2, self._target(u), forwards)
         parts = (tokens[max(start - base, 0) : max(end - base, 0)] for base, tokens in documents)
         return Segments(tuple(part for part in parts if len(part)), IGNORED, paired=False)
+
+
+class FullSentencesOfVersion1(FullSentences):
+    """Full sentences of runs that began before version 2.
+
+    A passage that starts behind a separator passes over a sentence of one token that would fill its budget and begins a
+    document.
+    """
+
+    _reach = 0
 
 
 class _Text(NamedTuple):

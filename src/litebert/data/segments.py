@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from litebert.config import Format
 from litebert.data import IGNORED
-from litebert.data.packing import DocumentSentences, FullSentences
+from litebert.data.packing import PACKING, DocumentSentences, FullSentences, FullSentencesOfVersion1
 from litebert.data.passages import Segments, SequenceFormat, Tokens, trimmed_lengths
 from litebert.errors import DataError
 
@@ -158,6 +158,13 @@ SEQUENCE_FORMATS: dict[Format, type[SequenceFormat]] = {
     "full-sentences": FullSentences,
     "doc-sentences": DocumentSentences,
 }
+
+
+def sequence_format(name: Format, packing: int = PACKING) -> type[SequenceFormat]:
+    """The format of a name, as the version `packing` had it."""
+    if packing == 1 and name == "full-sentences":
+        return FullSentencesOfVersion1
+    return SEQUENCE_FORMATS[name]
 
 
 def _trimmed(first: Tokens, second: Tokens, target: int, u: float, v: float) -> tuple[Tokens, Tokens]:

@@ -28,6 +28,7 @@ from litebert import launch
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.batches import Batch
+from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.model.blocks import compile_blocks
@@ -80,13 +81,14 @@ class TrainablePretrainer:
         model: Pretrainer,
         shards: Shards,
         device: devices.Device,
+        packing: int = PACKING,
         network: nn.Module | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.network, self.ranks = network or model, ranks or Ranks()
         self.layers = config.encoder.layers
-        self.batch = PretrainingBatches(config, shards)
+        self.batch = PretrainingBatches(config, shards, packing)
         self.diagnostic_state: dict[str, Any] = {}
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -279,9 +281,9 @@ def _pretrain(
             run, config = same_run(folder, identities[-1], config, shards, machine, from_model, extensions)
         else:
             run = new_run(folder, config, shards, machine, from_model, overwrite)
-        network = spread(model, ranks, config.train.parallel, config.batch_sequences)
+        network, packing = spread(model, ranks, config.train.parallel, config.batch_sequences), run.get("packing", 1)
         loop = Loop(
-            trainable=TrainablePretrainer(config, model, shards, machine, network, ranks),
+            trainable=TrainablePretrainer(config, model, shards, machine, packing, network, ranks),
             config=config.train,
             steps=run["steps"],
             batch_sequences=config.batch_sequences,
@@ -299,7 +301,7 @@ def _pretrain(
             again = " ".join(shlex.quote(one["budget"]) for one in (*run["extensions"], run["extensions"][-1]))
             log.info(f"this extension is finished; to extend the run once more, give --extend {again}")
         left, processes = range(loop.step, loop.steps), processes_for(config, machine)
-        with made_by_processes(config, shards.path, loop.rows, left, processes) as make:
+        with made_by_processes(config, shards.path, loop.rows, left, processes, packing) as make:
             outcome = loop.run(make)
         loss = outcome.scores.get(f"{_watched(model)}_loss")
         if outcome.finished and (remark := short_run_remark(loss, run["steps"], shards.unigram_entropy)):

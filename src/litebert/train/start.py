@@ -17,6 +17,7 @@ import torch
 
 from litebert.config import Config, EncoderConfig, replace
 from litebert.config.serialization import from_dict, to_dict, to_json
+from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import read_folder
@@ -54,6 +55,7 @@ def new_run(
     run = {
         "format": 1,
         "steps": steps,
+        "packing": PACKING,
         "data": str(shards.path),
         "data_fingerprint": shards.fingerprint,
         "tokenizer_fingerprint": shards.tokenizer.fingerprint,
@@ -126,6 +128,9 @@ def same_run(
         ) from None
     if steps < 1 or list(ends) != sorted(set(ends)) or any(not 0 < end < steps for end in ends):
         raise RunError(f"{folder.identity_file} was changed (steps {steps}); restore it or start another --out")
+    if (packing := run.get("packing", 1)) not in range(1, PACKING + 1):  # the first version wrote none
+        known = f"has packing {packing}, and this version of litebert knows 1 to {PACKING}"
+        raise RunError(f"{folder.identity_file} {known}; continue the run with the version that started it")
     if fingerprint != shards.fingerprint:
         same = _resolved(str(data)) == _resolved(shards.path)
         how = f"{shards.path} was prepared again or changed since the run in {folder.path} started" if same else (

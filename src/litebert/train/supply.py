@@ -37,6 +37,7 @@ from litebert import cost
 from litebert.config import Config
 from litebert.config.serialization import from_dict, to_dict
 from litebert.data.batches import Batch, Batches
+from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import LitebertError, RunError
 from litebert.registry import python_file
@@ -64,7 +65,7 @@ P = TypeVar("P", bound=Pinnable)
 class PretrainingBatches:
     """The batches of a pretraining run by step, with what its objectives prepare."""
 
-    def __init__(self, config: Config, shards: Shards) -> None:
+    def __init__(self, config: Config, shards: Shards, packing: int = PACKING) -> None:
         """Raises DataError where the data cannot serve what is asked."""
         self._objectives = list(config.named_objectives().values())
         sentence = next((one.sentence for one in self._objectives if one.sentence), None)
@@ -76,6 +77,7 @@ class PretrainingBatches:
             sentence,
             config.batch_sequences,
             config.train.seed,
+            packing,
         )
 
     def __call__(self, step: int, rows: slice) -> Batch:
@@ -132,7 +134,7 @@ def processes_for(config: Config, device: Device) -> int:
 
 @contextmanager
 def made_by_processes(
-    config: Config, data: Path, rows: Sequence[slice], steps: range, count: int
+    config: Config, data: Path, rows: Sequence[slice], steps: range, count: int, packing: int = PACKING
 ) -> Iterator[Callable[[int], list[Batch]] | None]:
     """A function that gives the micro-batches `rows` of each step, made by `count` processes; ask for steps in order.
 
@@ -146,7 +148,8 @@ def made_by_processes(
     if count < 1:
         yield None
         return
-    question = {"config": to_dict(config), "data": str(data), "rows": [(one.start, one.stop) for one in rows]}
+    question = {"config": to_dict(config), "data": str(data), "rows": [(one.start, one.stop) for one in rows],
+                "packing": packing}  # fmt: skip
     makers: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(count):
@@ -250,7 +253,8 @@ def _main() -> None:
         try:
             for file in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
                 python_file(Path(file).resolve())
-            make = PretrainingBatches(from_dict(Config, question["config"]), Shards.open(question["data"]))
+            config, shards = from_dict(Config, question["config"]), Shards.open(question["data"])
+            make = PretrainingBatches(config, shards, question["packing"])
             send(stream, "ready")
             for step in range(*question["steps"]):
                 send(stream, [make(step, slice(*rows)) for rows in question["rows"]])
