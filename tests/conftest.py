@@ -24,6 +24,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job, wh
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked `cuda` are skipped on a machine without a GPU."""
+    if item.get_closest_marker("cuda") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("this machine has no GPU that torch can use")
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """A folder of real text and task files; the test is skipped where it is absent."""
