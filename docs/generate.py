@@ -1,6 +1,7 @@
 """Writes docs/reference.md from the code: the recipes, every field of the space, every option of every verb.
 
-What a field means is written once, below the field. `--check` writes nothing and fails where the page is stale.
+What a field means is written once, below the field. The tables of docs/scale.md are computed here too, each between two
+comments. `--check` writes nothing and fails where a page is stale.
 """
 
 from __future__ import annotations
@@ -20,21 +21,28 @@ from litebert.cli import SPEECH, VERBS
 from litebert.commands import options
 from litebert.config import Config
 from litebert.config.finetuning import FinetuneConfig
+from litebert.projection import Cluster, projected
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import POINTS
 
-PAGE = Path(__file__).with_name("reference.md")
+PAGE, SCALE = (Path(__file__).with_name(name) for name in ("reference.md", "scale.md"))
 TYPES = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Path": "path"}
 
 
 def main(arguments: Sequence[str]) -> int:
-    text = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
-    if "--check" not in arguments:
-        PAGE.write_text(text, encoding="utf-8")
-    elif not PAGE.is_file() or PAGE.read_text(encoding="utf-8") != text:
-        sys.stderr.write("docs/reference.md is not what the code says; write it again with: make docs\n")
-        return 1
-    return 0
+    reference = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
+    scale = SCALE.read_text(encoding="utf-8")
+    for name, table in (("projection", _projection()), ("supply", _supply())):
+        begin, end = f"<!-- {name}: written by `make docs` -->\n", f"<!-- end of {name} -->"
+        scale = scale[: scale.index(begin)] + begin + "\n" + "\n".join(table) + "\n" + scale[scale.index(end) :]
+    status = 0
+    for page, text in ((PAGE, reference), (SCALE, scale)):
+        if "--check" not in arguments:
+            page.write_text(text, encoding="utf-8")
+        elif not page.is_file() or page.read_text(encoding="utf-8") != text:
+            sys.stderr.write(f"docs/{page.name} is not what the code says; write it again with: make docs\n")
+            status = 1
+    return status
 
 
 def _head() -> Iterator[str]:
@@ -151,6 +159,33 @@ def _kind(kind: Any) -> str:
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(_kind(one) for one in get_args(kind) if one is not type(None))
     return "list" if get_origin(kind) is tuple else TYPES.get(kind.__name__, kind.__name__)
+
+
+def _projection() -> Iterator[str]:
+    rows = []
+    for name in ("albert-xxlarge", "bert-large", "roberta-base", "roberta-large"):
+        config = RECIPES[name]()
+        for devices in (8, 64, 512):
+            found = projected(config, Cluster(devices)) if devices <= config.batch_sequences else None
+            if found is None:
+                rows.append((name, f"{config.batch_sequences:,}", str(devices), "fewer sequences than GPUs", *[""] * 4))
+                continue
+            days = "-".join(dict.fromkeys(f"{one:,.1f}" for one in found.days or ()))
+            each = f"{found.sequences} in passes of {found.micro_batch}"
+            rows.append((
+                name, f"{config.batch_sequences:,}", str(devices), each, f"{found.memory_bytes / 1e9:.0f} GB",
+                f"{found.compute_seconds:.3f} s", f"{found.communication_seconds:.3f} s", days,
+            ))  # fmt: skip
+    yield from _table("recipe | batch | GPUs | sequences of each | memory | compute | communication | days", rows)
+
+
+def _supply() -> Iterator[str]:
+    speed = Cluster(1).peak * Cluster(1).reached
+    needs = {name: speed / (3 * cost.forward_flops(function())) / 1e6 for name, function in RECIPES.items()}
+    fastest = sorted(needs, key=lambda name: -needs[name])
+    chosen = [*fastest[:4], "electra-small", "albert-base", "albert-xxlarge"]
+    rows = [(name, f"{needs[name]:,.2f}", str(-int(-needs[name] // 1))) for name in dict.fromkeys(chosen)]
+    yield from _table("recipe | million tokens/s | processes, at a million each", rows)
 
 
 def _table(head: str, rows: Sequence[Sequence[str]]) -> Iterator[str]:

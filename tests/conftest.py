@@ -38,6 +38,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests marked `cuda` are skipped on a machine without a GPU."""
+    if item.get_closest_marker("cuda") is not None:
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("this machine has no GPU that torch can use")
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """A folder of real text and task files; the test is skipped where it is absent."""

@@ -1,0 +1,345 @@
+"""Training steps on a GPU beside `transformers`: the same networks, weights, batches and optimizer, in turns.
+
+    python benchmarks/gpu.py [--out gpu.json] [--minutes 22] [--device cuda] [--dry]
+
+ALBERT-base, BERT-base and ALBERT-xxlarge at 128 and 512 tokens, some 32 thousand tokens a step, in bfloat16, with
+AdamW. `transformers` has its best ordinary settings: bfloat16 autocast, fused attention and AdamW, with and without
+torch.compile. Each side has the micro-batch that it is fastest with, found by search without compiling. Before that,
+both must compute the same loss. Then whole runs of a small model, whose batches a thread or several processes make.
+
+Prints medians, what part of the speed of matrix products they are, and the memory at the peak. Shapes for which the
+minutes do not suffice are left out. --dry takes two tiny shapes on any device, and compiles nothing, to see that all
+else works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import date
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+import torch
+import transformers
+
+from litebert import cost, prepare, pretrain, recipe, replace, train_tokenizer
+from litebert.config import Config
+from litebert.data.batches import Batch
+from litebert.interop import LoadedModel, save_hf
+from litebert.text.sources import documents
+from litebert.train import device as devices
+from litebert.train.loop import Loop
+from litebert.train.measure import products_speed, synthetic_batch
+from litebert.train.pretrain import TrainablePretrainer, build
+from litebert.train.supply import processes_for
+
+SHAPES = [(name, length) for length in (128, 512) for name in ("albert-base", "bert-base", "albert-xxlarge")]
+STEP_TOKENS = 1 << 15
+ROUNDS = 7
+TOLERANCE = {"bfloat16": 2e-2, "float32": 1e-4}
+"""By how much the losses of both sides may differ, relative to their size."""
+
+Step = Callable[[list[Batch]], None]
+
+
+@dataclass
+class Measured:
+    """A step of one system on one shape."""
+
+    system: str
+    micro_batch: int
+    seconds: float
+    tokens_per_second: float
+    share_of_products: float
+    peak_bytes: int
+    """0 on a CPU."""
+
+
+def main() -> int:
+    """Run the campaign; the exit status says whether all losses agreed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=Path("gpu.json"))
+    parser.add_argument("--minutes", type=float, default=22)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--dry", action="store_true")
+    arguments = parser.parse_args()
+    until = time.monotonic() + 60 * arguments.minutes
+    machine = devices.choose("auto", arguments.device)
+    report: dict[str, Any] = {
+        "machine": machine.describe(), "date": date.today().isoformat(), "transformers": transformers.__version__,
+        "dry": arguments.dry, "products_per_second": products_speed(machine), "shapes": [], "runs": [],
+    }  # fmt: skip
+    print(f"{report['machine']}; matrix products {report['products_per_second'] / 1e12:,.2f} TFLOP/s\n")
+    longest = 0.0
+    torch._dynamo.config.disable = arguments.dry
+    for name, length in (("albert-base", 128), ("bert-base", 512)) if arguments.dry else SHAPES:
+        began = time.monotonic()
+        if began + longest > until:
+            print(f"{name} at {length}: left out, for the time is up")
+            continue
+        point = config_of(name, length, arguments.dry)
+        report["shapes"].append(compare(point, machine, rounds=2 if arguments.dry else ROUNDS))
+        arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        longest = max(longest, time.monotonic() - began)
+    with tempfile.TemporaryDirectory() as folder:
+        report["runs"] = runs(Path(folder), machine, arguments.device, arguments.dry)
+    arguments.out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    print(f"\nwritten to {arguments.out}")
+    return int(not all(shape["same_loss"] for shape in report["shapes"]))
+
+
+def config_of(name: str, length: int, dry: bool) -> Config:
+    """A recipe at a length, with AdamW; or its like in tiny."""
+    point = recipe(name)
+    train = replace(
+        point.train, optimizer=replace(point.train.optimizer, name="adamw", bias_correction=True),
+        batch=f"{STEP_TOKENS // length} sequences", precision="auto",
+    )  # fmt: skip
+    encoder = point.encoder
+    if dry:
+        length //= 8
+        train = replace(train, batch="4 sequences")
+        narrow = 32 if encoder.embedding_size < encoder.hidden_size else 64
+        encoder = replace(
+            encoder, hidden_size=64, embedding_size=narrow, heads=2, intermediate_size=128, layers=2, vocab_size=1000
+        )
+    sequences = replace(point.sequences, length=length, short_probability=0.0)
+    return replace(point, encoder=encoder, sequences=sequences, train=train)
+
+
+# ---- a step ----------------------------------------------------------------------------------------------------------
+
+
+def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, Any]:
+    """All systems on one shape, in turns."""
+    length, tokens = point.sequences.length, point.batch_sequences * point.sequences.length
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder) / "hf"
+        model = build(point, machine).cpu()
+        save_hf(LoadedModel(model, point, None, weights), weights, "pretraining")
+        ours, theirs = losses(point, model, weights, machine)
+        same = abs(ours - theirs) <= TOLERANCE[machine.precision] * abs(theirs)
+        print(
+            f"{point.name} at {length}: loss {ours:.4f}, of transformers {theirs:.4f}{'' if same else ': THEY DIFFER'}"
+        )
+        compiled = replace(point, train=replace(point.train, compile=True))
+        makers: dict[str, Callable[[], Step]] = {
+            "transformers": lambda: peer_step(point, weights, machine, False),
+            "transformers, compiled": lambda: peer_step(point, weights, machine, True),
+            "litebert": lambda: our_step(point, machine, Path(folder) / "run"),
+            "litebert, compiled": lambda: our_step(compiled, machine, Path(folder) / "compiled"),
+        }
+        steps = {name: make() for name, make in makers.items()}
+        micro = {name: best_micro_batch(steps[name], point, machine) for name in ("transformers", "litebert")}
+        batches = {name: micro_batches(point, micro[name.partition(",")[0]]) for name in steps}
+        for name, step in steps.items():  # compile, and find the memory
+            for _ in range(2):
+                timed(step, batches[name], machine)
+        peaks = {name: peak(step, batches[name], machine) for name, step in steps.items()}
+        taken: dict[str, list[float]] = {name: [] for name in steps}
+        for _ in range(rounds):
+            for name, step in steps.items():
+                taken[name].append(timed(step, batches[name], machine))
+        del steps
+    free(machine)
+    products, flops = products_speed(machine), 3 * cost.forward_flops(point) * tokens
+    found = []
+    for name, times in taken.items():
+        seconds = statistics.median(times)
+        of_products = flops / seconds / products
+        found.append(
+            Measured(name, len(batches[name][0].input_ids), seconds, tokens / seconds, of_products, peaks[name])
+        )
+    theirs_best = min(one.seconds for one in found if one.system.startswith("transformers"))
+    print(f"  {'':24}{'micro-batch':>12}{'ms':>10}{'tokens/s':>12}{'of products':>13}{'peak GiB':>10}{'times':>8}")
+    for one in found:
+        print(
+            f"  {one.system:24}{one.micro_batch:>12}{1000 * one.seconds:>10,.1f}{one.tokens_per_second:>12,.0f}"
+            f"{one.share_of_products:>13.1%}{one.peak_bytes / 2**30:>10.1f}{theirs_best / one.seconds:>8.2f}"
+        )
+    print()
+    return {
+        "name": point.name, "length": length, "sequences": point.batch_sequences, "same_loss": same,
+        "losses": {"litebert": ours, "transformers": theirs}, "systems": [asdict(one) for one in found],
+    }  # fmt: skip
+
+
+class MadeUp(TrainablePretrainer):
+    """A model for the loop, to be stepped by hand on batches that are given."""
+
+    def __init__(self, point: Config, machine: devices.Device) -> None:
+        self.config, self.module, self.device = point, build(point, machine), machine
+        self.layers, self.diagnostic_state = point.encoder.layers, {}
+
+
+def our_step(point: Config, machine: devices.Device, folder: Path) -> Step:
+    """A step of the training loop itself, clipping and sums for the metrics included."""
+    loop: Loop[Batch] = Loop(MadeUp(point, machine), point.train, 1 << 30, point.batch_sequences, machine, folder)
+    loop.trainable.module.train()
+    return loop.train_step
+
+
+def peer_step(point: Config, weights: Path, machine: devices.Device, compiled: bool) -> Step:
+    """The same step as it is ordinarily written with `transformers`."""
+    model = peer(weights, machine).train()
+    forward = torch.compile(model) if compiled else model
+    own = point.train.optimizer
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=own.weight_decay, fused=True)
+
+    def step(batches: list[Batch]) -> None:
+        for batch in batches:
+            with machine.autocast_context():
+                loss = forward(**inputs_of(batch.to(machine.device), point)).loss / len(batches)
+            loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), point.train.clip)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+def peer(weights: Path, machine: devices.Device) -> Any:
+    return transformers.AutoModelForPreTraining.from_pretrained(weights, attn_implementation="sdpa").to(machine.device)
+
+
+def inputs_of(batch: Batch, point: Config) -> dict[str, torch.Tensor]:
+    """A batch as the pretraining classes of `transformers` take it."""
+    labels = torch.full_like(batch.input_ids, -100).flatten()
+    labels[batch.masked_positions] = batch.masked_labels
+    sentence = "sentence_order_label" if "sop" in point.objectives else "next_sentence_label"
+    return {
+        "input_ids": batch.input_ids, "token_type_ids": batch.token_type_ids,
+        "labels": labels.view_as(batch.input_ids), sentence: batch.sentence_labels,
+    }  # fmt: skip
+
+
+@torch.no_grad()
+def losses(point: Config, model: Any, weights: Path, machine: devices.Device) -> tuple[float, float]:
+    """What both sides compute of one batch, without dropout."""
+    batch = synthetic_batch(point, 4).to(machine.device)
+    theirs, ours = peer(weights, machine).eval(), model.to(machine.device).eval()
+    with machine.autocast_context():
+        own = sum(float(loss.total / loss.count) for loss in ours(batch).values())
+        other = float(theirs(**inputs_of(batch, point)).loss)
+    return own, other
+
+
+# ---- time and memory -------------------------------------------------------------------------------------------------
+
+
+def micro_batches(point: Config, size: int) -> list[Batch]:
+    """A step's batch in parts of a size, as the loop is handed them: in page-locked memory."""
+    batch = synthetic_batch(point, size)
+    return [batch.pin() if torch.cuda.is_available() else batch] * (point.batch_sequences // size)
+
+
+def best_micro_batch(step: Step, point: Config, machine: devices.Device) -> int:
+    """The largest that fits, or a smaller one that is faster."""
+    best, fastest, size = 0, float("inf"), point.batch_sequences
+    while size >= 1:
+        try:
+            batches = micro_batches(point, size)
+            timed(step, batches, machine)
+            seconds = min(timed(step, batches, machine) for _ in range(2))
+        except torch.OutOfMemoryError:
+            seconds = float("inf")
+            free(machine)
+        if seconds < fastest:
+            best, fastest = size, seconds
+        elif best:
+            break
+        size //= 2
+    if not best:
+        raise SystemExit(f"{point.name} does not fit in the memory of {machine.name}, not even one sequence")
+    return best
+
+
+def timed(step: Step, batches: list[Batch], machine: devices.Device) -> float:
+    wait(machine)
+    start = time.perf_counter()
+    step(batches)
+    wait(machine)
+    return time.perf_counter() - start
+
+
+def peak(step: Step, batches: list[Batch], machine: devices.Device) -> int:
+    """Bytes that a step adds at its peak to what all systems hold, and what weights, gradients and moments take."""
+    if machine.device.type != "cuda":
+        return 0
+    torch.cuda.reset_peak_memory_stats(machine.device)
+    step(batches)
+    return torch.cuda.max_memory_allocated(machine.device)
+
+
+def wait(machine: devices.Device) -> None:
+    if machine.device.type == "cuda":
+        torch.cuda.synchronize(machine.device)
+
+
+def free(machine: devices.Device) -> None:
+    gc.collect()
+    torch.compiler.reset()
+    if machine.device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+# ---- whole runs ------------------------------------------------------------------------------------------------------
+
+
+def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[dict[str, Any]]:
+    """Tokens a second of whole runs, batches and all, by how many processes make the batches."""
+    texts = [document.text for document in islice(documents(["python-docs"]), 200 if dry else None)]
+    (folder / "text.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts), encoding="utf-8")
+    train_tokenizer(texts, kind="unigram", vocab_size=1000 if dry else 8192).save(folder / "tokenizer")
+    prepare([str(folder / "text.jsonl")], folder / "data", tokenizer=folder / "tokenizer")
+    steps, found = 6 if dry else 120, []
+    point = recipe("albert-mini")
+    train = replace(
+        point.train, budget=f"{steps} steps", batch="4 sequences" if dry else "512 sequences", depth_schedule=(),
+        save_every="1000000 steps", evaluate_every="100%", evaluate_sequences=32,
+    )  # fmt: skip
+    point = replace(point, train=train)
+    if dry:
+        point = replace(point, encoder=replace(point.encoder, layers=1, vocab_size=1000))
+    for count in sorted({0, 1, processes_for(point, machine)}):
+        times: list[float] = []
+        own = replace(point, train=replace(point.train, batch_processes=count))
+        pretrain(own, folder / "data", folder / f"run-{count}", device=device, on_step=stamp(times, machine, steps))
+        half = steps // 2  # the first half finds memory and kernels
+        seconds = times[-1] - times[half - 1]
+        rate = (steps - half) * point.batch_sequences * point.sequences.length / seconds
+        share = 3 * cost.forward_flops(point) * rate / products_speed(machine)
+        print(f"{point.name}, whole run, {count} processes make batches: {rate:,.0f} tokens/s, {share:.1%} of products")
+        found.append(
+            {"name": point.name, "batch_processes": count, "tokens_per_second": rate, "share_of_products": share}
+        )
+    return found
+
+
+def stamp(times: list[float], machine: devices.Device, steps: int) -> Callable[[Loop[Batch]], None]:
+    """Note the time after each step; only in the middle and at the end is the device waited for."""
+
+    def note(loop: Loop[Batch]) -> None:
+        if loop.step in (steps // 2, steps):
+            wait(machine)
+        times.append(time.perf_counter())
+
+    return note
+
+
+if __name__ == "__main__":
+    sys.exit(main())

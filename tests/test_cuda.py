@@ -1,0 +1,132 @@
+"""What only a GPU can show: nothing waits for it, its fast kernels are used, and it computes what a CPU computes.
+
+None of this has been run yet where these tests were written; benchmarks/gpu.sh runs them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from litebert.config import OptimizerConfig, SequenceConfig, replace
+from litebert.data.batches import Batch
+from litebert.data.shards import Shards
+from litebert.train import metrics
+from litebert.train.device import choose
+from litebert.train.loop import Loop
+from litebert.train.measure import products_speed, synthetic_batch
+from litebert.train.pretrain import TrainablePretrainer, build, pretrain
+from litebert.train.supply import ahead
+from toys.pretraining import config, result
+
+pytestmark = pytest.mark.cuda
+
+GPU = torch.device("cuda")
+
+
+@pytest.fixture
+def no_waiting() -> Iterator[Callable[[], None]]:
+    """Call it, and from there on whatever waits for the GPU is an error."""
+    yield lambda: torch.cuda.set_sync_debug_mode("error")
+    torch.cuda.set_sync_debug_mode("default")
+
+
+def losses_of(folder: Path) -> list[float]:
+    return [row["loss"] for row in metrics.read(folder / "metrics.jsonl") if row["kind"] == "train"]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+@pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "rtd"), ("mlm", "sbo")], ids="+".join)
+def test_a_step_never_waits(
+    optimizer: Any, objectives: tuple[str, ...], tiny_data: Path, tmp_path: Path, no_waiting: Callable[[], None]
+) -> None:
+    point = config(objectives=objectives, train={"micro_batch": 3, "optimizer": OptimizerConfig(name=optimizer)})
+    machine = choose("bfloat16", "cuda")
+    trainable = TrainablePretrainer(point, build(point, machine), Shards.open(tiny_data), machine)
+    loop: Loop[Batch] = Loop(trainable, point.train, 100, point.batch_sequences, machine, tmp_path)
+    with ahead(loop.batches, range(4), GPU) as batches:
+        loop.train_step(next(batches))  # which finds its memory and libraries
+        made = [next(batches) for _ in range(3)]
+    no_waiting()
+    for one in made:
+        loop.train_step(one)
+    torch.cuda.set_sync_debug_mode("default")
+    loop._require_finite()
+
+
+def test_batches_lie_in_page_locked_memory(tiny_data: Path, tmp_path: Path) -> None:
+    point = config(objectives=("mlm", "rtd"))
+    machine = choose("float32", "cuda")
+    trainable = TrainablePretrainer(point, build(point, machine), Shards.open(tiny_data), machine)
+    with ahead(lambda step: [trainable.batch(step, slice(0, 8))], range(2), GPU) as batches:
+        (batch,) = next(batches)
+    tensors = [value for value in vars(batch).values() if isinstance(value, torch.Tensor)]
+    assert all(tensor.is_pinned() for tensor in [*tensors, *batch.added.values()])
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_full_sequences_are_attended_to_by_the_flash_kernel(positions: Any) -> None:
+    shape: dict[str, Any] = {"positions": positions, "hidden_size": 64, "heads": 1, "attention_dropout": 0.1}
+    point = config(encoder=shape, sequences=SequenceConfig(length=64))
+    machine = choose("bfloat16", "cuda")
+    model, batch = build(point, machine).train(), synthetic_batch(point, 4).to(GPU)
+    with sdpa_kernel([SDPBackend.FLASH_ATTENTION]), machine.autocast_context():
+        losses = model(batch)
+    torch.stack([loss.total for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+def test_a_gpu_learns_what_a_cpu_learns(optimizer: Any, tiny_data: Path, tmp_path: Path) -> None:
+    point = config(train={"optimizer": OptimizerConfig(name=optimizer, learning_rate=1e-3)})
+    for device in ("cpu", "cuda"):
+        pretrain(point, tiny_data, tmp_path / device, device=device)
+    assert losses_of(tmp_path / "cuda") == pytest.approx(losses_of(tmp_path / "cpu"), rel=2e-3)
+
+
+def test_who_makes_the_batches_changes_nothing_there_either(tiny_data: Path, tmp_path: Path) -> None:
+    point = config()
+    for count in (0, 2):
+        own = replace(point, train=replace(point.train, batch_processes=count))
+        pretrain(own, tiny_data, tmp_path / str(count), device="cuda")
+    assert losses_of(tmp_path / "2") == pytest.approx(losses_of(tmp_path / "0"), rel=1e-4)
+
+
+def test_a_killed_run_continues_where_it_was(tiny_data: Path, tmp_path: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def stop(loop: Loop[Batch]) -> None:
+        if loop.step == 7:
+            raise Stop
+
+    point = config(encoder={"hidden_dropout": 0.1}, train={"save_every": "5 steps"})
+    pretrain(point, tiny_data, tmp_path / "whole", device="cuda")
+    with pytest.raises(Stop):
+        pretrain(point, tiny_data, tmp_path / "killed", device="cuda", on_step=stop)
+    pretrain(point, tiny_data, tmp_path / "killed", device="cuda")
+    assert losses_of(tmp_path / "killed") == pytest.approx(losses_of(tmp_path / "whole"), rel=1e-4)
+    assert result(tmp_path / "killed").keys() == result(tmp_path / "whole").keys()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_compiled_blocks_learn_the_same(tiny_data: Path, tmp_path: Path) -> None:
+    for compiled in (False, True):
+        pretrain(config(train={"compile": compiled}), tiny_data, tmp_path / str(compiled), device="cuda")
+    assert losses_of(tmp_path / "True") == pytest.approx(losses_of(tmp_path / "False"), rel=1e-3)
+
+
+def test_a_plan_says_what_share_of_the_products_is_reached(run: Callable[..., tuple[int, str, str]]) -> None:
+    status, out, _ = run(
+        "plan", "albert-base", "--measure", "--device", "cuda", "--train.batch", "32 sequences", "--json"
+    )
+    assert status == 0
+    measured = json.loads(out)["measured"]
+    assert 0.05 < measured["share_of_products"] < 1
+    assert measured["products_per_second"] == products_speed(choose("auto", "cuda"))
+    assert measured["batch_processes"] >= 1
