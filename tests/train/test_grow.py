@@ -119,10 +119,10 @@ def test_a_time_is_measured_once_for_an_extension(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pretrain(POINT, tiny_data, tmp_path)
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: Rate(((1.0, 0.1),), 0.0))
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
     with pytest.raises(Killed):
         pretrain(POINT, tiny_data, tmp_path, extend="2s", on_step=killed_at(20))
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr("litebert.train.budget.measure", lambda *_: pytest.fail("measured again"))
     assert pretrain(POINT, tiny_data, tmp_path, extend="2s").steps == 12 + 20
 
 

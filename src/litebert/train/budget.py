@@ -9,7 +9,7 @@ from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.errors import ConfigError
 from litebert.train.device import Device
-from litebert.train.measure import Rate, measure
+from litebert.train.measure import SECONDS, Rate, measure
 from litebert.train.ranks import Ranks
 
 log = logging.getLogger("litebert")
@@ -61,7 +61,7 @@ def measured_steps(
 ) -> tuple[int, Rate]:
     """Of a budget in time; as `buy_steps`."""
     ranks, amount = ranks or Ranks(), config.train.budget
-    rate = ranks.agree(measure(config, machine, ranks=ranks))
+    rate = ranks.agree(measure(config, machine, SECONDS, ranks))
     steps, warmup = steps_for(config, rate), config.train.schedule.warmup
     least = max(LEAST_STEPS, 2 * round(warmup) if warmup >= 1 else 0)
     if steps < least:

@@ -28,6 +28,8 @@ from litebert.train.parallel import spread
 from litebert.train.ranks import Ranks
 
 _ALONE = Ranks()
+SECONDS = 4.0
+"""For each depth."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def of_one_process(config: Config, ranks: Ranks) -> Config:
 
 
 @task("measuring the speed of training")
-def measure(config: Config, device: Device, seconds: float = 4.0, ranks: Ranks = _ALONE) -> Rate:
+def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ranks = _ALONE) -> Rate:
     """Time real training steps on a throw-away model, about `seconds` at each depth; in a group, in all processes.
 
     Large batches are timed by one micro-batch, forward and backward, and multiplied.
