@@ -260,7 +260,7 @@ def _pretrain(
     machine = devices.choose(recipe.train.precision, device)
     config = settled(resolve(recipe, shards), folder, machine, overwrite)
     require_memory(config, machine)
-    with folder.owned(), memory_explained(machine, config.micro_sequences):
+    with folder.owned(), memory_explained(machine, config.micro_sequences, config.train.recompute):
         identities = [] if overwrite else folder.identities()
         model = build(config, machine)
         if from_model is not None and (overwrite or not (folder.path / "checkpoints").is_dir()):
