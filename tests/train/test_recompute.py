@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,14 @@ from torch import Tensor
 
 from litebert import cost
 from litebert.config import Config, EncoderConfig, ReplacedTokenConfig, SequenceConfig, replace
+from litebert.data.batches import Batch
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import memory
 from litebert.train.device import choose
+from litebert.train.loop import Loop
 from litebert.train.measure import synthetic_batch
 from litebert.train.memory import fitting_micro_batch, peak_bytes, recomputing
+from litebert.train.pretrain import pretrain
 from toys.finetuning import recipe_file, write_table
 from toys.points import batch, randomise
 from toys.pretraining import config, loop_of, result
@@ -53,7 +57,8 @@ def vocabulary(data: Path) -> int:
     return Shards.open(data).tokenizer.vocab_size
 
 
-def test_states_of_padded_rows_and_their_gradients_are_the_same_too() -> None:
+@pytest.mark.parametrize("bfloat16", [False, True])
+def test_gradients_of_padded_rows_are_the_same_too(bfloat16: bool) -> None:
     points = [config(encoder={"vocab_size": 50, "attention_dropout": 0.3})]
     points.append(recomputing(points[0]))
     found = []
@@ -61,7 +66,9 @@ def test_states_of_padded_rows_and_their_gradients_are_the_same_too() -> None:
         model = Pretrainer(point)
         randomise(model)
         torch.manual_seed(0)
-        sum(loss.total for loss in model(batch()).values()).backward()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
+            losses = model(batch())
+        sum(loss.total for loss in losses.values()).backward()
         found.append({name: parameter.grad for name, parameter in model.named_parameters()})
     assert all(torch.equal(gradient, found[1][name]) for name, gradient in found[0].items())
 
@@ -94,6 +101,20 @@ def test_the_formula_knows_what_is_kept(objectives: tuple[str, ...]) -> None:
 def test_a_process_takes_less() -> None:
     point = config(encoder={"layers": 24, "hidden_size": 64, "intermediate_size": 256})
     assert peak_bytes(recomputing(point), CPU) < peak_bytes(point, CPU) / 2
+
+
+def test_a_run_may_go_on_with_it(tiny_data: Path, tmp_path: Path) -> None:
+    """As after running out of memory."""
+    point = config(train={"save_every": "4 steps"})
+
+    def stop(loop: Loop[Batch]) -> None:
+        if loop.step == 6:
+            loop.signal = signal.SIGTERM
+
+    pretrain(point, tiny_data, tmp_path / "whole")
+    pretrain(point, tiny_data, tmp_path / "parts", on_step=stop)
+    pretrain(recomputing(point), tiny_data, tmp_path / "parts")
+    assert result(tmp_path / "parts") == result(tmp_path / "whole")
 
 
 # ---- the commands ----------------------------------------------------------------------------------------------------

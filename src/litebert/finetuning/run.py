@@ -259,7 +259,7 @@ def _run(
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
         on_step=on_step, ranks=ranks, remarks=remarks,
     )  # fmt: skip
-    with memory_explained(machine, config.train.at_once or batch):
+    with memory_explained(machine, config.train.at_once or batch, config.train.recompute):
         outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})

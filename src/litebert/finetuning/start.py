@@ -162,7 +162,7 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: 
 # ---- which run it is -----------------------------------------------------------------------------------------------
 
 _FREE = ("format", "model", "steps", "tokenizer_fingerprint", "test_fingerprint", "config.train.save_every",
-         "config.train.keep_checkpoints", "config.train.parallel")  # fmt: skip
+         "config.train.keep_checkpoints", "config.train.parallel", "config.train.recompute")  # fmt: skip
 """Fields of finetune.json that may change between calls: they change no weight, follow from the rest, or are compared
 apart."""
 

@@ -128,7 +128,7 @@ def require_memory(config: Config, device: Device, rows: int = 1, ranks: Ranks =
 
 
 @contextmanager
-def memory_explained(device: Device, sequences: int) -> Iterator[None]:
+def memory_explained(device: Device, sequences: int, recompute: bool) -> Iterator[None]:
     """Turn running out of memory into one sentence.
 
     Raises:
@@ -142,8 +142,8 @@ def memory_explained(device: Device, sequences: int) -> Iterator[None]:
             raise
         raise RunError(
             f"{device.name} has run out of memory with {sequences:,} sequences per forward pass; end other programs "
-            "that use it, or start another --out with half as many: "
-            f"--train.micro-batch {max(1, sequences // 2)}"
+            f"that use it, {'' if recompute else 'give the same command with --train.recompute, '}or start another "
+            f"--out with half as many: --train.micro-batch {max(1, sequences // 2)}"
         ) from error
 
 

@@ -271,7 +271,7 @@ def _pretrain(
     if ranks.size > 1:
         config = replace(config, train=replace(config.train, parallel=parallel_for(config, machine, ranks)))
     require_memory(config, machine, ranks=ranks)
-    with folder.owned(), memory_explained(machine, config.micro_sequences):
+    with folder.owned(), memory_explained(machine, config.micro_sequences, config.train.recompute):
         identities = ranks.decide(lambda: [] if overwrite else folder.identities())
         model = build(config, machine)
         fresh = overwrite or not ranks.decide((folder.path / "checkpoints").is_dir)

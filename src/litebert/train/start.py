@@ -36,7 +36,8 @@ LEFTOVERS = ("tokenizer", "recipe.json")
 """What a run that was killed before its run.json leaves, beside hidden files."""
 CONTENTS = (*LEFTOVERS, "run.json", "metrics.jsonl", "speed.jsonl", "checkpoints", "tensorboard", "report.html")
 """All that a run writes."""
-_FREE = ("name", "train.save_every", "train.keep_checkpoints", "train.batch_processes", "train.parallel")
+_FREE = ("name", "train.save_every", "train.keep_checkpoints", "train.batch_processes", "train.parallel",
+         "train.recompute")  # fmt: skip
 """Fields that may change between calls, for they change no weight."""
 _NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "pooler")
 """Fields of an encoder in which one may differ from the weights it starts from."""
