@@ -54,6 +54,7 @@ evaluate_sequences = 80
 learning_rate = 3e-3
 """
 TOLERANCE = 1e-5
+SELDOM = ("--train.save-every", "100000 steps")
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,8 @@ def newest(run: Path) -> int:
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_two_ranks_train_as_one_does(optimizer: str, groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
     for out, size, more in (("one", 1, ()), ("ddp", 2, ()), ("fsdp", 2, ("--train.parallel", "fsdp"))):
-        ended = groups.run(size, *words_of(tmp_path, tiny_data, out, "--train.optimizer.name", optimizer, *more))
+        words = words_of(tmp_path, tiny_data, out, "--train.optimizer.name", optimizer, *SELDOM, *more)
+        ended = groups.run(size, *words)
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1), "only the main process speaks"
     assert_same_course(tmp_path / "ddp", tmp_path / "one")
@@ -112,7 +114,7 @@ def test_two_ranks_train_as_one_does(optimizer: str, groups: Groups, tiny_data: 
 def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    rtd = ("--objectives", "mlm", "rtd", "--rtd.generator-width", "0.5", "--budget", "20 steps")
+    rtd = ("--objectives", "mlm", "rtd", "--rtd.generator-width", "0.5", "--budget", "20 steps", *SELDOM)
     for out, size, micro in (("one", 1, 8), ("small", 1, 3), ("two", 2, 0)):
         no_dropout = ("--encoder.hidden-dropout", 0, "--encoder.attention-dropout", 0, "--train.micro-batch", micro)
         ended = groups.run(size, *words_of(tmp_path, tiny_data, out, *rtd, *no_dropout))
@@ -259,7 +261,7 @@ def test_a_time_budget_is_measured_once_for_all(groups: Groups, tiny_data: Path,
 @pytest.mark.parametrize("how", ["ddp", "fsdp"])
 def test_ten_kills_under_torchrun_change_nothing(how: str, tiny_data: Path, tmp_path: Path) -> None:
     """Either rank dies at any instant, the start of the processes included; torchrun starts both again."""
-    options = ("--budget", "1500 steps", "--train.parallel", how)
+    options = ("--budget", "600 steps", "--train.parallel", how)
     draw = random.Random(how)
 
     def start(out: str) -> subprocess.Popen[str]:
