@@ -103,7 +103,9 @@ class Group(Ranks):
             name == "cpu" or ":" not in name,
             f"--device {name} is one device for {self.size} processes; give cuda, and each takes its own",
         )
-        return f"cuda:{self.local_rank}" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else name
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        return f"cuda:{self.local_rank}" if name == "cuda" else name
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
         from torch import distributed
