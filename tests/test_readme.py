@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch.distributed.run import get_args_parser
 
 from litebert.config import replace
 from litebert.recipes import RECIPES
@@ -101,6 +102,7 @@ def test_options_that_are_shown_exist(page: Path) -> None:
     known = set(re.findall(r"`--([a-z-]+)`", reference))
     known |= {field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)}
     known |= {"help", "version", "strict", "repeats"}  # of every program; of mypy; of benchmarks/
+    known |= set(re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help()))  # of torchrun
     shown = re.findall(r"(?<![\w-])--([a-z][a-z0-9.-]*[a-z0-9])", page.read_text(encoding="utf-8"))
     assert {option if option in known else option.removeprefix("no-") for option in shown} <= known
 

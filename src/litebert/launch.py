@@ -19,6 +19,6 @@ def main_process() -> bool:
     return processes() == 1 or os.environ["RANK"] == "0"
 
 
-def restarted() -> bool:
-    """Whether the group was started again after a failure."""
-    return processes() > 1 and int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+def restarts() -> int:
+    """How often the group was started again after a failure."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) if processes() > 1 else 0

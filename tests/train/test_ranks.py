@@ -54,6 +54,7 @@ evaluate_sequences = 80
 learning_rate = 3e-3
 """
 TOLERANCE = 1e-5
+SELDOM = ("--train.save-every", "100000 steps")
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +103,8 @@ def newest(run: Path) -> int:
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_two_ranks_train_as_one_does(optimizer: str, groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
     for out, size, more in (("one", 1, ()), ("ddp", 2, ()), ("fsdp", 2, ("--train.parallel", "fsdp"))):
-        ended = groups.run(size, *words_of(tmp_path, tiny_data, out, "--train.optimizer.name", optimizer, *more))
+        words = words_of(tmp_path, tiny_data, out, "--train.optimizer.name", optimizer, *SELDOM, *more)
+        ended = groups.run(size, *words)
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1), "only the main process speaks"
     assert_same_course(tmp_path / "ddp", tmp_path / "one")
@@ -112,7 +114,7 @@ def test_two_ranks_train_as_one_does(optimizer: str, groups: Groups, tiny_data: 
 def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    rtd = ("--objectives", "mlm", "rtd", "--rtd.generator-width", "0.5", "--budget", "20 steps")
+    rtd = ("--objectives", "mlm", "rtd", "--rtd.generator-width", "0.5", "--budget", "20 steps", *SELDOM)
     for out, size, micro in (("one", 1, 8), ("small", 1, 3), ("two", 2, 0)):
         no_dropout = ("--encoder.hidden-dropout", 0, "--encoder.attention-dropout", 0, "--train.micro-batch", micro)
         ended = groups.run(size, *words_of(tmp_path, tiny_data, out, *rtd, *no_dropout))
@@ -123,7 +125,7 @@ def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
 
 def test_a_run_goes_on_with_other_numbers_of_ranks(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
     """One rank, two, two that are split, and one again; each of the first three is asked to leave by a signal."""
-    budget = ("--budget", "150 steps", "--train.optimizer.name", "muon")
+    budget = ("--budget", "100 steps", "--train.optimizer.name", "muon")
     whole = groups.run(1, *words_of(tmp_path, tiny_data, "whole", *budget))
     assert whole.statuses == [0], whole.output
     run, before = tmp_path / "run", 0
@@ -137,13 +139,13 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(groups: Groups, tiny_data: Pa
         last = ended.outputs[0].splitlines()[-1]
         assert str(before) in last
         assert ended.outputs[1:] == [""] * (size - 1)
-    assert before < 150
+    assert before < 100
     ended = groups.run(1, *words_of(tmp_path, tiny_data, "run", *budget))
     assert ended.statuses == [0], ended.output
     events = [row for row in rows(run) if row["kind"] == "event"]
     assert events, "another number of processes is remarked on"
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(run) if row not in events))
-    assert_same_course(run, tmp_path / "whole", 2e-4)  # Muon computes in bfloat16, and 150 steps let bits grow
+    assert_same_course(run, tmp_path / "whole", 2e-4)  # Muon computes in bfloat16, and 100 steps let bits grow
 
 
 FAILS = """
@@ -189,9 +191,9 @@ def test_an_error_of_any_rank_ends_all_and_is_reported_once(
 def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     killed: int, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    whole = groups.run(2, *words_of(tmp_path, tiny_data, "whole", "--budget", "100 steps"))
+    whole = groups.run(2, *words_of(tmp_path, tiny_data, "whole", "--budget", "60 steps"))
     assert whole.statuses == [0, 0], whole.output
-    ids = groups.start(2, *words_of(tmp_path, tiny_data, "run", "--budget", "100 steps"))
+    ids = groups.start(2, *words_of(tmp_path, tiny_data, "run", "--budget", "60 steps"))
     until(lambda: newest(tmp_path / "run") > 0)
     os.kill(ids[killed], signal.SIGKILL)
     ended = groups.end()
@@ -199,7 +201,7 @@ def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     assert ended.statuses[1 - killed] == 2, ended.output
     assert ended.outputs[1 - killed].count("litebert pretrain: ") == 1
     assert "Traceback" not in ended.output
-    ended = groups.run(2, *words_of(tmp_path, tiny_data, "run", "--budget", "100 steps"))
+    ended = groups.run(2, *words_of(tmp_path, tiny_data, "run", "--budget", "60 steps"))
     assert ended.statuses == [0, 0], ended.output
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
@@ -259,7 +261,7 @@ def test_a_time_budget_is_measured_once_for_all(groups: Groups, tiny_data: Path,
 @pytest.mark.parametrize("how", ["ddp", "fsdp"])
 def test_ten_kills_under_torchrun_change_nothing(how: str, tiny_data: Path, tmp_path: Path) -> None:
     """Either rank dies at any instant, the start of the processes included; torchrun starts both again."""
-    options = ("--budget", "1500 steps", "--train.parallel", how)
+    options = ("--budget", "600 steps", "--train.parallel", how)
     draw = random.Random(how)
 
     def start(out: str) -> subprocess.Popen[str]:

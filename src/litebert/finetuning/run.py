@@ -125,7 +125,7 @@ def finetune_seeds(
         remarks: warnings so far, which become events in the metrics of each run.
     """
     with joined() as ranks:
-        anew = overwrite and not launch.restarted()
+        anew = overwrite and not launch.restarts()
         return _seeds(
             ranks, model, task, out, config, seeds, tokenizer, start, anew, device, on_step, remarks
         )  # fmt: skip

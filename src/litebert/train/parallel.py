@@ -41,7 +41,7 @@ def spread(module: nn.Module, ranks: Ranks, how: str, batch: int = 0) -> nn.Modu
     if how == "fsdp":
         fix = "give a multiple, or choose train.parallel=ddp"
         require(batch % ranks.size == 0, f"train.batch is {batch} sequences for {ranks.size} processes; {fix}")
-        return _split(module)
+        return _split(module, ranks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # the option has another name in torch 2.13
         network = nn.parallel.DistributedDataParallel(
@@ -62,13 +62,15 @@ def _summed(_: object, bucket: Any) -> Any:
 _summed.__annotations__.clear()  # DDP compares annotations with its own types
 
 
-def _split(module: nn.Module) -> nn.Module:
+def _split(module: nn.Module, ranks: Ranks) -> nn.Module:
     from torch.distributed import fsdp
+    from torch.distributed.device_mesh import init_device_mesh
 
     if not hasattr(getattr(fsdp, "FSDPModule", None), "set_force_sum_reduction_for_comms"):
         raise ConfigError(f"train.parallel=fsdp needs a newer torch than {torch.__version__}; upgrade it or choose ddp")
+    mesh = init_device_mesh(next(module.parameters()).device.type, (ranks.size,))
     for one in (*(one for one in module.modules() if isinstance(one, Block)), module):
-        part: Any = fsdp.fully_shard(one)
+        part: Any = fsdp.fully_shard(one, mesh=mesh)
         part.set_gradient_divide_factor(1.0)
         part.set_force_sum_reduction_for_comms(True)  # which gloo can do
     return module

@@ -228,7 +228,7 @@ def pretrain(
     remarks: list[str] = []
     extensions = (extend,) if isinstance(extend, str) else tuple(extend)
     with joined() as ranks, metrics.remarks(remarks):
-        anew = overwrite and not launch.restarted()
+        anew = overwrite and not launch.restarts()
         return _pretrain(
             recipe, data, out, from_model, extensions, anew, device, tensorboard, on_step, remarks, ranks
         )  # fmt: skip

@@ -103,7 +103,9 @@ class Group(Ranks):
             name == "cpu" or ":" not in name,
             f"--device {name} is one device for {self.size} processes; give cuda, and each takes its own",
         )
-        return f"cuda:{self.local_rank}" if name == "cuda" or (name == "auto" and torch.cuda.is_available()) else name
+        if name == "auto":
+            name = "cuda" if torch.cuda.is_available() else "cpu"
+        return f"cuda:{self.local_rank}" if name == "cuda" else name
 
     def sum(self, tensors: Sequence[Tensor]) -> None:
         from torch import distributed
@@ -190,7 +192,8 @@ def _meet() -> Any:
     _joins += 1
     try:
         found, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
-        store: Any = distributed.PrefixStore(f"litebert/{_joins}", found)  # type: ignore[attr-defined]
+        # torchrun may keep its store when it starts the processes again, and what the dead ones wrote there.
+        store: Any = distributed.PrefixStore(f"litebert/{launch.restarts()}/{_joins}", found)  # type: ignore[attr-defined]
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and distributed.is_nccl_available() else "gloo"
         if "nccl" in backend and torch.cuda.device_count() > (own := int(os.environ.get("LOCAL_RANK", "0"))):
             torch.cuda.set_device(own)  # where nccl keeps what it needs
