@@ -20,6 +20,7 @@ from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import read_folder
+from litebert.model import compiled
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import atomic_write, read_json
 from litebert.train import checkpoint, schedule
@@ -212,7 +213,8 @@ def resolve(config: Config, shards: Shards) -> Config:
 
 def _arithmetic(machine: Device) -> str:
     """What decides the last bits of a sum."""
-    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads"
+    kernels = ", compiled kernels" if machine.device.type == "cpu" and compiled.library() is not None else ""
+    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads{kernels}"
 
 
 def _resolved(path: str | Path) -> str:
