@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest.mock import patch
 
 import pytest
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from litebert.config import EncoderConfig
 from litebert.model import compiled, kernels, passes
 from litebert.model.blocks import Attention, AttentionPositions, Block, FeedForward, Rotary
+from litebert.train.optim import Lamb, UncorrectedAdamW
 
 pytestmark = pytest.mark.skipif(compiled.library() is None, reason=f"compiled kernels are {compiled.state()}")
 
@@ -232,3 +233,29 @@ def test_doubles_hooks_and_evaluation_keep_the_reference() -> None:
         assert [one.shape[-1] for one in heard] == [40, 24]
         double = block_of(FeedForward).double()
         assert torch.autograd.gradcheck(double, normal(2, 3, 24).double().requires_grad_())
+
+
+@fast
+@given(size=st.sampled_from([1, 7, 16384, 40001]), lamb=st.booleans(), decay=st.sampled_from([0.0, 0.1]))
+def test_a_step_of_an_optimizer(size: int, lamb: bool, decay: float) -> None:
+    """From the same state both ways move the weights alike; a weight of zero has no norm to adapt to."""
+    outcomes = []
+    for own in (True, False):
+        parameters = [nn.Parameter(normal(size)), nn.Parameter(torch.zeros(size))]
+        optimizer = (Lamb if lamb else UncorrectedAdamW)(parameters, lr=0.01, weight_decay=decay)
+        for step in range(3):
+            for number, parameter in enumerate(parameters):
+                parameter.grad = normal(size, seed=10 * step + number)
+            with nullcontext() if own else reference():
+                optimizer.step()
+        states = [tensor for one in parameters for tensor in optimizer.state[one].values()]
+        outcomes.append([*(one.detach() for one in parameters), *states])
+    for ours, theirs in zip(*outcomes, strict=True):
+        assert (ours - theirs).norm() <= 1e-6 * theirs.norm()
+
+
+def test_a_gradient_that_is_not_finite_reaches_the_weights_of_an_optimizer() -> None:
+    parameter = nn.Parameter(normal(9))
+    parameter.grad = torch.full((9,), float("nan"))
+    Lamb([parameter], lr=0.01).step()
+    assert parameter.isnan().all()

@@ -30,6 +30,8 @@ if platform.machine() in ("x86_64", "AMD64"):
     FLAGS += ("-mprefer-vector-width=512",)  # where there are such vectors; compilers prefer 256
 BLOCK = 64
 """Rows to a block, over which sums are taken together (kernels.c)."""
+STRETCH = 16384
+"""Elements of a tensor whose squares are summed together (kernels.c)."""
 WIDEST = 16384
 """The longest row, in elements, that the functions hold at once (kernels.c)."""
 
@@ -46,6 +48,8 @@ SIGNATURES = {
     "softmax_backward": "ppfnnii",
     "cross_entropy": "pppppnnlii",
     "cross_entropy_backward": "pppppnnlii",
+    "moments": "ppppppnfffffi",
+    "adapted": "pppnfi",
 }
 """The arguments of each function: p a pointer, n a count, f a float, i an int, l an int64."""
 

@@ -460,3 +460,50 @@ void cross_entropy_backward(const void *logits, const int64_t *labels, const flo
         }
     }
 }
+
+/* ---- the step of AdamW without bias correction, and of LAMB ------------------------------------------------------ */
+
+#define STRETCH 16384 /* elements of a tensor whose squares are summed together; compiled.py knows it */
+
+/* first, second: 1 - beta1, 1 - beta2. m and v take the gradient in; update = m / (sqrt(v) + eps) + decay w.
+   w = w - rate update at once, or, given room for it, the update is kept, with the squares of w and of it by stretch. */
+void moments(const float *restrict gradient, float *restrict m, float *restrict v, float *restrict w,
+             float *restrict update, float *squares, long n, float first, float second, float eps, float decay,
+             float rate, int threads) {
+    IN_PARALLEL
+    for (long from = 0; from < n; from += STRETCH) {
+        long to = from + STRETCH < n ? from + STRETCH : n;
+        float held[STRETCH], weights = 0.0f, updates = 0.0f;
+        for (long i = from; i < to; i++) {
+            float g = gradient[i];
+            m[i] += first * (g - m[i]);
+            v[i] = (1.0f - second) * v[i] + second * g * g;
+            held[i - from] = m[i] / (sqrtf(v[i]) + eps) + decay * w[i];
+        }
+        if (!update) {
+            for (long i = from; i < to; i++) w[i] -= rate * held[i - from];
+            continue;
+        }
+#pragma omp simd reduction(+ : weights, updates)
+        for (long i = from; i < to; i++) {
+            weights += w[i] * w[i];
+            updates += held[i - from] * held[i - from];
+            update[i] = held[i - from];
+        }
+        squares[from / STRETCH * 2] = weights;
+        squares[from / STRETCH * 2 + 1] = updates;
+    }
+}
+
+/* w = w - rate r update, r = |w| / |update| where both are positive, else 1 */
+void adapted(float *restrict w, const float *restrict update, const float *squares, long n, float rate, int threads) {
+    double weights = 0.0, updates = 0.0;
+    for (long stretch = 0; stretch < (n + STRETCH - 1) / STRETCH; stretch++) {
+        weights += squares[2 * stretch];
+        updates += squares[2 * stretch + 1];
+    }
+    if (weights > 0.0 && updates > 0.0) rate *= (float)sqrt(weights / updates);
+    IN_PARALLEL
+    for (long from = 0; from < n; from += STRETCH)
+        for (long i = from; i < (from + STRETCH < n ? from + STRETCH : n); i++) w[i] -= rate * update[i];
+}

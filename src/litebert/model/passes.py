@@ -5,6 +5,7 @@ Shapes: B sequences, S tokens, A heads, D head size, N rows, C classes, W the wi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from litebert.model.compiled import BLOCK, WIDEST, library
+from litebert.model.compiled import BLOCK, STRETCH, WIDEST, library
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu")
 """In the order of kernels.c."""
@@ -47,7 +48,7 @@ def _plain(module: nn.Module) -> bool:
     )
 
 
-def _call(name: str, *arguments: Tensor | float | None, elements: int) -> None:
+def call(name: str, *arguments: Tensor | float | None, elements: int) -> None:
     """A function of kernels.c, with as many threads as the work is worth."""
     given = [one.data_ptr() if isinstance(one, Tensor) else one for one in arguments]
     getattr(library(), name)(*given, torch.get_num_threads() if elements > _SERIAL else 1)
@@ -74,7 +75,7 @@ class _Activation(Function):
         width = x.shape[-1] // (1 + gated)
         ctx.shape, ctx.gated, ctx.has_bias = (x.numel() // x.shape[-1], width), int(gated), bias is not None
         y = x.new_empty(*x.shape[:-1], width)
-        _call("activate", slopes, bias, y, *ctx.shape, kind, ctx.gated, _TYPES[x.dtype], elements=x.numel())
+        call("activate", slopes, bias, y, *ctx.shape, kind, ctx.gated, _TYPES[x.dtype], elements=x.numel())
         ctx.save_for_backward(slopes)
         return y
 
@@ -84,7 +85,7 @@ class _Activation(Function):
         (slopes,) = ctx.saved_tensors
         dx = torch.empty_like(slopes)
         dbias, parts = _sums(ctx.shape[0], slopes.shape[-1]) if ctx.has_bias else (None, None)
-        _call("activate_backward", slopes, dy.contiguous(), dx, dbias, parts, *ctx.shape, ctx.gated, _TYPES[dx.dtype],
+        call("activate_backward", slopes, dy.contiguous(), dx, dbias, parts, *ctx.shape, ctx.gated, _TYPES[dx.dtype],
               elements=dx.numel())  # fmt: skip
         return dx, dbias, None, None
 
@@ -113,7 +114,7 @@ class _AddNorm(Function):
         stats = torch.empty(rows, 2)
         x_type, other = _TYPES[x.dtype], 0 if residual is None else _TYPES[residual.dtype]
         inputs = (x, x_type, bias, residual, other, weight, shift)
-        _call("add_norm", *inputs, z, y, _TYPES[dtype], stats, rows, width, eps, elements=x.numel())
+        call("add_norm", *inputs, z, y, _TYPES[dtype], stats, rows, width, eps, elements=x.numel())
         ctx.save_for_backward(z, stats, weight)
         ctx.dtypes = x.dtype, None if residual is None else residual.dtype, bias is not None, shift is not None
         return y
@@ -129,7 +130,7 @@ class _AddNorm(Function):
         other = None if narrower is None else torch.empty_like(z, dtype=narrower)
         sums, parts = _sums(rows, 3 * width)
         types = _TYPES[z.dtype], 0 if narrower is None else _TYPES[narrower]
-        _call("add_norm_backward", dy.contiguous(), z, types[0], stats, weight, dz, other, types[1], sums, parts, rows,
+        call("add_norm_backward", dy.contiguous(), z, types[0], stats, weight, dz, other, types[1], sums, parts, rows,
               width, elements=z.numel())  # fmt: skip
         dweight, dshift, dbias = sums.view(3, width)
         dx = dz if x_dtype == z.dtype else other
@@ -156,7 +157,7 @@ class _SplitHeads(Function):
         ctx.shape = (batch, length, heads, size, _TYPES[qkv.dtype])
         ctx.has_bias = bias is not None
         parts = qkv.new_empty(3, batch, heads, length, size)
-        _call("split_heads", qkv, bias, parts, *ctx.turns, *ctx.shape, elements=qkv.numel())
+        call("split_heads", qkv, bias, parts, *ctx.turns, *ctx.shape, elements=qkv.numel())
         return parts.unbind(0)
 
     @staticmethod
@@ -167,7 +168,7 @@ class _SplitHeads(Function):
         strides = torch.tensor([one.stride()[:3] for one in grads])
         dqkv = grads[0].new_empty(batch, length, 3, heads, size)
         dbias, parts = _sums(batch * length, 3 * heads * size) if ctx.has_bias else (None, None)
-        _call("split_heads_backward", *grads, strides, dqkv, dbias, parts, *ctx.turns, *ctx.shape,
+        call("split_heads_backward", *grads, strides, dqkv, dbias, parts, *ctx.turns, *ctx.shape,
               elements=dqkv.numel())  # fmt: skip
         return dqkv, dbias, None, None
 
@@ -186,7 +187,7 @@ class _Softmax(Function):
             mask = mask.expand(scores.shape)
             mask = mask if mask.stride(-1) == 1 else mask.contiguous()
             kind, strides = 1 if mask.dtype == torch.bool else 2 + _TYPES[mask.dtype], torch.tensor(mask.stride()[:3])
-        _call("softmax", scores, mask, strides, kind, scale, *scores.shape, _TYPES[scores.dtype],
+        call("softmax", scores, mask, strides, kind, scale, *scores.shape, _TYPES[scores.dtype],
               elements=scores.numel())  # fmt: skip
         ctx.mark_dirty(scores)
         ctx.save_for_backward(scores)
@@ -199,7 +200,7 @@ class _Softmax(Function):
         (weights,) = ctx.saved_tensors
         grad = grad.clone(memory_format=torch.contiguous_format)
         rows, keys = grad.numel() // grad.shape[-1], grad.shape[-1]
-        _call("softmax_backward", weights, grad, ctx.scale, rows, keys, _TYPES[grad.dtype], elements=grad.numel())
+        call("softmax_backward", weights, grad, ctx.scale, rows, keys, _TYPES[grad.dtype], elements=grad.numel())
         return grad, None, None
 
 
@@ -223,7 +224,7 @@ class _CrossEntropy(Function):
         rows, classes = logits.shape
         losses, norms, right = torch.empty(rows), torch.empty(rows), torch.empty(rows, dtype=torch.bool)
         ctx.shape = (rows, classes, ignored, _TYPES[logits.dtype])
-        _call("cross_entropy", logits, labels, losses, norms, right, *ctx.shape, elements=logits.numel())
+        call("cross_entropy", logits, labels, losses, norms, right, *ctx.shape, elements=logits.numel())
         ctx.save_for_backward(logits, labels, norms)
         ctx.mark_non_differentiable(right)
         return losses, right
@@ -233,6 +234,28 @@ class _CrossEntropy(Function):
     def backward(ctx: Any, factors: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         logits, labels, norms = ctx.saved_tensors
         grad = torch.empty_like(logits)
-        _call("cross_entropy_backward", logits, labels, norms, factors.contiguous(), grad, *ctx.shape,
+        call("cross_entropy_backward", logits, labels, norms, factors.contiguous(), grad, *ctx.shape,
               elements=grad.numel())  # fmt: skip
         return grad, None, None
+
+
+# ---- optimizers ------------------------------------------------------------------------------------------------------
+
+
+def updates(parameters: list[Tensor]) -> bool:
+    """Whether `update` can step these parameters."""
+    tensors = [*parameters, *(one.grad for one in parameters if one.grad is not None)]
+    plain = all(one.device.type == "cpu" and one.dtype == torch.float32 and one.is_contiguous() for one in tensors)
+    return plain and all(type(one) in (Tensor, nn.Parameter) for one in tensors) and library() is not None
+
+
+def update(parameter: Tensor, first: Tensor, second: Tensor, group: Mapping[str, Any], adapt: bool) -> None:
+    """A step of AdamW without bias correction, or with `adapt` of LAMB: the weights and both moments, in place."""
+    assert parameter.grad is not None
+    n, rate, (beta1, beta2) = parameter.numel(), group["lr"], group["betas"]
+    kept = torch.empty_like(parameter) if adapt else None
+    squares = torch.empty(-(-n // STRETCH), 2) if adapt else None
+    rates = (1 - beta1, 1 - beta2, group["eps"], group["weight_decay"], rate)
+    call("moments", parameter.grad, first, second, parameter, kept, squares, n, *rates, elements=n)
+    if adapt:
+        call("adapted", parameter, kept, squares, n, rate, elements=n)

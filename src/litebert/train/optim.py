@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
+from litebert.model import passes
 from litebert.model.blocks import Block
 
 NO_RATES: Mapping[str, float] = MappingProxyType({})
@@ -52,6 +53,11 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                 continue
             for param in params:
                 self.state[param] = self.state[param] or _zero_state(self, param)
+            if passes.updates(params):
+                for param in params:
+                    state = self.state[param]
+                    passes.update(param, state["exp_avg"], state["exp_avg_sq"], group, self.adapts(group))
+                continue
             grads = [param.grad for param in params]
             first, second = ([self.state[param][key] for param in params] for key in ("exp_avg", "exp_avg_sq"))
             beta1, beta2 = group["betas"]
@@ -66,6 +72,10 @@ class UncorrectedAdamW(torch.optim.Optimizer):
             self.adapt(group, params, update)
             torch._foreach_add_(params, update, alpha=-group["lr"])
 
+    def adapts(self, group: Mapping[str, Any]) -> bool:
+        """Whether the updates of a group are scaled by `adapt`."""
+        return False
+
     def adapt(self, group: Mapping[str, Any], params: list[Tensor], update: list[Tensor]) -> None:
         """Scale the updates of a group in place; here they stay as they are."""
 
@@ -79,9 +89,12 @@ class Lamb(UncorrectedAdamW):
     its uses. A group with `adapt` False takes the step of `UncorrectedAdamW`.
     """
 
+    def adapts(self, group: Mapping[str, Any]) -> bool:
+        return bool(group.get("adapt", True))
+
     def adapt(self, group: Mapping[str, Any], params: list[Tensor], update: list[Tensor]) -> None:
         """Multiply each update by its r."""
-        if not group.get("adapt", True):
+        if not self.adapts(group):
             return
         norms = zip(torch._foreach_norm(params), torch._foreach_norm(update), strict=True)
         # On the device throughout: asking whether a norm is zero would wait for an accelerator.
