@@ -52,6 +52,7 @@ def doctor(words: list[str]) -> int:
         ("instructions", ", ".join(found["instructions"]) or "unknown"),
         ("accelerators", ", ".join(found["accelerators"]) or "none"),
         ("threads", str(found["threads"] or "unknown")),
+        ("CPU kernels", found["kernels"] or "unknown"),
         ("free memory", cost.shown_bytes(found["free_memory"])),
         ("free disk", f"{cost.shown_bytes(found['free_disk'])} in {found['folder']}"),
     ]
@@ -76,6 +77,7 @@ def examine() -> dict[str, Any]:
         "instructions": _instructions(),
         "accelerators": _accelerators(torch) if torch else [],
         "threads": torch.get_num_threads() if torch else None,
+        "kernels": _kernels() if torch else None,
         "free_memory": cost.free_memory(),
         "folder": os.getcwd(),
         "free_disk": shutil.disk_usage(".").free,
@@ -104,6 +106,13 @@ def _accelerators(torch: Any) -> list[str]:
     found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     apple = ["mps"] if torch.backends.mps.is_available() else []
     return [f"cuda:{i} {one.name}, {cost.shown_bytes(one.total_memory)}" for i, one in enumerate(found)] + apple
+
+
+def _kernels() -> str:
+    """Whether the compiled kernels for training on a CPU are in use, and why not."""
+    from litebert.model import compiled
+
+    return compiled.state()
 
 
 def _instructions() -> list[str]:

@@ -31,7 +31,7 @@ from litebert.interop.hf_reading import read_hf
 from litebert.interop.layouts import TASK_HEADS
 from litebert.interop.loaded import LoadedModel, built, fill, fresh_dense, outputs_of, untrained_notes
 from litebert.interop.sentence_modules import carry_modules
-from litebert.model.blocks import ACTIVATIONS
+from litebert.model.kernels import ACTIVATIONS
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import FORMATS

@@ -6,24 +6,13 @@ Shapes: B sequences, S tokens, H hidden size, A heads, D = H / A head size, I in
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from litebert.config import EncoderConfig
-from litebert.model.kernels import scaled_dot_product
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh,
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "relu": F.relu,
-    "silu": F.silu,
-}
-"""Those of a config, and tanh, which only a head has."""
+from litebert.model.kernels import layer_norm, linear_activation, linear_heads, linear_norm, scaled_dot_product
 
 
 class Block(nn.Module):
@@ -31,15 +20,18 @@ class Block(nn.Module):
 
     pre_norm: bool
     norm: nn.LayerNorm
-    transform: Callable[..., Tensor]
-    """What is added to a state, of that state, normalised in a pre-norm encoder, and further inputs."""
+    inner: Callable[..., Tensor]
+    """What the last product takes, of a state, normalised in a pre-norm encoder, and further inputs."""
+    output: nn.Linear
+    """The last product, whose result is added to the state."""
+    dropout: nn.Dropout
 
     def forward(self, x_BSH: Tensor, *inputs: Any) -> Tensor:
         """Transform, add and normalise, (B, S, H) in and out."""
         if self.pre_norm:
-            return x_BSH + self.transform(self.norm(x_BSH), *inputs)
-        normed: Tensor = self.norm(x_BSH + self.transform(x_BSH, *inputs))
-        return normed
+            added: Tensor = self.dropout(self.output(self.inner(layer_norm(x_BSH, self.norm), *inputs)))
+            return x_BSH + added
+        return linear_norm(self.inner(x_BSH, *inputs), self.output, self.dropout, x_BSH, self.norm)
 
     def matrices(self) -> list[nn.Parameter]:
         """The matrices between hidden states, which Muon takes: every parameter of two dimensions."""
@@ -69,6 +61,10 @@ class AttentionPositions(nn.Module):
         """Queries or keys as attention shall compare them, (B, A, S, D) in and out."""
         return x_BASD
 
+    def tables(self) -> tuple[Tensor, Tensor] | None:
+        """The cosines and sines of a rotation of halves of the features, as `Rotary` has them; None for any other."""
+        return None
+
     def bias(self, length: int) -> Tensor | None:
         """What is added to scores of S = `length` tokens, asked for once a pass; it broadcasts to (B, A, S, S)."""
         return None
@@ -96,6 +92,10 @@ class Rotary(AttentionPositions):
         first, second = x_BASD.chunk(2, dim=-1)
         return torch.addcmul(x_BASD * cos_SD, torch.cat((second, first), dim=-1), sin_SD)
 
+    def tables(self) -> tuple[Tensor, Tensor]:
+        """The whole tables, for each half of the features the same but for the sign of the sines in the first."""
+        return self.cos, self.sin
+
 
 class Attention(Block):
     """One attention block (BERT section 3)."""
@@ -110,15 +110,12 @@ class Attention(Block):
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.attention_dropout = config.attention_dropout
 
-    def transform(self, x_BSH: Tensor, mask: Tensor | None, positions: AttentionPositions) -> Tensor:
+    def inner(self, x_BSH: Tensor, mask: Tensor | None, positions: AttentionPositions) -> Tensor:
         """Attend, with a mask as `kernels.scaled_dot_product` takes it."""
-        batch, length, hidden = x_BSH.shape
-        qkv = self.qkv(x_BSH).view(batch, length, 3, self.heads, hidden // self.heads)
-        q_BASD, k_BASD, v_BASD = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        q_BASD, k_BASD, v_BASD = linear_heads(x_BSH, self.qkv, self.heads, positions)
         dropout = self.attention_dropout if self.training else 0.0
-        y_BASD = scaled_dot_product(positions.rotate(q_BASD), positions.rotate(k_BASD), v_BASD, mask, dropout)
-        out: Tensor = self.dropout(self.output(y_BASD.transpose(1, 2).reshape(batch, length, hidden)))
-        return out
+        y_BASD = scaled_dot_product(q_BASD, k_BASD, v_BASD, mask, dropout)
+        return y_BASD.transpose(1, 2).reshape(x_BSH.shape)
 
 
 class FeedForward(Block):
@@ -128,20 +125,13 @@ class FeedForward(Block):
         super().__init__()
         self.gated = config.feedforward == "gated"
         self.pre_norm = config.norm == "pre"
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = config.activation
         width = config.intermediate_size * (2 if self.gated else 1)
         self.input = nn.Linear(config.hidden_size, width, bias=config.bias)
         self.output = nn.Linear(config.intermediate_size, config.hidden_size, bias=config.bias)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
         self.dropout = nn.Dropout(config.hidden_dropout)
 
-    def transform(self, x_BSH: Tensor) -> Tensor:
-        """(B, S, H) in and out."""
-        x = self.input(x_BSH)
-        if self.gated:
-            gate_BSI, value_BSI = x.chunk(2, dim=-1)
-            x = self.activation(gate_BSI) * value_BSI
-        else:
-            x = self.activation(x)
-        out: Tensor = self.dropout(self.output(x))
-        return out
+    def inner(self, x_BSH: Tensor) -> Tensor:
+        """The hidden layer, (B, S, I)."""
+        return linear_activation(x_BSH, self.input, self.activation, self.gated)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
 from litebert.errors import DataError
+from litebert.model.kernels import layer_norm
 from litebert.registry import POSITIONS
 
 Borrows = Literal["tables", "all"]
@@ -88,5 +89,5 @@ class Embedding(nn.Module):
                 x_BSE = x_BSE + owner.token_type.weight[0]
             else:
                 x_BSE = x_BSE + owner.token_type(token_type_ids)
-        projected: Tensor = self.project(self.dropout(owner.norm(x_BSE)))
+        projected: Tensor = self.project(self.dropout(layer_norm(x_BSE, owner.norm)))
         return projected

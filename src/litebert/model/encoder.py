@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention, FeedForward
 from litebert.model.embedding import Borrows, Embedding
-from litebert.model.kernels import additive
+from litebert.model.kernels import additive, layer_norm
 from litebert.registry import POSITIONS
 
 
@@ -91,7 +91,7 @@ class Encoder(nn.Module):
 
     def read_out(self, state_BSH: Tensor) -> EncoderOutput:
         """The final norm and the pooler over the state after any layer."""
-        last = self.norm(state_BSH)
+        last = layer_norm(state_BSH, self.norm)
         return EncoderOutput(last, None if self.pooler is None else torch.tanh(self.pooler(last[:, 0])))
 
     def forward(

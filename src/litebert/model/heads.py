@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from litebert.config import Activation, EncoderConfig, SpanBoundaryConfig
-from litebert.model.blocks import ACTIVATIONS
 from litebert.model.encoder import initialiser
-from litebert.model.kernels import pad_rows
+from litebert.model.kernels import layer_norm, linear_activation, pad_rows
 
 
 class VocabularyHead(nn.Module):
@@ -25,7 +24,7 @@ class VocabularyHead(nn.Module):
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = config.activation
         self.dense = nn.Linear(config.hidden_size, config.embedding_size)
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
@@ -33,7 +32,7 @@ class VocabularyHead(nn.Module):
 
     def forward(self, x_KH: Tensor, word_VE: Tensor) -> Tensor:
         """Logits over the vocabulary, (..., H) with the tied table (V, E) -> (..., V)."""
-        y_KE = self.norm(self.activation(self.dense(pad_rows(x_KH))))
+        y_KE = layer_norm(linear_activation(pad_rows(x_KH), self.dense, self.activation), self.norm)
         return F.linear(y_KE, word_VE, self.bias)[: len(x_KH)]
 
 
@@ -54,7 +53,7 @@ class ClassifierHead(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.dense = None
         if dense is not None:
-            self.activation = ACTIVATIONS[dense]
+            self.activation = dense
             self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.classifier = nn.Linear(config.hidden_size, classes)
         self.apply(initialiser(config))
@@ -63,7 +62,7 @@ class ClassifierHead(nn.Module):
         """(..., H) -> (..., C)."""
         x = self.dropout(x)
         if self.dense is not None:
-            x = self.dropout(self.activation(self.dense(x)))
+            x = self.dropout(linear_activation(x, self.dense, self.activation))
         logits: Tensor = self.classifier(x)
         return logits
 
@@ -77,7 +76,7 @@ class SpanBoundaryHead(nn.Module):
     def __init__(self, config: EncoderConfig, sbo: SpanBoundaryConfig) -> None:
         super().__init__()
         hidden, embedding = config.hidden_size, config.embedding_size
-        self.activation = ACTIVATIONS[config.activation]
+        self.activation = config.activation
         self.position = nn.Embedding(sbo.positions, sbo.position_size)
         self.first = nn.Linear(2 * hidden + sbo.position_size, hidden)
         self.first_norm = nn.LayerNorm(hidden, eps=config.norm_eps)
@@ -89,6 +88,6 @@ class SpanBoundaryHead(nn.Module):
     def forward(self, left_KH: Tensor, right_KH: Tensor, place_K: Tensor, word_VE: Tensor) -> Tensor:
         """(K, V) logits; `place_K` counts from 0 at the first token of the span."""
         h_K = torch.cat((pad_rows(left_KH), pad_rows(right_KH), self.position(pad_rows(place_K))), dim=-1)
-        h_KH = self.first_norm(self.activation(self.first(h_K)))
-        y_KE = self.second_norm(self.activation(self.second(h_KH)))
+        h_KH = layer_norm(linear_activation(h_K, self.first, self.activation), self.first_norm)
+        y_KE = layer_norm(linear_activation(h_KH, self.second, self.activation), self.second_norm)
         return F.linear(y_KE, word_VE, self.bias)[: len(place_K)]

@@ -1,17 +1,92 @@
-"""Ways around kernels that are slow on one kind of processor, all in one place; docs/decisions.md has the figures.
+"""What a layer does between its matrix products: PyTorch's operations, or on a CPU one compiled pass for several.
 
+Every function here has both ways. PyTorch's is the reference; it runs on every device and in every dtype, is what
+exports and `torch.compile` see, and works without a compiler. The compiled way (kernels.c) is taken where gradients
+are, on a CPU in float32 and bfloat16: the bias of a product joins the pass that follows it, and its gradient the one
+that comes before it on the way back. Both agree to rounding (tests/model/test_kernels.py).
+
+Two functions are ways around kernels that are slow on one kind of processor; docs/decisions.md has the figures.
 `scaled_dot_product`: on a CPU in bfloat16, the backward pass of PyTorch's fused attention is slow, so that training
 there takes two matrix products instead. `pad_rows`: under autocast there, oneDNN makes and keeps a kernel for every
-number of rows it meets, the largest where the vocabulary is projected. Other machines pay nothing for either.
+number of rows it meets, the largest where the vocabulary is projected.
 
-Shapes: B sequences, S tokens, A heads, D head size.
+Shapes: B sequences, S tokens, H hidden size, A heads, D head size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
+
+from litebert.model import passes
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+    "silu": F.silu,
+}
+"""Those of a config, and tanh, which only a head has."""
+
+
+def linear_activation(x: Tensor, linear: nn.Linear, activation: str, gated: bool = False) -> Tensor:
+    """act(x W + b), or when gated act(first half) * second half."""
+    if activation in passes.ACTIVATIONS and passes.taken(x, linear, linear.out_features):
+        return passes.activate(F.linear(x, linear.weight), linear.bias, activation, gated)
+    x = linear(x)
+    if not gated:
+        return ACTIVATIONS[activation](x)
+    gate, value = x.chunk(2, dim=-1)
+    return ACTIVATIONS[activation](gate) * value
+
+
+def linear_norm(x: Tensor, linear: nn.Linear, dropout: nn.Dropout, residual: Tensor, norm: nn.LayerNorm) -> Tensor:
+    """norm(residual + dropout(x W + b))."""
+    if not (passes.taken(x, linear, linear.out_features) and passes.taken(residual, norm, linear.out_features)):
+        normed: Tensor = norm(residual + dropout(linear(x)))
+        return normed
+    if dropout.p and dropout.training:
+        return passes.add_norm(dropout(linear(x)), None, residual, norm)
+    return passes.add_norm(F.linear(x, linear.weight), linear.bias, residual, norm)
+
+
+def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
+    """norm(x); a norm that is none gives x."""
+    if isinstance(norm, nn.LayerNorm) and passes.taken(x, norm, x.shape[-1]):
+        return passes.add_norm(x, None, None, norm)
+    normed: Tensor = norm(x)
+    return normed
+
+
+class Rotation(Protocol):
+    """What positions do to queries and keys."""
+
+    def rotate(self, x_BASD: Tensor) -> Tensor:
+        """Queries or keys as attention shall compare them."""
+
+    def tables(self) -> tuple[Tensor, Tensor] | None:
+        """The cosines and sines of a rotation of halves, where `rotate` is one."""
+
+
+def linear_heads(x_BSH: Tensor, linear: nn.Linear, heads: int, positions: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of one product, (B, A, S, D) each, the first two rotated."""
+    batch, length, hidden = x_BSH.shape
+    shape = (batch, length, 3, heads, hidden // heads)
+    tables = positions.tables()
+    if passes.taken(x_BSH, linear, 3 * hidden) and (tables is None or tables[0].dtype == torch.float32):
+        qkv = F.linear(x_BSH, linear.weight).view(shape)
+        q_BASD, k_BASD, v_BASD = passes.split_heads(qkv, linear.bias, tables)
+        if tables is not None:
+            return q_BASD, k_BASD, v_BASD
+    else:
+        q_BASD, k_BASD, v_BASD = linear(x_BSH).view(shape).permute(2, 0, 3, 1, 4).unbind(0)
+    return positions.rotate(q_BASD), positions.rotate(k_BASD), v_BASD
 
 
 def scaled_dot_product(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
@@ -21,11 +96,16 @@ def scaled_dot_product(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Ten
         q_BASD, k_BASD, v_BASD, returns: (B, A, S, D)
         mask: broadcast to (B, A, S, S): bool, True where a key may be read, or numbers that are added to the scores
     """
+    learned = mask is not None and mask.requires_grad
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q_BASD.dtype)
     if not (q_BASD.dtype == torch.bfloat16 and q_BASD.device.type == "cpu" and torch.is_grad_enabled()):
         return F.scaled_dot_product_attention(q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout)
-    scores_BASS = (q_BASD * q_BASD.shape[-1] ** -0.5) @ k_BASD.transpose(-1, -2)
+    scale = q_BASD.shape[-1] ** -0.5
+    if not learned and passes.taken(q_BASD, None, k_BASD.shape[2]):
+        weights_BASS = passes.softmax(q_BASD @ k_BASD.transpose(-1, -2), mask, scale)
+        return F.dropout(weights_BASS, dropout) @ v_BASD
+    scores_BASS = (q_BASD * scale) @ k_BASD.transpose(-1, -2)
     if mask is not None:
         scores_BASS += additive(mask, scores_BASS.dtype) if mask.dtype == torch.bool else mask
     with torch.autocast("cpu", enabled=False):  # which would take the softmax to float32 and back
@@ -36,6 +116,15 @@ def scaled_dot_product(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Ten
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """A bool mask as numbers to add to scores: 0 where it is True, elsewhere the lowest finite number of `dtype`."""
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
+
+
+def cross_entropy(logits_NC: Tensor, labels_N: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+    """The summed cross-entropy in nats, in float32 whatever the dtype, and how many labels have the highest logit."""
+    if passes.taken(logits_NC, None, 1) and passes.labels_fit(labels_N, logits_NC.shape[-1], ignored):
+        return passes.cross_entropy(logits_NC, labels_N, ignored)
+    logits_NC = logits_NC.float()
+    total = F.cross_entropy(logits_NC, labels_N, ignore_index=ignored, reduction="sum")
+    return total, (logits_NC.argmax(-1) == labels_N).sum()
 
 
 def pad_rows(rows: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
+from litebert.model import passes
 from litebert.model.blocks import Block
 from litebert.train.parallel import cut, is_split, local, received, whole
 from litebert.train.ranks import Ranks
@@ -36,6 +37,9 @@ class UncorrectedAdamW(torch.optim.Optimizer):
         u = m / (sqrt(v) + eps) + weight_decay w
         w = w - lr u
     """
+
+    split_over: Ranks | None = None
+    """The processes that hold the rows of each matrix between them."""
 
     def __init__(
         self,
@@ -55,6 +59,11 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                 continue
             for param in params:
                 self.state[param] = self.state[param] or _zero_state(self, param)
+            if self.split_over is None and passes.updates(params):
+                for param in params:
+                    state = self.state[param]
+                    passes.update(param, state["exp_avg"], state["exp_avg_sq"], group, self.adapts(group))
+                continue
             grads = [param.grad for param in params]
             first, second = ([self.state[param][key] for param in params] for key in ("exp_avg", "exp_avg_sq"))
             beta1, beta2 = group["betas"]
@@ -68,6 +77,10 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                 torch._foreach_add_(update, params, alpha=group["weight_decay"])
             self.adapt(group, params, update)
             torch._foreach_add_(params, update, alpha=-group["lr"])
+
+    def adapts(self, group: Mapping[str, Any]) -> bool:
+        """Whether the updates of a group are scaled by `adapt`."""
+        return False
 
     def adapt(self, group: Mapping[str, Any], params: list[Tensor], update: list[Tensor]) -> None:
         """Scale the updates of a group in place; here they stay as they are."""
@@ -85,9 +98,12 @@ class Lamb(UncorrectedAdamW):
     split_over: Ranks | None = None
     """The processes that hold the rows of each matrix between them."""
 
+    def adapts(self, group: Mapping[str, Any]) -> bool:
+        return bool(group.get("adapt", True))
+
     def adapt(self, group: Mapping[str, Any], params: list[Tensor], update: list[Tensor]) -> None:
         """Multiply each update by its r."""
-        if not group.get("adapt", True):
+        if not self.adapts(group):
             return
         norms = zip(self.norms(params), self.norms(update), strict=True)
         # On the device throughout: asking whether a norm is zero would wait for an accelerator.

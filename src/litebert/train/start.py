@@ -21,6 +21,7 @@ from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import read_folder
+from litebert.model import compiled
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import atomic_write, fault_of, read_json
 from litebert.train import checkpoint, schedule
@@ -243,7 +244,8 @@ def resolve(config: Config, shards: Shards) -> Config:
 def _arithmetic(machine: Device, ranks: Ranks) -> str:
     """What decides the last bits of a sum."""
     processes = f", {ranks.size} processes" if ranks.size > 1 else ""
-    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads{processes}"
+    kernels = ", compiled kernels" if machine.device.type == "cpu" and compiled.library() is not None else ""
+    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads{processes}{kernels}"
 
 
 def _resolved(path: str | Path) -> str:

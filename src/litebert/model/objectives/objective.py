@@ -252,12 +252,11 @@ class Classification(Objective):
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         """Summed cross-entropy, in float32 whatever the autocast precision."""
-        from torch.nn import functional as F
+        from litebert.model.kernels import cross_entropy
 
         logits_NC, labels_N = self.logits(output, batch, context)
-        logits_NC = logits_NC.float()
-        total = F.cross_entropy(logits_NC, labels_N, ignore_index=IGNORED, reduction="sum")
-        count, correct = (labels_N != IGNORED).sum(), (logits_NC.argmax(-1) == labels_N).sum()
+        total, correct = cross_entropy(logits_NC, labels_N, IGNORED)
+        count = (labels_N != IGNORED).sum()
         return Loss(total, count, correct, eval_tensors={} if context.network.training else {"labels": labels_N})
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:

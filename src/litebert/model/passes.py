@@ -1,0 +1,261 @@
+"""The functions of kernels.c as operations with gradients, which model/kernels.py takes where `taken` allows it.
+
+Shapes: B sequences, S tokens, A heads, D head size, N rows, C classes, W the width of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+from litebert.model.compiled import BLOCK, STRETCH, WIDEST, library
+
+ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu")
+"""In the order of kernels.c."""
+_TYPES = {torch.float32: 0, torch.bfloat16: 1}
+_SERIAL = 16384
+"""Elements up to which a second thread costs more than it saves."""
+
+
+def taken(x: Tensor, module: nn.Module | None, width: int) -> bool:
+    """Whether a compiled pass over rows of `width` may follow `x` and a module of torch's own."""
+    return (
+        torch.is_grad_enabled()
+        and x.device.type == "cpu"
+        and x.dtype in _TYPES
+        and type(x) is Tensor
+        and x.numel() > 0
+        and width <= WIDEST
+        and (module is None or _plain(module))
+        and not torch.compiler.is_compiling()
+        and not torch._C._get_tracing_state()
+        and library() is not None
+    )
+
+
+def _plain(module: nn.Module) -> bool:
+    """Whether a module computes what its class does, in float32, and nobody listens to it."""
+    return (
+        type(module) in (nn.Linear, nn.LayerNorm)
+        and all(one.dtype == torch.float32 for one in module._parameters.values() if one is not None)
+        and not module._forward_hooks
+        and not module._forward_pre_hooks
+    )
+
+
+def call(name: str, *arguments: Tensor | float | None, elements: int) -> None:
+    """A function of kernels.c, with as many threads as the work is worth."""
+    given = [one.data_ptr() if isinstance(one, Tensor) else one for one in arguments]
+    getattr(library(), name)(*given, torch.get_num_threads() if elements > _SERIAL else 1)
+
+
+def _sums(rows: int, width: int) -> tuple[Tensor, Tensor]:
+    """Room for sums over rows, and for those of each block."""
+    return torch.empty(width), torch.empty(-(-rows // BLOCK), width)
+
+
+def activate(x: Tensor, bias: Tensor | None, activation: str, gated: bool) -> Tensor:
+    """act(x + bias), or with the gate act(first half) * second half; (..., W) or (..., 2 W) to (..., W).
+
+    x must be a product that nothing else reads: its memory is taken for what the way back needs.
+    """
+    y: Tensor = _Activation.apply(x, bias, ACTIVATIONS.index(activation), gated)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _Activation(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor | None, kind: int, gated: bool) -> Tensor:
+        slopes = x.contiguous()
+        width = x.shape[-1] // (1 + gated)
+        ctx.shape, ctx.gated, ctx.has_bias = (x.numel() // x.shape[-1], width), int(gated), bias is not None
+        y = x.new_empty(*x.shape[:-1], width)
+        call("activate", slopes, bias, y, *ctx.shape, kind, ctx.gated, _TYPES[x.dtype], elements=x.numel())
+        ctx.save_for_backward(slopes)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        (slopes,) = ctx.saved_tensors
+        dx = torch.empty_like(slopes)
+        dbias, parts = _sums(ctx.shape[0], slopes.shape[-1]) if ctx.has_bias else (None, None)
+        call("activate_backward", slopes, dy.contiguous(), dx, dbias, parts, *ctx.shape, ctx.gated, _TYPES[dx.dtype],
+              elements=dx.numel())  # fmt: skip
+        return dx, dbias, None, None
+
+
+def add_norm(x: Tensor, bias: Tensor | None, residual: Tensor | None, norm: nn.LayerNorm) -> Tensor:
+    """norm(x + bias + residual), or norm(x); (..., W) in and out, in the wider dtype."""
+    y: Tensor = _AddNorm.apply(x, bias, residual, norm.weight, norm.bias, norm.eps)  # type: ignore[no-untyped-call]
+    return y
+
+
+class _AddNorm(Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        bias: Tensor | None,
+        residual: Tensor | None,
+        weight: Tensor,
+        shift: Tensor | None,
+        eps: float,
+    ) -> Tensor:
+        x, residual = x.contiguous(), None if residual is None else residual.contiguous()
+        dtype = x.dtype if residual is None else torch.promote_types(x.dtype, residual.dtype)
+        z, y = (x if residual is None else torch.empty_like(x, dtype=dtype)), torch.empty_like(x, dtype=dtype)
+        rows, width = x.numel() // x.shape[-1], x.shape[-1]
+        stats = torch.empty(rows, 2)
+        x_type, other = _TYPES[x.dtype], 0 if residual is None else _TYPES[residual.dtype]
+        inputs = (x, x_type, bias, residual, other, weight, shift)
+        call("add_norm", *inputs, z, y, _TYPES[dtype], stats, rows, width, eps, elements=x.numel())
+        ctx.save_for_backward(z, stats, weight)
+        ctx.dtypes = x.dtype, None if residual is None else residual.dtype, bias is not None, shift is not None
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        z, stats, weight = ctx.saved_tensors
+        x_dtype, residual_dtype, has_bias, has_shift = ctx.dtypes
+        rows, width = stats.shape[0], z.shape[-1]
+        dz = torch.empty_like(z)
+        narrower = next((one for one in (x_dtype, residual_dtype) if one not in (z.dtype, None)), None)
+        other = None if narrower is None else torch.empty_like(z, dtype=narrower)
+        sums, parts = _sums(rows, 3 * width)
+        types = _TYPES[z.dtype], 0 if narrower is None else _TYPES[narrower]
+        call("add_norm_backward", dy.contiguous(), z, types[0], stats, weight, dz, other, types[1], sums, parts, rows,
+              width, elements=z.numel())  # fmt: skip
+        dweight, dshift, dbias = sums.view(3, width)
+        dx = dz if x_dtype == z.dtype else other
+        dresidual = None if residual_dtype is None else dz if residual_dtype == z.dtype else other
+        return dx, dbias if has_bias else None, dresidual, dweight, dshift if has_shift else None, None
+
+
+def split_heads(
+    qkv_BS3AD: Tensor, bias: Tensor | None, tables: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """q, k, v of qkv + bias, (B, A, S, D) each; q and k rotated where tables (at least S, D) are given."""
+    q, k, v = _SplitHeads.apply(qkv_BS3AD, bias, *(tables or (None, None)))  # type: ignore[no-untyped-call]
+    return q, k, v
+
+
+class _SplitHeads(Function):
+    @staticmethod
+    def forward(
+        ctx: Any, qkv: Tensor, bias: Tensor | None, cosine: Tensor | None, sine: Tensor | None
+    ) -> tuple[Tensor, ...]:
+        qkv = qkv.contiguous()
+        batch, length, _, heads, size = qkv.shape
+        ctx.turns = (cosine, None if sine is None else sine.flatten()[size // 2 :])  # whose first half is negated
+        ctx.shape = (batch, length, heads, size, _TYPES[qkv.dtype])
+        ctx.has_bias = bias is not None
+        parts = qkv.new_empty(3, batch, heads, length, size)
+        call("split_heads", qkv, bias, parts, *ctx.turns, *ctx.shape, elements=qkv.numel())
+        return parts.unbind(0)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        batch, length, heads, size, _ = ctx.shape
+        grads = tuple(one if one.stride(-1) == 1 else one.contiguous() for one in grads)
+        strides = torch.tensor([one.stride()[:3] for one in grads])
+        dqkv = grads[0].new_empty(batch, length, 3, heads, size)
+        dbias, parts = _sums(batch * length, 3 * heads * size) if ctx.has_bias else (None, None)
+        call("split_heads_backward", *grads, strides, dqkv, dbias, parts, *ctx.turns, *ctx.shape,
+              elements=dqkv.numel())  # fmt: skip
+        return dqkv, dbias, None, None
+
+
+def softmax(scores_BASS: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """softmax(scale scores + mask) over the last dimension, in the place of the scores."""
+    weights: Tensor = _Softmax.apply(scores_BASS, mask, scale)  # type: ignore[no-untyped-call]
+    return weights
+
+
+class _Softmax(Function):
+    @staticmethod
+    def forward(ctx: Any, scores: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+        kind, strides = 0, None
+        if mask is not None:
+            mask = mask.expand(scores.shape)
+            mask = mask if mask.stride(-1) == 1 else mask.contiguous()
+            kind, strides = 1 if mask.dtype == torch.bool else 2 + _TYPES[mask.dtype], torch.tensor(mask.stride()[:3])
+        call("softmax", scores, mask, strides, kind, scale, *scores.shape, _TYPES[scores.dtype],
+              elements=scores.numel())  # fmt: skip
+        ctx.mark_dirty(scores)
+        ctx.save_for_backward(scores)
+        ctx.scale = scale
+        return scores
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        (weights,) = ctx.saved_tensors
+        grad = grad.clone(memory_format=torch.contiguous_format)
+        rows, keys = grad.numel() // grad.shape[-1], grad.shape[-1]
+        call("softmax_backward", weights, grad, ctx.scale, rows, keys, _TYPES[grad.dtype], elements=grad.numel())
+        return grad, None, None
+
+
+def labels_fit(labels_N: Tensor, classes: int, ignored: int) -> bool:
+    """Whether every label is a class or ignored; PyTorch's own loss refuses others."""
+    if labels_N.dtype != torch.int64 or labels_N.ndim != 1:
+        return False
+    return bool(((labels_N == ignored) | ((labels_N >= 0) & (labels_N < classes))).all())
+
+
+def cross_entropy(logits_NC: Tensor, labels_N: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+    """The summed cross-entropy, and how many labels have the highest logit."""
+    losses_N, right_N = _CrossEntropy.apply(logits_NC, labels_N, ignored)  # type: ignore[no-untyped-call]
+    return losses_N.sum(), right_N.sum()
+
+
+class _CrossEntropy(Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, labels: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
+        logits, labels = logits.contiguous(), labels.contiguous()
+        rows, classes = logits.shape
+        losses, norms, right = torch.empty(rows), torch.empty(rows), torch.empty(rows, dtype=torch.bool)
+        ctx.shape = (rows, classes, ignored, _TYPES[logits.dtype])
+        call("cross_entropy", logits, labels, losses, norms, right, *ctx.shape, elements=logits.numel())
+        ctx.save_for_backward(logits, labels, norms)
+        ctx.mark_non_differentiable(right)
+        return losses, right
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, factors: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        logits, labels, norms = ctx.saved_tensors
+        grad = torch.empty_like(logits)
+        call("cross_entropy_backward", logits, labels, norms, factors.contiguous(), grad, *ctx.shape,
+              elements=grad.numel())  # fmt: skip
+        return grad, None, None
+
+
+# ---- optimizers ------------------------------------------------------------------------------------------------------
+
+
+def updates(parameters: list[Tensor]) -> bool:
+    """Whether `update` can step these parameters."""
+    tensors = [*parameters, *(one.grad for one in parameters if one.grad is not None)]
+    plain = all(one.device.type == "cpu" and one.dtype == torch.float32 and one.is_contiguous() for one in tensors)
+    return plain and all(type(one) in (Tensor, nn.Parameter) for one in tensors) and library() is not None
+
+
+def update(parameter: Tensor, first: Tensor, second: Tensor, group: Mapping[str, Any], adapt: bool) -> None:
+    """A step of AdamW without bias correction, or with `adapt` of LAMB: the weights and both moments, in place."""
+    assert parameter.grad is not None
+    n, rate, (beta1, beta2) = parameter.numel(), group["lr"], group["betas"]
+    kept = torch.empty_like(parameter) if adapt else None
+    squares = torch.empty(-(-n // STRETCH), 2) if adapt else None
+    rates = (1 - beta1, 1 - beta2, group["eps"], group["weight_decay"], rate)
+    call("moments", parameter.grad, first, second, parameter, kept, squares, n, *rates, elements=n)
+    if adapt:
+        call("adapted", parameter, kept, squares, n, rate, elements=n)

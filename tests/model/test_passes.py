@@ -1,0 +1,261 @@
+"""The compiled passes against PyTorch's operations: values, gradients, odd shapes, numbers that are not finite."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from unittest.mock import patch
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from litebert.config import EncoderConfig
+from litebert.model import compiled, kernels, passes
+from litebert.model.blocks import Attention, AttentionPositions, Block, FeedForward, Rotary
+from litebert.train.optim import Lamb, UncorrectedAdamW
+
+pytestmark = pytest.mark.skipif(compiled.library() is None, reason=f"compiled kernels are {compiled.state()}")
+
+DTYPES = (torch.float32, torch.bfloat16)
+NEAR = 2e-6
+"""How far both ways may be apart in float32, as a share of a tensor's norm; in bfloat16, where the two round in other
+places, it is 0.01, and twice the distance of PyTorch's own way from its result in float32."""
+fast = settings(max_examples=40, deadline=None)
+
+
+@contextmanager
+def reference() -> Iterator[None]:
+    """PyTorch's operations alone."""
+    with patch.object(passes, "library", lambda: None):
+        yield
+
+
+def gradients(compute: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
+    """What is computed, and its gradient by each input, under a random weighting."""
+    leaves = [one.detach().clone(memory_format=torch.preserve_format).requires_grad_() for one in inputs]
+    found = compute(*leaves)
+    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0)).to(found.dtype)
+    return [found.detach(), *torch.autograd.grad(found, leaves, weights)]
+
+
+def both(compute: Callable[..., Tensor], inputs: list[Tensor], dtype: torch.dtype) -> None:
+    """Both ways agree, in bfloat16 with what the reference computes in float32."""
+    coarse = dtype == torch.bfloat16
+    with torch.autocast("cpu", torch.bfloat16, enabled=coarse):
+        found = gradients(compute, inputs)
+        with reference():
+            same = gradients(compute, inputs)
+    with reference():
+        wanted = gradients(compute, [one.float() for one in inputs])
+    for ours, theirs, exact in zip(found, same, wanted, strict=True):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        share = 0.01 * exact.norm() + 2 * (theirs.float() - exact).norm() if coarse else NEAR * exact.norm()
+        assert (ours.float() - exact).norm() <= share + 1e-6
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+sizes = st.integers(1, 90)
+
+
+@fast
+@given(rows=sizes, width=sizes, inner=sizes, bias=st.booleans(), gated=st.booleans(), seed=st.integers(0, 99),
+       activation=st.sampled_from(passes.ACTIVATIONS), dtype=st.sampled_from(DTYPES))  # fmt: skip
+def test_an_activation_follows_a_product(
+    rows: int, width: int, inner: int, bias: bool, gated: bool, activation: str, dtype: torch.dtype, seed: int
+) -> None:
+    assume(activation != "relu" or dtype == torch.float32)  # whose slope jumps where rounding changes a sign
+    wide = inner * (1 + gated)
+    inputs = [normal(rows, width, seed=seed), normal(wide, width, seed=1), *([normal(wide, seed=2)] if bias else [])]
+
+    def compute(x: Tensor, weight: Tensor, shift: Tensor | None = None) -> Tensor:
+        linear = nn.Linear(width, wide, bias=bias)
+        return kernels.linear_activation(x, with_parameters(linear, weight, shift), activation, gated)
+
+    both(compute, inputs, dtype)
+
+
+def with_parameters(module: nn.Module, weight: Tensor, bias: Tensor | None) -> nn.Module:
+    """A module that computes with these tensors as if they were its parameters."""
+    module._parameters.update(weight=weight, bias=bias)  # type: ignore[dict-item]
+    return module
+
+
+@fast
+@given(rows=sizes, width=st.integers(8, 90), dtype=st.sampled_from(DTYPES), other=st.sampled_from(DTYPES),
+       bias=st.booleans(), shift=st.booleans())  # fmt: skip
+def test_a_norm_of_a_sum(
+    rows: int, width: int, dtype: torch.dtype, other: torch.dtype, bias: bool, shift: bool
+) -> None:
+    """The residual may have another dtype than what is added to it."""
+    residual = normal(rows, width, seed=3).to(other if dtype == torch.bfloat16 else torch.float32)
+    inputs = [normal(rows, 8), normal(width, 8, seed=1), residual, normal(width, seed=4) + 1]
+    inputs += [normal(width, seed=5)] * bias + [normal(width, seed=6)] * shift
+
+    def compute(x: Tensor, weight: Tensor, residual: Tensor, scale: Tensor, *rest: Tensor) -> Tensor:
+        linear = with_parameters(nn.Linear(8, width, bias=bias), weight, rest[0] if bias else None)
+        norm = with_parameters(nn.LayerNorm(width, bias=shift), scale, rest[-1] if shift else None)
+        return kernels.linear_norm(x, linear, nn.Dropout(0.0), residual, norm)
+
+    both(compute, inputs, dtype)
+
+
+@fast
+@given(batch=st.integers(1, 3), length=st.integers(1, 70), heads=st.integers(1, 3), half=st.integers(1, 20),
+       bias=st.booleans(), rotary=st.booleans(), masks=st.sampled_from(["none", "bool", "added"]),
+       dtype=st.sampled_from(DTYPES))  # fmt: skip
+def test_attention(
+    batch: int, length: int, heads: int, half: int, bias: bool, rotary: bool, masks: str, dtype: torch.dtype
+) -> None:
+    hidden = 2 * half * heads
+    config = EncoderConfig(hidden_size=hidden, heads=heads, max_positions=70, bias=bias, norm="pre")
+    positions = Rotary(config) if rotary else AttentionPositions()
+    mask = {
+        "none": None,
+        "bool": (torch.arange(length) < 1 + torch.arange(batch)[:, None])[:, None, None],
+        "added": normal(heads, length, length, seed=7),
+    }[masks]
+    block = Attention(config)
+    block.dropout.p = block.attention_dropout = 0.0
+    inputs = [normal(batch, length, hidden), normal(3 * hidden, hidden, seed=1) / hidden**0.5]
+    inputs += [normal(3 * hidden, seed=2)] if bias else []
+
+    def compute(x: Tensor, weight: Tensor, shift: Tensor | None = None) -> Tensor:
+        with_parameters(block.qkv, weight, shift)
+        return block.inner(x, mask, positions)
+
+    both(compute, inputs, dtype)
+
+
+@fast
+@given(rows=sizes, classes=st.sampled_from([2, 7, 100, 16384, 16400]), dtype=st.sampled_from(DTYPES),
+       ignored=st.booleans())  # fmt: skip
+def test_cross_entropy(rows: int, classes: int, dtype: torch.dtype, ignored: bool) -> None:
+    labels = torch.randint(0, classes, (rows,), generator=torch.Generator().manual_seed(rows))
+    if ignored:
+        labels[::2] = -100
+    logits = (3 * normal(rows, classes)).to(dtype)
+    logits[:, 1] = logits[:, 0]  # of equal ones the first counts
+    found = gradients(lambda x: kernels.cross_entropy(x, labels, -100)[0], [logits])
+    right = kernels.cross_entropy(logits, labels, -100)[1]
+    with reference():
+        wanted = gradients(lambda x: kernels.cross_entropy(x, labels, -100)[0], [logits])
+        assert right == kernels.cross_entropy(logits, labels, -100)[1]
+    assert torch.allclose(found[0], wanted[0], rtol=1e-5)
+    assert torch.allclose(found[1].float(), wanted[1].float(), rtol=1e-4 if dtype == torch.float32 else 1e-2, atol=1e-6)
+
+
+def test_cross_entropy_refuses_a_label_that_is_no_class() -> None:
+    with pytest.raises(IndexError):
+        kernels.cross_entropy(normal(3, 5), torch.tensor([1, 5, 2]), -100)
+
+
+def block_of(kind: type[Block], **fields: object) -> Block:
+    settings = {"hidden_size": 24, "heads": 2, "intermediate_size": 40, "hidden_dropout": 0.0, "attention_dropout": 0.0}
+    return kind(EncoderConfig(**{**settings, **fields}))  # type: ignore[arg-type, call-arg]
+
+
+@pytest.mark.parametrize("kind", [Attention, FeedForward])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), -float("inf")])
+def test_a_number_that_is_not_finite_reaches_output_and_gradient(
+    kind: type[Block], dtype: torch.dtype, broken: float
+) -> None:
+    block, x = block_of(kind), normal(2, 9, 24)
+    x[1, 3, 5] = broken
+    x.requires_grad_()
+    inputs = (None, AttentionPositions()) if kind is Attention else ()
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+        found = block(x, *inputs)
+    assert not found[1, 3].isfinite().all()
+    assert found[0].isfinite().all(), "other sequences stay as they are"
+    found.sum().backward()
+    assert not block.output.weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_loss_is_not_finite_where_a_logit_is_not(dtype: torch.dtype, broken: float) -> None:
+    logits = normal(4, 9).to(dtype)
+    logits[2, 3] = broken
+    logits.requires_grad_()
+    total, _ = kernels.cross_entropy(logits, torch.tensor([0, 1, 2, -100]), -100)
+    assert not total.isfinite()
+    total.backward()
+    assert not logits.grad[2].isfinite().all()
+
+
+def test_strided_and_empty_inputs() -> None:
+    block = block_of(FeedForward)
+    wide = normal(9, 2, 48)
+    both(block, [wide.transpose(0, 1)[..., ::2]], torch.float32)
+    assert block(torch.empty(0, 9, 24)).shape == (0, 9, 24)
+    total, right = kernels.cross_entropy(torch.empty(0, 7, requires_grad=True), torch.empty(0, dtype=torch.int64), -100)
+    assert (total, right) == (0, 0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_threads_and_repetition_change_no_bit(dtype: torch.dtype) -> None:
+    blocks = [block_of(kind, hidden_size=64, intermediate_size=200) for kind in (Attention, FeedForward)]
+    x = normal(8, 70, 64)
+
+    def outcome(threads: int) -> list[Tensor]:
+        ours = copy.deepcopy(blocks)
+        with patch.object(torch, "get_num_threads", lambda: threads):
+            with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
+                y = ours[1](ours[0](x, None, AttentionPositions()))
+            y.square().sum().backward()
+        return [y, *(one.grad for block in ours for one in block.parameters() if one.grad is not None)]
+
+    first = outcome(1)
+    for threads in (1, 2, 3):
+        assert all(map(torch.equal, first, outcome(threads)))
+
+
+def test_doubles_hooks_and_evaluation_keep_the_reference() -> None:
+    block, x = block_of(FeedForward), normal(3, 5, 24)
+    with (
+        patch.object(passes, "activate", side_effect=AssertionError),
+        patch.object(passes, "add_norm", side_effect=AssertionError),
+    ):
+        with torch.no_grad():
+            block(x)
+        heard: list[Tensor] = []
+        block.input.register_forward_hook(lambda module, inputs, output: heard.append(output))
+        block.output.register_forward_hook(lambda module, inputs, output: heard.append(output))
+        block(x)
+        assert [one.shape[-1] for one in heard] == [40, 24]
+        double = block_of(FeedForward).double()
+        assert torch.autograd.gradcheck(double, normal(2, 3, 24).double().requires_grad_())
+
+
+@fast
+@given(size=st.sampled_from([1, 7, 16384, 40001]), lamb=st.booleans(), decay=st.sampled_from([0.0, 0.1]))
+def test_a_step_of_an_optimizer(size: int, lamb: bool, decay: float) -> None:
+    """From the same state both ways move the weights alike; a weight of zero has no norm to adapt to."""
+    outcomes = []
+    for own in (True, False):
+        parameters = [nn.Parameter(normal(size)), nn.Parameter(torch.zeros(size))]
+        optimizer = (Lamb if lamb else UncorrectedAdamW)(parameters, lr=0.01, weight_decay=decay)
+        for step in range(3):
+            for number, parameter in enumerate(parameters):
+                parameter.grad = normal(size, seed=10 * step + number)
+            with nullcontext() if own else reference():
+                optimizer.step()
+        states = [tensor for one in parameters for tensor in optimizer.state[one].values()]
+        outcomes.append([*(one.detach() for one in parameters), *states])
+    for ours, theirs in zip(*outcomes, strict=True):
+        assert (ours - theirs).norm() <= 1e-6 * theirs.norm()
+
+
+def test_a_gradient_that_is_not_finite_reaches_the_weights_of_an_optimizer() -> None:
+    parameter = nn.Parameter(normal(9))
+    parameter.grad = torch.full((9,), float("nan"))
+    Lamb([parameter], lr=0.01).step()
+    assert parameter.isnan().all()
