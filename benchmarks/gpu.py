@@ -77,6 +77,12 @@ def main() -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dry", action="store_true")
     arguments = parser.parse_args()
+    with torch._dynamo.config.patch(disable=arguments.dry):
+        return campaign(arguments)
+
+
+def campaign(arguments: argparse.Namespace) -> int:
+    """All shapes and runs, written to the file after each."""
     until = time.monotonic() + 60 * arguments.minutes
     machine = devices.choose("auto", arguments.device)
     report: dict[str, Any] = {
@@ -85,7 +91,6 @@ def main() -> int:
     }  # fmt: skip
     print(f"{report['machine']}; matrix products {report['products_per_second'] / 1e12:,.2f} TFLOP/s\n")
     longest = 0.0
-    torch._dynamo.config.disable = arguments.dry
     for name, length in (("albert-base", 128), ("bert-base", 512)) if arguments.dry else SHAPES:
         began = time.monotonic()
         if began + longest > until:
