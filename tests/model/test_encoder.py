@@ -227,6 +227,29 @@ def test_no_mask_is_a_full_mask_of_any_type() -> None:
         assert torch.allclose(bare, encoder(made.input_ids, made.token_type_ids, mask).last, atol=1e-6)
 
 
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+def test_without_padding_attention_gets_no_mask_and_rows_it_need_not_copy(
+    positions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the flash kernel of a GPU asks for: no mask, one dtype, and the features of a head side by side."""
+    seen: list[tuple[Tensor, ...]] = []
+    attend = F.scaled_dot_product_attention
+
+    def spy(*inputs: Tensor, attn_mask: Tensor | None, dropout_p: float) -> Tensor:
+        assert attn_mask is None
+        seen.append(inputs)
+        return attend(*inputs, attn_mask=attn_mask, dropout_p=dropout_p)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", spy)
+    encoder = Encoder(shape(positions=positions))
+    with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+        encoder(batch(padded=False).input_ids)
+    assert seen
+    for inputs in seen:
+        assert {one.dtype for one in inputs} == {torch.bfloat16}
+        assert all(one.stride(-1) == 1 for one in inputs)
+
+
 def test_no_token_types_are_zeros() -> None:
     encoder = Encoder(shape()).eval()
     randomise(encoder)

@@ -9,11 +9,12 @@ import torch
 
 from litebert import cost
 from litebert.config import Config, MaskingConfig, SequenceConfig
+from litebert.cost import forward_flops
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import measure as module
 from litebert.train.budget import steps_for
 from litebert.train.device import choose
-from litebert.train.measure import Rate, measure, synthetic_batch
+from litebert.train.measure import Rate, measure, products_speed, synthetic_batch
 from toys.pretraining import config
 
 CPU = choose("float32", "cpu")
@@ -99,6 +100,13 @@ def test_a_deeper_model_takes_longer() -> None:
         measure(config(encoder={"layers": layers}), CPU, seconds=0.3).mean_step_seconds for layers in (1, 24)
     )
     assert deep > 2 * shallow
+
+
+def test_training_is_slower_than_products_alone() -> None:
+    point = config()
+    rate = measure(point, CPU, seconds=0.1)
+    flops = 3 * forward_flops(point) * point.batch_sequences * point.sequences.length / rate.mean_step_seconds
+    assert flops < products_speed(CPU)
 
 
 def test_a_made_up_batch_is_what_the_config_asks() -> None:

@@ -9,7 +9,7 @@ A batch is a pure function of its step, so the number of processes changes no bi
 for: each process knows its steps. One that finds its pipe broken ends, whatever happened to this process, `kill -9`
 included. They are started as programs, so that a script which trains needs no `if __name__ == "__main__"`; in a session
 of their own, so that Ctrl-C reaches only this process; and without a GPU. They open the shards memory-mapped and share
-their pages; each takes about 300 MB for libraries.
+their pages; each takes about 200 MB of its own, for libraries.
 """
 
 from __future__ import annotations
