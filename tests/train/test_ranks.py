@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -298,5 +299,9 @@ def test_ten_kills_under_torchrun_change_nothing(how: str, tiny_data: Path, tmp_
 
 def workers(parent: int) -> list[int]:
     """The processes that torchrun has started and that have not ended."""
-    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(one) for one in listed if "(zombie)" not in Path(f"/proc/{one}/status").read_text()]
+    found = []
+    for one in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            if "(zombie)" not in Path(f"/proc/{one}/status").read_text():
+                found.append(int(one))
+    return found
