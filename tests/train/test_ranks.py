@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -277,18 +278,21 @@ def test_ten_kills_under_torchrun_change_nothing(how: str, tiny_data: Path, tmp_
     assert whole.returncode == 0, output
     run, seen = tmp_path / "run", 0
     process = start("run")
-    for kill in range(10):
-        until(lambda: len(workers(process.pid)) == 2, 120)
-        if kill % 3:  # in the middle of training
-            until(lambda seen=seen: newest(run) > seen, 120)
-            seen = newest(run)
-        time.sleep(draw.uniform(0.0, 0.5))
-        victims = workers(process.pid)
-        assert len(victims) == 2, "torchrun gave up"
-        chosen = victims[draw.randrange(2)]
-        os.kill(chosen, signal.SIGKILL)
-        until(lambda chosen=chosen: chosen not in workers(process.pid), 120)
-    output, _ = process.communicate(timeout=600)
+    try:
+        for kill in range(10):
+            until(lambda: len(workers(process.pid)) == 2, 120)
+            if kill % 3:  # in the middle of training
+                until(lambda seen=seen: newest(run) > seen, 120)
+                seen = newest(run)
+            time.sleep(draw.uniform(0.0, 0.5))
+            victims = workers(process.pid)
+            assert len(victims) == 2, "torchrun gave up"
+            chosen = victims[draw.randrange(2)]
+            os.kill(chosen, signal.SIGKILL)
+            until(lambda chosen=chosen: chosen not in workers(process.pid), 120)
+        output, _ = process.communicate(timeout=600)
+    finally:
+        process.terminate()  # which does nothing where it has ended
     assert process.returncode == 0, output
     assert weights(run) == weights(tmp_path / "whole")
     assert [row["step"] for row in rows(run) if row["kind"] == "train"] == [
@@ -298,5 +302,9 @@ def test_ten_kills_under_torchrun_change_nothing(how: str, tiny_data: Path, tmp_
 
 def workers(parent: int) -> list[int]:
     """The processes that torchrun has started and that have not ended."""
-    listed = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
-    return [int(one) for one in listed if "(zombie)" not in Path(f"/proc/{one}/status").read_text()]
+    found = []
+    for one in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            if "(zombie)" not in Path(f"/proc/{one}/status").read_text():
+                found.append(int(one))
+    return found
