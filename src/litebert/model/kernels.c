@@ -394,19 +394,19 @@ void softmax(void *scores, const void *mask, const long *strides, int kind, floa
     }
 }
 
-/* grad (rows, keys) in place: scale weights (grad - sum of weights grad) */
-void softmax_backward(const void *weights, void *grad, float scale, long rows, long keys, int type, int threads) {
+/* out = scale weights (grad - sum of weights grad), all (rows, keys) */
+void softmax_backward(const void *weights, const void *grad, void *out, float scale, long rows, long keys, int type,
+                      int threads) {
     IN_PARALLEL
     for (long row = 0; row < rows; row++) {
-        float in[WIDEST], other[WIDEST];
+        float in[WIDEST], other[WIDEST], held[WIDEST], sum = 0.0f;
         const float *restrict w = read_row(weights, type, row * keys, keys, other);
-        read_row(grad, type, row * keys, keys, in);
-        float *restrict g = type ? in : (float *)grad + row * keys;
-        float sum = 0.0f;
+        const float *restrict g = read_row(grad, type, row * keys, keys, in);
+        float *restrict to = open_row(out, type, row * keys, held);
 #pragma omp simd reduction(+ : sum)
         for (long i = 0; i < keys; i++) sum += w[i] * g[i];
-        for (long i = 0; i < keys; i++) g[i] = scale * w[i] * (g[i] - sum);
-        close_row(grad, type, row * keys, keys, g);
+        for (long i = 0; i < keys; i++) to[i] = scale * w[i] * (g[i] - sum);
+        close_row(out, type, row * keys, keys, to);
     }
 }
 
