@@ -45,7 +45,7 @@ SIGNATURES = {
     "split_heads": "pppppnnnnii",
     "split_heads_backward": "ppppp" + "pppp" + "nnnnii",
     "softmax": "pppifnnnnii",
-    "softmax_backward": "ppfnnii",
+    "softmax_backward": "pppfnnii",
     "cross_entropy": "pppppnnlii",
     "cross_entropy_backward": "pppppnnlii",
     "moments": "ppppppnfffffi",

@@ -27,8 +27,6 @@ static inline bf16 narrow(float x) { /* to the nearest, ties to even */
     return (bf16)(x != x ? 0x7fc0 : rounded);
 }
 
-static inline float rounded(float x) { return widen(narrow(x)); }
-
 /* The n elements behind `at` as float32: in place, or in `held` when they are bfloat16. */
 static inline const float *read_row(const void *data, int type, long at, long n, float *restrict held) {
     if (type == 0) return (const float *)data + at;
@@ -126,6 +124,8 @@ static void join(const float *parts, float *restrict sums, long rows, long width
     }
 }
 
+static const float ZEROS[WIDEST]; /* in place of a bias that is not there */
+
 #define IN_PARALLEL _Pragma("omp parallel for schedule(static) num_threads(threads) if (threads > 1)")
 
 /* ---- activation, of x + bias, times the gate's other half -------------------------------------------------------- */
@@ -137,8 +137,7 @@ static void join(const float *parts, float *restrict sums, long rows, long width
                            int gated) {                                                                                \
         if (gated)                                                                                                     \
             _Pragma("omp simd") for (long i = 0; i < width; i++) {                                                     \
-                float slope, other = bias ? x[width + i] + bias[width + i] : x[width + i];                             \
-                float value = NAME(bias ? x[i] + bias[i] : x[i], &slope);                                              \
+                float slope, other = x[width + i] + bias[width + i], value = NAME(x[i] + bias[i], &slope);             \
                 slopes[i] = slope * other;                                                                             \
                 slopes[width + i] = value;                                                                             \
                 y[i] = value * other;                                                                                  \
@@ -146,7 +145,7 @@ static void join(const float *parts, float *restrict sums, long rows, long width
         else                                                                                                           \
             _Pragma("omp simd") for (long i = 0; i < width; i++) {                                                     \
                 float slope;                                                                                           \
-                y[i] = NAME(bias ? x[i] + bias[i] : x[i], &slope);                                                     \
+                y[i] = NAME(x[i] + bias[i], &slope);                                                                   \
                 slopes[i] = slope;                                                                                     \
             }                                                                                                          \
     }
@@ -167,7 +166,7 @@ void activate(void *x, const float *bias, void *y, long rows, long width, int ki
         float in[WIDEST], out[WIDEST];
         const float *from = read_row(x, type, row * wide, wide, in);
         float *to = open_row(y, type, row * width, out), *slopes = open_row(x, type, row * wide, in);
-        ROWS[kind](from, bias, slopes, to, width, gated);
+        ROWS[kind](from, bias ? bias : ZEROS, slopes, to, width, gated);
         close_row(x, type, row * wide, wide, slopes);
         close_row(y, type, row * width, width, to);
     }
@@ -218,13 +217,15 @@ void add_norm(const void *x, int x_type, const float *bias, const void *residual
         if (residual) {
             const float *restrict a = values, *restrict b = read_row(residual, residual_type, row * width, width, other);
             float *restrict to = open_row(z, z_type, row * width, sum);
-            if (bias)
-                for (long i = 0; i < width; i++) to[i] = a[i] + bias[i] + b[i];
-            else
-                for (long i = 0; i < width; i++) to[i] = a[i] + b[i];
-            if (z_type) /* the norm is of what is kept */
-                for (long i = 0; i < width; i++) to[i] = rounded(to[i]);
-            close_row(z, z_type, row * width, width, to);
+            const float *restrict shifts = bias ? bias : ZEROS;
+            if (z_type) {
+                bf16 *restrict kept = (bf16 *)z + row * width;
+                for (long i = 0; i < width; i++) {
+                    kept[i] = narrow(a[i] + shifts[i] + b[i]);
+                    to[i] = widen(kept[i]); /* the norm is of what is kept */
+                }
+            } else
+                for (long i = 0; i < width; i++) to[i] = a[i] + shifts[i] + b[i];
             values = to;
         }
 #pragma omp simd reduction(+ : mean)
@@ -394,19 +395,19 @@ void softmax(void *scores, const void *mask, const long *strides, int kind, floa
     }
 }
 
-/* grad (rows, keys) in place: scale weights (grad - sum of weights grad) */
-void softmax_backward(const void *weights, void *grad, float scale, long rows, long keys, int type, int threads) {
+/* out = scale weights (grad - sum of weights grad), all (rows, keys) */
+void softmax_backward(const void *weights, const void *grad, void *out, float scale, long rows, long keys, int type,
+                      int threads) {
     IN_PARALLEL
     for (long row = 0; row < rows; row++) {
-        float in[WIDEST], other[WIDEST];
+        float in[WIDEST], other[WIDEST], held[WIDEST], sum = 0.0f;
         const float *restrict w = read_row(weights, type, row * keys, keys, other);
-        read_row(grad, type, row * keys, keys, in);
-        float *restrict g = type ? in : (float *)grad + row * keys;
-        float sum = 0.0f;
+        const float *restrict g = read_row(grad, type, row * keys, keys, in);
+        float *restrict to = open_row(out, type, row * keys, held);
 #pragma omp simd reduction(+ : sum)
         for (long i = 0; i < keys; i++) sum += w[i] * g[i];
-        for (long i = 0; i < keys; i++) g[i] = scale * w[i] * (g[i] - sum);
-        close_row(grad, type, row * keys, keys, g);
+        for (long i = 0; i < keys; i++) to[i] = scale * w[i] * (g[i] - sum);
+        close_row(out, type, row * keys, keys, to);
     }
 }
 

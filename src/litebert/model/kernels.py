@@ -103,7 +103,7 @@ def scaled_dot_product(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Ten
         return F.scaled_dot_product_attention(q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout)
     scale = q_BASD.shape[-1] ** -0.5
     if not learned and passes.taken(q_BASD, None, k_BASD.shape[2]):
-        weights_BASS = passes.softmax(q_BASD @ k_BASD.transpose(-1, -2), mask, scale)
+        weights_BASS = passes.attention_weights(q_BASD, k_BASD, mask, scale)
         return F.dropout(weights_BASS, dropout) @ v_BASD
     scores_BASS = (q_BASD * scale) @ k_BASD.transpose(-1, -2)
     if mask is not None:

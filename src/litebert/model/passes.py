@@ -173,35 +173,36 @@ class _SplitHeads(Function):
         return dqkv, dbias, None, None
 
 
-def softmax(scores_BASS: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """softmax(scale scores + mask) over the last dimension, in the place of the scores."""
-    weights: Tensor = _Softmax.apply(scores_BASS, mask, scale)  # type: ignore[no-untyped-call]
+def attention_weights(q_BASD: Tensor, k_BASD: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    """softmax(scale q k^T + mask), (B, A, S, S)."""
+    weights: Tensor = _Weights.apply(q_BASD, k_BASD, mask, scale)  # type: ignore[no-untyped-call]
     return weights
 
 
-class _Softmax(Function):
+class _Weights(Function):
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+        weights = (q @ k.transpose(-1, -2)).contiguous()
         kind, strides = 0, None
         if mask is not None:
-            mask = mask.expand(scores.shape)
+            mask = mask.expand(weights.shape)
             mask = mask if mask.stride(-1) == 1 else mask.contiguous()
             kind, strides = 1 if mask.dtype == torch.bool else 2 + _TYPES[mask.dtype], torch.tensor(mask.stride()[:3])
-        call("softmax", scores, mask, strides, kind, scale, *scores.shape, _TYPES[scores.dtype],
-              elements=scores.numel())  # fmt: skip
-        ctx.mark_dirty(scores)
-        ctx.save_for_backward(scores)
+        call("softmax", weights, mask, strides, kind, scale, *weights.shape, _TYPES[weights.dtype],
+             elements=weights.numel())  # fmt: skip
+        ctx.save_for_backward(q, k, weights)
         ctx.scale = scale
-        return scores
+        return weights
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        (weights,) = ctx.saved_tensors
-        grad = grad.clone(memory_format=torch.contiguous_format)
+        q, k, weights = ctx.saved_tensors
+        dscores = torch.empty_like(weights)
         rows, keys = grad.numel() // grad.shape[-1], grad.shape[-1]
-        call("softmax_backward", weights, grad, ctx.scale, rows, keys, _TYPES[grad.dtype], elements=grad.numel())
-        return grad, None, None
+        call("softmax_backward", weights, grad.contiguous(), dscores, ctx.scale, rows, keys, _TYPES[weights.dtype],
+             elements=grad.numel())  # fmt: skip
+        return dscores @ k, dscores.transpose(-1, -2) @ q, None, None
 
 
 def labels_fit(labels_N: Tensor, classes: int, ignored: int) -> bool:
