@@ -45,6 +45,7 @@ from litebert.train import device as devices
 from litebert.train.loop import Loop
 from litebert.train.measure import products_speed, synthetic_batch
 from litebert.train.pretrain import TrainablePretrainer, build
+from litebert.train.ranks import Ranks
 from litebert.train.supply import processes_for
 
 SHAPES = [(name, length) for length in (128, 512) for name in ("albert-base", "bert-base", "albert-xxlarge")]
@@ -188,6 +189,7 @@ class MadeUp(TrainablePretrainer):
 
     def __init__(self, point: Config, machine: devices.Device) -> None:
         self.config, self.module, self.device = point, build(point, machine), machine
+        self.network, self.ranks = self.module, Ranks()
         self.layers, self.diagnostic_state = point.encoder.layers, {}
 
 
@@ -195,7 +197,12 @@ def our_step(point: Config, machine: devices.Device, folder: Path) -> Step:
     """A step of the training loop itself, clipping and sums for the metrics included."""
     loop: Loop[Batch] = Loop(MadeUp(point, machine), point.train, 1 << 30, point.batch_sequences, machine, folder)
     loop.trainable.module.train()
-    return loop.train_step
+
+    def step(batches: list[Batch]) -> None:
+        loop.rows = [slice(i, i + 1) for i in range(len(batches))]  # from which only seeds follow
+        loop.train_step(batches)
+
+    return step
 
 
 def peer_step(point: Config, weights: Path, machine: devices.Device, compiled: bool) -> Step:

@@ -14,6 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # those of transformers
 def test_the_gpu_campaign_runs_dry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "gpu.json"
@@ -26,7 +27,7 @@ def test_the_gpu_campaign_runs_dry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ]  # fmt: skip
     for shape in report["shapes"]:
         assert len({one["system"] for one in shape["systems"]}) == 4
-        assert all(0 < one["share_of_products"] < 1 and one["seconds"] > 0 for one in shape["systems"])
+        assert all(one["share_of_products"] > 0 and one["seconds"] > 0 for one in shape["systems"])
     assert {one["batch_processes"] for one in report["runs"]} == {0, 1}
 
 

@@ -240,7 +240,7 @@ def test_absent_fields_keep_the_base_or_the_default() -> None:
 @pytest.mark.parametrize(
     ("data", "places"),
     [
-        ({}, ["Config", "'name'"]),
+        ({}, ["'name'"]),
         ({"name": "x", "encodr": {}}, ["'encodr'", "'encoder'"]),
         ({"name": "x", "encoder": {"layer": 3}}, ["'encoder.layer'", "'layers'"]),
         ({"name": "x", "train": {"optimizer": {"lr": 1}}}, ["'train.optimizer.lr'"]),

@@ -127,7 +127,7 @@ def test_a_batch_that_does_not_fit_is_refused_with_one_that_does(
     with_free(monkeypatch, 200 * MIB)
     status, _, err = run(*wide)
     assert status == 2
-    names(err.splitlines()[-1], "train.micro_batch", "4,096 sequences", "--train.micro-batch", "200 MiB")
+    names(err.splitlines()[-1], "train.micro_batch", "4,096 sequences", "--train.micro-batch", "200.0 MiB")
     fits = int(err.split("--train.micro-batch ")[1].split(",")[0])
     assert 50 < fits < 160
     assert not (tmp_path / "run").exists()
