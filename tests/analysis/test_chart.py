@@ -10,7 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.analysis.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Series, draw, label, thin, ticks
+from litebert.analysis.chart import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Chart,
+    Series,
+    draw,
+    label,
+    labels,
+    thin,
+    ticks,
+)
 
 finite = st.builds(lambda n, p: n * 10.0**p, st.integers(-(10**6), 10**6), st.integers(-9, 6))
 
@@ -99,6 +113,29 @@ def test_ticks_are_the_ones_a_person_would_write() -> None:
     assert ticks(0, 3000, 5) == [0, 1000, 2000, 3000]
     assert ticks(3.4, 8.9, 5) == [2, 4, 6, 8, 10]
     assert ticks(0.0, 0.003, 5) == pytest.approx([0, 0.001, 0.002, 0.003])
+
+
+def test_whole_numbers_have_whole_ticks() -> None:
+    assert ticks(1, 3, 5, whole=True) == [1, 2, 3]
+    assert ticks(1, 12, 5, whole=True) == [0, 5, 10, 15]
+    assert ">1.5<" not in chart(Series("layers", (1, 2, 3), (1, 2, 3)))
+
+
+def test_an_axis_from_zero_shows_the_size_of_a_change() -> None:
+    line = Series("tokens/s", (0, 1), (99.0, 101.5))
+    (_, first), (_, last) = spots(draw(Chart("t", (line,), "minutes", "tokens/s", from_zero=True)), "line-0")
+    assert 0 < first - last < 0.05 * HEIGHT
+
+
+def test_the_labels_of_an_axis_share_a_unit() -> None:
+    assert labels([0, 2500, 5000, 10_000]) == ["0", "2.5k", "5k", "10k"]
+
+
+def test_long_labels_stay_within_the_drawing() -> None:
+    html = chart(Series("rate", (1, 2), (0.00000125, 0.00000175)), Series("zero", (1, 2), (-0.00015, 0.00015)))
+    found = re.findall(r'<text x="([^"]*)" y="[^"]*" text-anchor="end">([^<]*)<', html)
+    assert found
+    assert all(float(x) >= 7 * len(text) - 1 for x, text in found if float(x) < WIDTH / 2)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from litebert.analysis import report
-from litebert.analysis.report import Chart, Section, Series, Table, render, run_sections, write
+from litebert.analysis.chart import COLOURS
+from litebert.analysis.report import _STYLE, Chart, Section, Series, Table, render, run_sections, write
 
 VOID = {"meta", "path", "circle", "br"}
 HOSTILE = '<script>alert("x")</script> & {style}'
@@ -146,6 +147,34 @@ def test_throughput_over_the_time_of_training() -> None:
     assert "1,002" in chart.note
     assert "25%" in chart.note
     assert "Throughput" not in [one.title for one in run_sections([])]
+
+
+@pytest.mark.parametrize(("seconds", "unit"), [(20, "seconds"), (1200, "minutes"), (20_000, "hours")])
+def test_throughput_is_over_a_time_in_a_fitting_unit(seconds: float, unit: str) -> None:
+    rows = [{"step": step, "kind": "speed", "seconds": seconds * step / 2, "tokens_per_second": 9.0} for step in (1, 2)]
+    (chart,) = (one for one in run_sections(rows) if isinstance(one, Chart) and one.title == "Throughput")
+    assert chart.x_label.startswith(unit)
+
+
+def test_scores_of_fine_tuning_are_named_and_share_a_scale() -> None:
+    rows = [{"step": step, "kind": "heldout", "exact": 60.0, "total": 11873.0, "HasAns_f1": 70.0, "best_f1": 61.0,
+             "best_f1_thresh": -3.0, "macro_f1": 0.5, "rmse": 250.0} for step in (1, 2)]  # fmt: skip
+    by_title = charts(run_sections(rows))
+    names = [set(lines(chart)) for title, chart in by_title.items() if "development part" in title]
+    assert names == [{"exact match", "F1, with an answer", "macro F1"}, {"root mean squared error"}]
+
+
+def test_every_table_scrolls_in_a_box_of_its_own() -> None:
+    wide = Table("wide", tuple(f"column {number}" for number in range(30)), (("1,234",) * 30,))
+    html = render("t", "", [wide, *run_sections(ROWS)])
+    assert html.count("<table>") == html.count('<div class="wide" tabindex="0"><table>') == 2
+    assert re.search(r"\.wide \{[^}]*overflow-x: auto", html)
+
+
+def test_every_colour_is_defined_light_and_dark() -> None:
+    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", _STYLE)) - {"--own"}
+    assert {f"--line-{number}" for number in range(COLOURS)} <= used
+    assert all(_STYLE.count(f"{name}: #") == 2 for name in used)
 
 
 def test_only_what_a_run_recorded_is_drawn() -> None:

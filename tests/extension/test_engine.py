@@ -113,6 +113,32 @@ def test_a_file_answers_where_there_is_no_network(
         assert answer["prediction"] == ("red", "green", "blue")[expected.argmax()]
 
 
+class Exported(FromFile):
+    """The same as an engine that `load` finds: it reads only its own file of the folder."""
+
+    def __init__(self, loaded: LoadedModel, device: str) -> None:
+        super().__init__(loaded.path / "exported.npy")
+
+
+def test_a_registered_engine_answers_from_a_folder_without_weights(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    ENGINES.add("exported", Exported)
+    folder = made(tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"task": "table"})
+    whole = litebert.load(folder)
+    (folder / "model.safetensors").unlink()
+    words = Tokenizer.load(folder / "tokenizer")
+    table_VC = np.random.default_rng(0).normal(size=(words.vocab_size, 3)).astype(np.float32)
+    np.save(folder / "exported.npy", table_VC)
+    opened = litebert.load(folder, engine="exported")
+    assert (opened.task_record, opened.head, opened.labels) == (whole.task_record, whole.head, whole.labels)
+    for ids, answer in zip(words.encode(LINES), opened.predict(LINES), strict=True):
+        expected = softmax(table_VC[[words.cls_id, *ids, words.sep_id]].sum(0))
+        assert list(answer["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
+    with refused(ModelError, "model.safetensors", str(folder)):
+        _ = opened.model
+    with refused(ModelError, "model.safetensors", str(folder)):
+        litebert.load(folder)
+
+
 def test_an_engine_that_is_not_registered_is_refused(tmp_path: Path) -> None:
     with refused(ConfigError, "'thiers'", "'theirs'"):
         litebert.load(tmp_path, engine="thiers")

@@ -42,7 +42,7 @@ def loaded(model: nn.Module, tokenizer: Tokenizer | None = None, **fields: Any) 
         name="tuned", encoder=shape, sequences=SequenceConfig(length=min(512, shape.max_positions)),
         objectives=("mlm",),
     )  # fmt: skip
-    return LoadedModel(**{"model": model, "config": whole, "tokenizer": tokenizer, "path": Path(), **fields})
+    return LoadedModel(**{"network": model, "config": whole, "tokenizer": tokenizer, "path": Path(), **fields})
 
 
 def save_litebert(model: nn.Module, tokenizer: Tokenizer | None, folder: str | Path, **fields: Any) -> None:

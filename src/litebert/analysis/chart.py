@@ -8,13 +8,13 @@ scales up from there.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 420, 250
 LEFT, RIGHT, TOP, BOTTOM = 42, 10, 10, 38  # margins for the labels
-COLOURS = 4  # the page defines --line-0 to --line-3
+COLOURS = 6  # the page defines --line-0 to --line-5
 MOST_POINTS = 150
 
 
@@ -42,6 +42,8 @@ class Chart:
     x_label: str
     y_label: str
     note: str = ""
+    from_zero: bool = False
+    """Whether the y axis begins at 0, so that small changes look small."""
 
 
 def draw(chart: Chart) -> str:
@@ -53,26 +55,30 @@ def draw(chart: Chart) -> str:
     xs = [x for _, points in lines for x, _ in points]
     ys = [y for _, points in lines for _, y in points]
     x_low, x_high = (0.0 if 0 < min(xs) < max(xs) / 5 else min(xs)), max(xs)
-    x_ticks, y_ticks = ticks(x_low, x_high, 5), ticks(min(ys), max(ys), 5)
+    bottom = min(0.0, *ys) if chart.from_zero else min(ys)
+    x_ticks = ticks(x_low, x_high, 5, _whole(x for series in chart.series for x in series.xs))
+    y_ticks = ticks(bottom, max(ys), 5, _whole(y for series in chart.series for y in series.ys))
     y_low, y_high = y_ticks[0], y_ticks[-1]
+    x_names, y_names = labels(x_ticks), labels(y_ticks)
+    left = max(LEFT, 8 * max(map(len, y_names)))  # 13 px digits, as on a phone, are 8 wide
 
     def at(x: float, y: float) -> tuple[float, float]:
         across = (x - x_low) / (x_high - x_low) if x_high > x_low else 0.5
         up = (y - y_low) / (y_high - y_low) if y_high > y_low else 0.5
-        return LEFT + across * (WIDTH - LEFT - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+        return left + across * (WIDTH - left - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
 
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_spoken(chart, lines))}">']
-    for tick in y_ticks:
+    for tick, name in zip(y_ticks, y_names, strict=True):
         y = at(x_low, tick)[1]
-        parts.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 3.5:.1f}" text-anchor="end">{label(tick)}</text>')
-    for tick in x_ticks:
+        parts.append(f'<path class="grid" d="M{left} {y:.1f}H{WIDTH - RIGHT}"/>')
+        parts.append(f'<text x="{left - 6}" y="{y + 3.5:.1f}" text-anchor="end">{name}</text>')
+    for tick, name in zip(x_ticks, x_names, strict=True):
         if x_low <= tick <= x_high:
             x = at(tick, y_low)[0]
             anchor = "end" if x > WIDTH - RIGHT - 12 and x_high > x_low else "middle"
-            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="{anchor}">{label(tick)}</text>')
+            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="{anchor}">{name}</text>')
     parts.append(
-        f'<text class="axis" x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 5}" text-anchor="middle">'
+        f'<text class="axis" x="{(left + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 5}" text-anchor="middle">'
         f"{escape(chart.x_label)}</text>"
     )
     legend, colour = [], 0
@@ -108,23 +114,42 @@ def thin(points: list[tuple[float, float]], most: int) -> list[tuple[float, floa
     return [*means, points[-1]]
 
 
-def ticks(low: float, high: float, count: int) -> list[float]:
-    """Round numbers that cover [low, high] in about `count` even steps of 1, 2, 2.5 or 5 times a power of ten."""
+def _whole(values: Iterable[float]) -> bool:
+    return all(float(value).is_integer() for value in values if math.isfinite(value))
+
+
+def ticks(low: float, high: float, count: int, whole: bool = False) -> list[float]:
+    """Round numbers that cover [low, high] in about `count` even steps of 1, 2, 2.5 or 5 times a power of ten.
+
+    Args:
+        whole: between whole numbers there is nothing to mark, so no step is less than 1.
+    """
     span, size = high - low, max(abs(low), abs(high))
     if span <= 1e-9 * size + 1e-30:  # one number, or what its rounding makes of it
         span = size if size > 1e-30 else 1.0
-    rough = span / count
+    rough = max(span / count, 1.0) if whole else span / count
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    factors = (1, 2, 5, 10) if whole and power == 1 else (1, 2, 2.5, 5, 10)
+    step = next(factor * power for factor in factors if factor * power >= rough * 0.999)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     return [i * step for i in range(first, last + 1)]
 
 
-def label(value: float, exact: bool = False) -> str:
-    """A number for a reader: 12k and 1.5M for large ones, three digits for the rest, four when `exact`."""
+def labels(marks: Sequence[float]) -> list[str]:
+    """The numbers at one axis, all in the unit of the largest: 2.5k beside 10k."""
+    largest = max(map(abs, marks), default=0.0)
+    return [label(mark, beside=largest) for mark in marks]
+
+
+def label(value: float, exact: bool = False, beside: float = 0.0) -> str:
+    """A number for a reader: 12k and 1.5M for large ones, three digits for the rest, four when `exact`.
+
+    Args:
+        beside: the largest number that it is to be compared with, whose unit it takes.
+    """
     digits = 4 if exact else 3
     for scale, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
-        if abs(value) >= scale:
+        if value and max(abs(value), beside) >= scale:
             unit = 1e3 if suffix == "k" else scale
             return f"{value / unit:.3g}{suffix}"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.{digits}g}"

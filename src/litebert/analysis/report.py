@@ -22,6 +22,7 @@ from litebert.analysis.chart import draw
 from litebert.model.objectives import Curves
 from litebert.registry import OBJECTIVES
 from litebert.storage import atomic_write
+from litebert.tasks.scores import score_title
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
             sections.append(Chart(title, (line,), "step", label))
     sections += _throughput(kinds["speed"])
     if kinds["event"]:
-        events = tuple((f"{row['step']}", str(row["message"])) for row in kinds["event"])
+        events = tuple((f"{row['step']:,}", str(row["message"])) for row in kinds["event"])
         sections.append(Table("What happened", ("step", "event"), events))
     return sections
 
@@ -118,13 +119,17 @@ def _throughput(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
     """Tokens per second over the time of training, evaluations and checkpoints aside."""
     if not rows:
         return []
-    scale, unit = (3600, "hours") if rows[-1]["seconds"] > 3 * 3600 else (60, "minutes")
+    took = float(rows[-1]["seconds"])
+    units = ((3 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
+    scale, unit = next((size, name) for least, size, name in units if took >= least)
     times, rates = (tuple(float(row[key]) for row in rows) for key in ("seconds", "tokens_per_second"))
     note = f"The median is {median(rates):,.0f} tokens/s"
     if shares := [row["share_of_peak"] for row in rows if row.get("share_of_peak") is not None]:
-        note += f", {median(shares):.0%} of the speed of the matrix products alone on this machine"
+        share = median(shares)
+        shown = "less than 1%" if share < 0.01 else f"{share:.0%}"
+        note += f", {shown} of the speed of the matrix products alone on this machine"
     line = Series("tokens/s", tuple(seconds / scale for seconds in times), rates)
-    return [Chart("Throughput", (line,), f"{unit} of training", "tokens per second", f"{note}.")]
+    return [Chart("Throughput", (line,), f"{unit} of training", "tokens per second", f"{note}.", from_zero=True)]
 
 
 def _full_depth(rows: Iterable[Mapping[str, Any]]) -> int:
@@ -140,9 +145,15 @@ def _plain_charts(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Char
     loss = _series("training", kinds["train"], "loss")
     charts = [Chart("Loss", (loss,) if loss.xs else (), "step", "nats")]
     names = [name for name in (kinds["heldout"] or [{}])[-1] if name not in ("step", "kind")]
-    lines = [line for name in names if (line := _series(name, kinds["heldout"], name)).xs]
-    if lines:
-        charts.append(Chart("Scores on the development part", tuple(lines), "step", "score"))
+    # A count, a threshold or an error is on another scale than the shares and correlations.
+    scores = [name for name in names if not name.endswith(("total", "thresh", "threshold", "rmse"))]
+    for title, axis, some in (
+        ("Scores on the development part", "score", [name for name in scores if not name.startswith("best_")]),
+        ("Error on the development part", "in the unit of the labels", [name for name in names if name == "rmse"]),
+    ):
+        lines = [_series(score_title(name), kinds["heldout"], name) for name in some]
+        if drawn := tuple(line for line in lines if line.xs):
+            charts.append(Chart(title, drawn, "step", axis))
     return charts
 
 
@@ -194,9 +205,11 @@ _PAGE = """<!doctype html>
 
 _STYLE = """
 :root { --page: #f6f7f9; --card: #ffffff; --text: #1b2330; --soft: #5d6878; --rule: #e3e7ed;
-  --line-0: #2563eb; --line-1: #d9480f; --line-2: #0f8a5f; --line-3: #8b3fc7; --level: #7b8594; }
+  --line-0: #2563eb; --line-1: #d9480f; --line-2: #0f8a5f; --line-3: #8b3fc7;
+  --line-4: #b3256f; --line-5: #8a6a00; --level: #7b8594; }
 @media (prefers-color-scheme: dark) { :root { --page: #10141b; --card: #181e28; --text: #e6eaf1; --soft: #98a3b5;
-  --rule: #2a3240; --line-0: #6ea3ff; --line-1: #ff9a5c; --line-2: #4fcf9f; --line-3: #c795f5; --level: #8e99ab; } }
+  --rule: #2a3240; --line-0: #6ea3ff; --line-1: #ff9a5c; --line-2: #4fcf9f; --line-3: #c795f5;
+  --line-4: #ff8fc4; --line-5: #e0c04a; --level: #8e99ab; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text); line-height: 1.55; -webkit-text-size-adjust: 100%;
   font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
@@ -204,6 +217,7 @@ main { max-width: 70rem; margin: 0 auto; padding: 2.2rem 1rem 3rem; }
 header { margin: 0 .2rem 1.4rem; }
 h1 { font-size: clamp(1.55rem, 4.5vw, 2.2rem); line-height: 1.2; margin: 0 0 .5rem; letter-spacing: -.015em; }
 header p { color: var(--soft); font-size: 1.06rem; margin: 0; max-width: 46rem; }
+h1, h2, header p, .legend li { overflow-wrap: anywhere; }
 h2 { font-size: 1.06rem; margin: 0 0 .55rem; line-height: 1.3; }
 section { background: var(--card); border: 1px solid var(--rule); border-radius: .7rem; padding: 1.05rem 1.1rem;
   margin: 0 0 1rem; min-width: 0; }
@@ -216,22 +230,25 @@ section > p:last-child { margin-bottom: 0; }
 .wide { overflow-x: auto; margin: 0 -1.1rem; padding: 0 1.1rem;
   background: linear-gradient(to right, var(--card) 1.4rem, transparent) left / 2.8rem 100% no-repeat local,
     linear-gradient(to left, var(--card) 1.4rem, transparent) right / 2.8rem 100% no-repeat local,
-    linear-gradient(to right, var(--level), transparent) left / .7rem 100% no-repeat scroll,
-    linear-gradient(to left, var(--level), transparent) right / .7rem 100% no-repeat scroll; }
-/* The last two are shadows at the edges, which the first two, moving with the table, cover where it ends. */
-table { border-collapse: collapse; width: 100%; font-size: .92rem; }
+    linear-gradient(to right, var(--level), transparent) left 0 top 1px / .7rem calc(100% - 3px) no-repeat scroll,
+    linear-gradient(to left, var(--level), transparent) right 1px top 1px / .7rem calc(100% - 3px) no-repeat scroll; }
+/* The last two are shadows at the edges, which the first two, moving with the table, cover where it ends;
+   they are a pixel smaller, so that no seam of them shows at the edge of a cover that was rounded down. */
+table { border-collapse: collapse; min-width: min(100%, 24rem); font-size: .92rem; }
 th, td { text-align: left; vertical-align: top; padding: .42rem 1.1rem .42rem 0; border-bottom: 1px solid var(--rule); }
 th { color: var(--soft); font-weight: 600; font-size: .82rem; vertical-align: bottom; }
 th:last-child, td:last-child { padding-right: 0; }
 tbody tr:last-child td { border-bottom: 0; }
-.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+td:not(.number) { min-width: 6rem; overflow-wrap: anywhere; }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
+td.number { white-space: nowrap; }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg text { fill: var(--soft); font-size: 11px; font-variant-numeric: tabular-nums; }
 svg path { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round; }
 svg .grid { stroke: var(--rule); stroke-width: 1; }
 svg .level { stroke: var(--level); stroke-dasharray: 5 4; stroke-width: 1.5; }
 .line-0 { --own: var(--line-0); } .line-1 { --own: var(--line-1); } .line-2 { --own: var(--line-2); }
-.line-3 { --own: var(--line-3); }
+.line-3 { --own: var(--line-3); } .line-4 { --own: var(--line-4); } .line-5 { --own: var(--line-5); }
 svg [class^=line] { stroke: var(--own); } svg circle[class^=line] { fill: var(--own); }
 p.axis { color: var(--soft); font-size: .84rem; margin: 0 0 .15rem; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; padding: 0; margin: 0 0 .6rem;

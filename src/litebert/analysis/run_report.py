@@ -10,20 +10,25 @@ from litebert.errors import RunError
 from litebert.model.objectives import score_rows
 from litebert.progress import task
 from litebert.storage import read_json
+from litebert.tasks.scores import score_title
 from litebert.train import metrics
 
 
 @task("writing the report")
 def write_run(folder: Path) -> Path:
     """Write `folder`/report.html: the newest held-out scores, the curves and the events of the run so far."""
-    rows = metrics.read(folder / "metrics.jsonl")
-    if (folder / "speed.jsonl").is_file():  # runs of earlier versions have none
-        rows += metrics.read(folder / "speed.jsonl")
+    rows = recorded(folder)
     own = _finetuning if (folder / "finetune.json").is_file() else _pretraining
     lead, scores, entropy = own(folder, rows)
     path = folder / "report.html"
     write(path, folder.resolve().name, lead, [*scores, *run_sections(rows, entropy)])
     return path
+
+
+def recorded(folder: Path) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl and speed.jsonl."""
+    rows, speed = metrics.read(folder / "metrics.jsonl"), folder / "speed.jsonl"
+    return rows + (metrics.read(speed) if speed.is_file() else [])  # runs of earlier versions have none
 
 
 def _pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section], float | None]:
@@ -50,13 +55,17 @@ def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Sec
     file = folder / "scores.json"
     sections: list[Section] = []
     if file.is_file():
-        scores = read_json(file, RunError)
+        scores = {name: one for name, one in read_json(file, RunError).items() if isinstance(one, (int, float))}
         sections.append(Table(
             "Scores of the best weights",
             ("score", "value"),
-            tuple((name, f"{value:.4g}") for name, value in scores.items() if isinstance(value, (int, float))),
+            tuple((score_title(name), f"{value:.4g}") for name, value in scores.items()),
         ))  # fmt: skip
-    return f"Fine-tuning: {_steps(rows)} of {facts['steps']:,} steps.", sections, None
+    lead = (
+        f"{facts['model']}, fine-tuned on the task {facts['task']}: {_steps(rows)} of {facts['steps']:,} steps. The "
+        f"best weights are those with the highest {score_title(facts['metric'])} on the development part."
+    )
+    return lead, sections, None
 
 
 def _steps(rows: list[dict[str, Any]]) -> str:

@@ -17,7 +17,8 @@ from litebert.train import device as devices
 class Engine(Protocol):
     """Computes the logits of a fine-tuned model; this method is all that a `Predictor` uses.
 
-    `load(folder, engine="mine")` calls a registered engine with the opened model and the name of a device.
+    `load(folder, engine="mine")` calls a registered engine with the opened model and the name of a device. Of a
+    fine-tuned litebert folder, the weights are read when the engine asks for `loaded.model`, so they may be absent.
     """
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -191,11 +191,13 @@ def load(path: str | Path, *, head: HeadName | None = None, engine: str = "torch
 
     Args:
         head: what the classifier of a Hugging Face folder is for, where its config.json does not name the class.
-        engine: what computes its answers: torch, or an engine of your own.
+        engine: what computes its answers: torch, or an engine of your own. With your own, the weights of a fine-tuned
+            litebert folder are read only when `Model.model` is asked for, and need not be there.
 
     Raises:
         ConfigError: there is no such engine.
         ModelError: it is none of them, or a file of it is damaged, missing or of another model.
     """
     ENGINES[engine]
-    return Model(**vars(read_folder(path, head)), engine=engine, device=device)
+    opened = read_folder(path, head, lazy=engine != "torch")
+    return Model(**{one.name: getattr(opened, one.name) for one in fields(opened)}, engine=engine, device=device)

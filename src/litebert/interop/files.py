@@ -69,11 +69,14 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """What the header of a whole safetensors file says beside its tensors; nothing of another file."""
+    """What the header of a safetensors file says beside its tensors; nothing of another, damaged or missing file."""
     if path.suffix != ".safetensors":
         return {}
-    with safe_open(path, "pt") as file:
-        return dict(file.metadata() or {})
+    try:
+        with safe_open(path, "pt") as file:
+            return dict(file.metadata() or {})
+    except (OSError, SafetensorError):
+        return {}
 
 
 def _is_pickle(path: Path) -> bool:

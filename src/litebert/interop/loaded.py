@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from torch import Tensor
 
@@ -25,8 +26,8 @@ M = TypeVar("M", Pretrainer, TaskModel)
 class LoadedModel:
     """A model folder in memory."""
 
-    model: Pretrainer | TaskModel
-    """In evaluation mode, float32, on the CPU."""
+    network: Pretrainer | TaskModel | Callable[[], TaskModel]
+    """In evaluation mode, float32, on the CPU; or what reads its weights when `model` is first asked for."""
     config: Config
     tokenizer: Tokenizer | None
     """None where the folder has none."""
@@ -44,21 +45,34 @@ class LoadedModel:
     card: str = ""
     """The text of its README.md."""
 
+    @cached_property
+    def model(self) -> Pretrainer | TaskModel:
+        """The network.
+
+        Raises:
+            ModelError: its weights were not read yet, and are damaged, missing or of another model.
+        """
+        return self.network if isinstance(self.network, (Pretrainer, TaskModel)) else self.network()
+
     @property
     def head(self) -> HeadName:
         """The head of a fine-tuned model: as its task says, else by what it reads."""
+        if named := self.task.get("kind"):
+            return cast(HeadName, named)
         assert isinstance(self.model, TaskModel)
-        reads_alike = (one.head for one in OUTPUTS.values() if one.reads_cls == self.model.reads_cls)
-        named: HeadName = self.task.get("kind") or next(reads_alike)
-        return named
+        return next(one.head for one in OUTPUTS.values() if one.reads_cls == self.model.reads_cls)
 
     @property
     def task_record(self) -> dict[str, Any]:
         """What task.json holds of a fine-tuned model, from which its task is restored; empty for a pretrained one."""
-        if not isinstance(self.model, TaskModel):
+        network = self.network
+        if isinstance(network, Pretrainer):
             return {}
-        head = {"kind": self.head, "classes": self.model.classes, "dense": self.model.dense}
-        return {**self.task, **head, "labels": list(self.labels)}
+        if isinstance(network, TaskModel):
+            classes, dense = network.classes, network.dense
+        else:  # not built yet
+            classes, dense = self.task["classes"], self.task.get("dense")
+        return {**self.task, "kind": self.head, "classes": classes, "dense": dense, "labels": list(self.labels)}
 
     def __post_init__(self) -> None:
         pieces = self.config.encoder.vocab_size

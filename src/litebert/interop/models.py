@@ -53,11 +53,12 @@ class Conversion:
 
 
 @progress.task("loading the model")
-def read_folder(path: str | Path, head: HeadName | None = None) -> LoadedModel:
+def read_folder(path: str | Path, head: HeadName | None = None, *, lazy: bool = False) -> LoadedModel:
     """Open a run folder, a litebert model folder or a Hugging Face folder.
 
     Args:
         head: of a Hugging Face folder, what its classifier is for, where its config.json does not name the class.
+        lazy: of a litebert folder with a task.json, read the weights only when `LoadedModel.model` is asked for.
 
     Raises:
         ModelError: it is none of them, or a file of it is damaged, missing or of another model.
@@ -72,7 +73,7 @@ def read_folder(path: str | Path, head: HeadName | None = None) -> LoadedModel:
             raise ModelError(f"the fine-tuning in {folder} is not finished; run its command again to continue it")
         folder = folder / "model"
     if (folder / "recipe.json").is_file():
-        return replace(_load_own(folder), card=read_card(folder))
+        return replace(_load_own(folder, lazy), card=read_card(folder))
     if (folder / "config.json").is_file():
         return replace(read_hf(folder, head), card=read_card(folder))
     if seeds := sorted(folder.glob("seed-*/finetune.json")):
@@ -127,30 +128,44 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
         return carry_modules(loaded, partial)
 
 
-def _load_own(folder: Path) -> LoadedModel:
-    run = (folder / "run.json").is_file() or (folder / "checkpoints").is_dir()
-    file = files.newest_weights(folder) if run else files.weights_file(folder)
+def _load_own(folder: Path, lazy: bool) -> LoadedModel:
     recipe = folder / "recipe.json"
     try:
         config = from_dict(Config, read_json(recipe, ModelError))
     except ConfigError as error:
         raise ModelError(f"{recipe}: {error}") from None
-    tensors, fresh = files.read_tensors(file), fresh_dense(config)
-    tokenizer = _own_tokenizer(folder, file)
     if (folder / "task.json").is_file():
-        task = _task(folder / "task.json")
-        labels, usual = tuple(map(str, task.get("labels", []))), next(iter(outputs_of(task["kind"]).values()))
-        fitting = (config.encoder, usual.reads_cls, task["classes"], task.get("dense"))
-        classifier = built(folder / "task.json", TaskModel, *fitting)
-        fill(classifier, tensors, (), file)
-        fresh = classifier.dense or fresh
-        return LoadedModel(classifier, config, tokenizer, folder, labels, (), (), task, fresh)
+        return _load_tuned(folder, config, lazy)
+    file = _weights(folder)
+    tensors, fresh, tokenizer = files.read_tensors(file), fresh_dense(config), _own_tokenizer(folder, file)
     model = built(recipe, Pretrainer, config)
     untrained = tuple(name for name in model.objectives if model.objectives[name].state_dict()
                       and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
     fill(model, tensors, untrained, file)
     notes = tuple(untrained_notes(untrained, config, folder))
     return LoadedModel(model, config, tokenizer, folder, (), untrained, notes, dense=fresh)
+
+
+def _load_tuned(folder: Path, config: Config, lazy: bool) -> LoadedModel:
+    task = _task(folder / "task.json")
+    labels, usual = tuple(map(str, task.get("labels", []))), next(iter(outputs_of(task["kind"]).values()))
+
+    def network() -> TaskModel:
+        file = _weights(folder)
+        tensors = files.read_tensors(file)
+        fitting = (config.encoder, usual.reads_cls, task["classes"], task.get("dense"))
+        classifier = built(folder / "task.json", TaskModel, *fitting)
+        fill(classifier, tensors, (), file)
+        return classifier
+
+    model, tokenizer = network if lazy else network(), _own_tokenizer(folder, folder / files.WEIGHTS)
+    dense = task.get("dense") or fresh_dense(config)
+    return LoadedModel(model, config, tokenizer, folder, labels, (), (), task, dense)
+
+
+def _weights(folder: Path) -> Path:
+    run = (folder / "run.json").is_file() or (folder / "checkpoints").is_dir()
+    return files.newest_weights(folder) if run else files.weights_file(folder)
 
 
 def _own_tokenizer(folder: Path, weights: Path) -> Tokenizer | None:

@@ -16,6 +16,7 @@ import torch
 
 from litebert import cost
 from litebert.analysis import report
+from litebert.analysis.run_report import recorded
 from litebert.answer.masks import Example, MaskReader, examples
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
@@ -34,7 +35,6 @@ from litebert.text.sources import documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.tokenizer.training import check_size
 from litebert.train import device as devices
-from litebert.train import metrics
 from litebert.train.budget import measured_steps
 from litebert.train.evaluate import evaluate
 from litebert.train.measure import measure, synthetic_batch
@@ -260,6 +260,5 @@ def _write_report(path: Path, run: Run, shards: Shards, tables: Sequence[report.
         f"{shape.embedding_size}, {sum(cost.encoder_parameters(shape).values()):,} parameters; {run.outcome.tokens:,} "
         f"tokens in {run.outcome.seconds / 60:.1f} minutes on {facts['machine']}."
     )
-    rows = metrics.read(run.folder / "metrics.jsonl")
-    sections = [*tables, *report.run_sections(rows, unigram_entropy=shards.unigram_entropy)]
+    sections = [*tables, *report.run_sections(recorded(run.folder), unigram_entropy=shards.unigram_entropy)]
     report.write(path, "litebert quickstart", lead, sections)

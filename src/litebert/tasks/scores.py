@@ -84,6 +84,22 @@ SCORES: MappingProxyType[str, Callable[[Values, Values], float]] = MappingProxyT
 """Name -> score. All but `rmse` are better when higher."""
 
 
+_WORDS = {"f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1", "exact": "exact match", "r2": "R²",
+          "matthews": "Matthews correlation", "pearson": "Pearson correlation", "spearman": "Spearman correlation",
+          "rmse": "root mean squared error", "total": "questions"}  # fmt: skip
+_OF_QUESTIONS = (("HasAns_", "with an answer"), ("NoAns_", "without an answer"), ("best_", "at the best threshold"))
+
+
+def score_title(name: str) -> str:
+    """What a report calls a score of any task: macro F1 for macro_f1."""
+    if name.endswith("_thresh"):
+        return f"best threshold for {score_title(name.removeprefix('best_').removesuffix('_thresh'))}"
+    for prefix, group in _OF_QUESTIONS:
+        if name.startswith(prefix):
+            return f"{score_title(name.removeprefix(prefix))}, {group}"
+    return _WORDS.get(name, name.replace("_", " "))
+
+
 def scores(names: Sequence[str], truth: Values, guess: Values) -> dict[str, float]:
     """The named scores of at least one example."""
     assert len(truth) == len(guess) > 0
