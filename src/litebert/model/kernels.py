@@ -79,7 +79,9 @@ def linear_heads(x_BSH: Tensor, linear: nn.Linear, heads: int, positions: Rotati
     batch, length, hidden = x_BSH.shape
     shape = (batch, length, 3, heads, hidden // heads)
     tables = positions.tables()
-    if passes.taken(x_BSH, linear, 3 * hidden) and (tables is None or tables[0].dtype == torch.float32):
+    if passes.taken(x_BSH, linear, 3 * hidden) and (
+        tables is None or (tables[0].dtype == torch.float32 and len(tables[0]) >= length)
+    ):
         qkv = F.linear(x_BSH, linear.weight).view(shape)
         q_BASD, k_BASD, v_BASD = passes.split_heads(qkv, linear.bias, tables)
         if tables is not None:

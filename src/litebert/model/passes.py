@@ -90,6 +90,12 @@ class _Activation(Function):
         return dx, dbias, None, None
 
 
+def norm_fits(x: Tensor, bias: Tensor | None, residual: Tensor | None, *gains: Tensor | None) -> bool:
+    """Whether the shapes belong together, for a compiled pass reads what it is given."""
+    rows = all(one.shape == x.shape for one in (residual,) if one is not None)
+    return rows and all(one.shape == x.shape[-1:] for one in (bias, *gains) if one is not None)
+
+
 def add_norm(x: Tensor, bias: Tensor | None, residual: Tensor | None, norm: nn.LayerNorm) -> Tensor:
     """norm(x + bias + residual), or norm(x); (..., W) in and out, in the wider dtype."""
     y: Tensor = _AddNorm.apply(x, bias, residual, norm.weight, norm.bias, norm.eps)  # type: ignore[no-untyped-call]
@@ -107,6 +113,7 @@ class _AddNorm(Function):
         shift: Tensor | None,
         eps: float,
     ) -> Tensor:
+        assert norm_fits(x, bias, residual, weight, shift)
         x, residual = x.contiguous(), None if residual is None else residual.contiguous()
         dtype = x.dtype if residual is None else torch.promote_types(x.dtype, residual.dtype)
         z, y = (x if residual is None else torch.empty_like(x, dtype=dtype)), torch.empty_like(x, dtype=dtype)
