@@ -32,9 +32,10 @@ TYPES = {"int": "whole number", "float": "number", "str": "text", "bool": "true 
 def main(arguments: Sequence[str]) -> int:
     reference = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
     scale = SCALE.read_text(encoding="utf-8")
-    for name, table in (("projection", _projection()), ("supply", _supply())):
-        begin, end = f"<!-- {name}: written by `make docs` -->\n", f"<!-- end of {name} -->"
-        scale = scale[: scale.index(begin)] + begin + "\n" + "\n".join(table) + "\n" + scale[scale.index(end) :]
+    for table in (_projection(), _supply()):
+        rows = [line for line in table if line]
+        begin = scale.index(rows[0])  # a table is known by its head, and ends at an empty line
+        scale = scale[:begin] + "\n".join(rows) + scale[scale.index("\n\n", begin) :]
     status = 0
     for page, text in ((PAGE, reference), (SCALE, scale)):
         if "--check" not in arguments:
