@@ -216,7 +216,8 @@ def labels_fit(labels_N: Tensor, classes: int, ignored: int) -> bool:
     """Whether every label is a class or ignored; PyTorch's own loss refuses others."""
     if labels_N.dtype != torch.int64 or labels_N.ndim != 1:
         return False
-    return bool(((labels_N == ignored) | ((labels_N >= 0) & (labels_N < classes))).all())
+    labels = labels_N.numpy()  # on a CPU, where nothing is waited for
+    return bool(((labels == ignored) | ((labels >= 0) & (labels < classes))).all())
 
 
 def cross_entropy(logits_NC: Tensor, labels_N: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
