@@ -125,7 +125,7 @@ ON_A_SEPARATOR = [[5], [12], [1, 4], [1, 1, 4]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(some_documents | tiny_documents | few_tokens, lengths, st.integers(0, 2**32))
 @example(ON_A_SEPARATOR, 9, 0)
 @example(ON_A_SEPARATOR, 9, 1)
@@ -146,7 +146,7 @@ def test_sequences_grow_by_the_law(kind: Kind, documents: list[list[int]], lengt
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(some_documents | tiny_documents | few_tokens, lengths)
 @example(ON_A_SEPARATOR, 9)
 def test_what_no_sequence_shows_did_not_fit(kind: Kind, documents: list[list[int]], length: int) -> None:

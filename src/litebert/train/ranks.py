@@ -1,15 +1,16 @@
 """The group of processes that train one model together, and share a run folder that the main one writes.
 
-`torchrun` starts the processes (launch.py); `joined` makes a group of them: gloo
-between CPUs, nccl between GPUs, and gloo beside it for what is on the CPU, so that agreeing on a few numbers never
-waits for a GPU. Without torchrun there is one process, and everything here does nothing.
+`torchrun` starts the processes (launch.py); `joined` makes a group of them: gloo between CPUs, nccl between GPUs, and
+gloo beside it for what is on the CPU, so that agreeing on a few numbers never waits for a GPU. Without torchrun there
+is one process, and everything here does nothing.
 
-A process that fails ends the others too: it leaves the group, so their next exchange fails. The first to fail says so
+A process that fails ends the others too: when it ends, their next exchange fails. The first to fail says so
 in the group's store and reports why; the others end in silence, with a `GroupError`.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -198,6 +199,9 @@ def _meet() -> Any:
         if "nccl" in backend and torch.cuda.device_count() > (own := int(os.environ.get("LOCAL_RANK", "0"))):
             torch.cuda.set_device(own)  # where nccl keeps what it needs
         distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+        # Never freed: gloo's thread may need the interpreter for a tensor that it gives back, and whoever frees the
+        # group waits for that thread while holding the interpreter. The end of the process closes its connections.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(distributed.group.WORLD))
     except (RuntimeError, ValueError, OSError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise RunError(f"the processes of this run do not find each other at {where} ({error}); check the rendezvous "
