@@ -26,8 +26,9 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 LONG = (
-    "train/test_interruption.py", "train/test_ranks.py", "golden/test_golden.py", "test_runs.py", "test_readme.py", "interop/test_cards.py",
-    "studies/test_quickstart.py", "finetuning/test_finetune_kinds.py", "abuse/test_environments.py",
+    "train/test_interruption.py", "train/test_ranks.py", "golden/test_golden.py", "test_runs.py", "test_readme.py",
+    "interop/test_cards.py", "studies/test_quickstart.py", "finetuning/test_finetune_kinds.py",
+    "abuse/test_environments.py",
 )  # fmt: skip
 """Files that take long, longest first. A worker takes whole files: one of these at the end would run alone."""
 
