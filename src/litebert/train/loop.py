@@ -15,12 +15,12 @@ import math
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,6 @@ from torch import Tensor, nn
 from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
 from litebert.errors import NonFiniteError, RunError
-from litebert.model.objectives import Loss
 from litebert.progress import Task, task
 from litebert.storage import fault_of, numbers
 from litebert.train import checkpoint, device, schedule
@@ -37,63 +36,10 @@ from litebert.train.optim import Optimizers
 from litebert.train.parallel import accumulating, load_state, local, whole, whole_state
 from litebert.train.ranks import Ranks
 from litebert.train.supply import ahead
+from litebert.train.trainable import B, Trainable
 from litebert.train.window import Window
 
 log = logging.getLogger("litebert")
-
-
-class TrainBatch(Protocol):
-    """A micro-batch: it moves to a device and knows its tokens."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens, padding aside."""
-
-    def pin(self) -> Any:
-        """The same batch in page-locked memory."""
-
-    def to(self, device: torch.device) -> Any:
-        """The same batch on a device."""
-
-
-B = TypeVar("B", bound=TrainBatch)
-
-
-class Trainable(Protocol[B]):
-    """What the loop trains: a model with its batches, losses and held-out scores."""
-
-    layers: int
-    diagnostic_state: dict[str, Any]
-    """Plain values that `diagnostics` keeps between rows; saved with checkpoints."""
-
-    @property
-    def module(self) -> nn.Module:
-        """What has the parameters."""
-
-    @property
-    def network(self) -> nn.Module:
-        """What computes the losses: the module, or what spreads it over several processes."""
-
-    def batch(self, step: int, rows: slice) -> B:
-        """Rows of the batch of a step; a pure function."""
-
-    def counts(self, batch: B) -> dict[str, int]:
-        """Predictions per loss in a batch, by which the sums over micro-batches are divided."""
-
-    def losses(self, batch: B, layers: int) -> dict[str, Loss]:
-        """By name."""
-
-    def weights(self) -> Mapping[str, float]:
-        """The weight of each loss in the sum."""
-
-    def lr_scales(self) -> Mapping[str, float]:
-        """Factors of the learning rate by parameter name; 1 where a name is absent."""
-
-    def evaluate(self) -> dict[str, float]:
-        """Held-out scores now."""
-
-    def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        """Warnings about a row of metrics, in words."""
 
 
 @dataclass(frozen=True)
@@ -176,10 +122,7 @@ class Loop(Generic[B]):
         self.resumed = bool(state)
         if not state:
             return
-        if found is not None and self.ranks.size == 1:
-            self.trainable.module.load_state_dict(found.model(), strict=True)
-        else:
-            load_state(self.trainable.module, found.model() if found else None, self.ranks)
+        load_state(self.trainable.module, found.model() if found else None, self.ranks)
         self.optimizers.load(found.optimizer() if found else None)
         self.step = state["step"]
         try:

@@ -73,7 +73,7 @@ class Run:
 
 
 class TrainablePretrainer:
-    """A `Pretrainer` with its batches, as the loop sees it (`loop.Trainable`)."""
+    """A `Pretrainer` with its batches, as the loop sees it (`train.trainable`)."""
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Protocol, TypeVar
+from typing import IO, Any
 
 import numpy as np
 import torch
@@ -43,6 +43,7 @@ from litebert.errors import LitebertError, RunError
 from litebert.registry import python_file
 from litebert.train.device import Device, cores
 from litebert.train.measure import products_speed
+from litebert.train.trainable import B
 
 log = logging.getLogger("litebert")
 
@@ -50,16 +51,6 @@ CORE_TOKENS = 1e6
 """Tokens a second of batches that one core makes at least (benchmarks/batches.py)."""
 BUSY_SHARE = 0.4
 """Share of the speed of matrix products that training reaches on a GPU, to know how many tokens it will need."""
-
-
-class Pinnable(Protocol):
-    """A batch that can move to page-locked memory, from which a GPU fetches it while it computes."""
-
-    def pin(self) -> Any:
-        """The same batch in page-locked memory."""
-
-
-P = TypeVar("P", bound=Pinnable)
 
 
 class PretrainingBatches:
@@ -92,16 +83,16 @@ class PretrainingBatches:
 
 
 @contextmanager
-def ahead(make: Callable[[int], list[P]], steps: range, device: torch.device) -> Iterator[Iterator[list[P]]]:
+def ahead(make: Callable[[int], list[B]], steps: range, device: torch.device) -> Iterator[Iterator[list[B]]]:
     """The micro-batches of each step in turn; those of the next one are made in a thread meanwhile."""
 
-    def ready(step: int) -> list[P]:
+    def ready(step: int) -> list[B]:
         if device.type != "cuda":
             return make(step)
         with torch.cuda.device(device):  # a thread begins on the first GPU
             return [batch.pin() for batch in make(step)]
 
-    def each() -> Iterator[list[P]]:
+    def each() -> Iterator[list[B]]:
         following = thread.submit(ready, steps[0]) if steps else None
         for step in steps:
             assert following is not None

@@ -1,0 +1,65 @@
+"""What the loop trains, as the loop sees it: a model with its batches, losses and held-out scores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import nn
+
+from litebert.model.objectives import Loss
+
+
+class TrainBatch(Protocol):
+    """A micro-batch: it moves to a device and knows its tokens."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens, padding aside."""
+
+    def pin(self) -> Any:
+        """The same batch in page-locked memory."""
+
+    def to(self, device: torch.device) -> Any:
+        """The same batch on a device."""
+
+
+B = TypeVar("B", bound=TrainBatch)
+
+
+class Trainable(Protocol[B]):
+    """What the loop trains: a model with its batches, losses and held-out scores."""
+
+    layers: int
+    diagnostic_state: dict[str, Any]
+    """Plain values that `diagnostics` keeps between rows; saved with checkpoints."""
+
+    @property
+    def module(self) -> nn.Module:
+        """What has the parameters."""
+
+    @property
+    def network(self) -> nn.Module:
+        """What computes the losses: the module, or what spreads it over several processes."""
+
+    def batch(self, step: int, rows: slice) -> B:
+        """Rows of the batch of a step; a pure function."""
+
+    def counts(self, batch: B) -> dict[str, int]:
+        """Predictions per loss in a batch, by which the sums over micro-batches are divided."""
+
+    def losses(self, batch: B, layers: int) -> dict[str, Loss]:
+        """By name."""
+
+    def weights(self) -> Mapping[str, float]:
+        """The weight of each loss in the sum."""
+
+    def lr_scales(self) -> Mapping[str, float]:
+        """Factors of the learning rate by parameter name; 1 where a name is absent."""
+
+    def evaluate(self) -> dict[str, float]:
+        """Held-out scores now."""
+
+    def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
+        """Warnings about a row of metrics, in words."""
