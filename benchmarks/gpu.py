@@ -78,6 +78,8 @@ def main() -> int:
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dry", action="store_true")
     arguments = parser.parse_args()
+    if not arguments.dry and not torch.cuda.is_available():
+        sys.exit("gpu.py measures a GPU, and torch finds none here; --dry tries the campaign on any device")
     with torch._dynamo.config.patch(disable=arguments.dry):
         return campaign(arguments)
 
