@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import multiprocessing
 import os
 import random
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -152,6 +154,19 @@ def made_up_documents(count: int, seed: int = 0, topic_words: int = 30) -> list[
             sentences.append(" ".join(chosen).capitalize() + ".")
         documents.append(" ".join(sentences))
     return documents
+
+
+@pytest.fixture(autouse=True)
+def _reports_end() -> Iterator[None]:
+    """What a test leaves running must not speak into the output of another."""
+
+    def left() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("progress of ")]
+
+    yield
+    if left():
+        gc.collect()
+    assert not left()
 
 
 @pytest.fixture(autouse=True)

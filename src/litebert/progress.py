@@ -136,13 +136,22 @@ def task(
         log.debug(f"{name}: took {time.monotonic() - one.began:.2f} s")
 
 
+@contextmanager
 def tracked(items: Iterable[T], name: str, total: float | None = None, unit: str = "",
-            size: Callable[[T], float] = lambda _: 1) -> Iterator[T]:  # fmt: skip
-    """Pass items on and report how many have been; `size` says how much of `total` each is."""
-    with task(name, total, unit) as one:
+            size: Callable[[T], float] = lambda _: 1) -> Iterator[Iterator[T]]:  # fmt: skip
+    """The items, for the block to read: how many it has read is reported; `size` says how much of `total` each is.
+
+    The report ends with the block, however many were read: a loop that fails would leave a generator of its own open
+    for as long as somebody holds the exception.
+    """
+
+    def each() -> Iterator[T]:
         for item in items:
             yield item
             one.advance(size(item))
+
+    with task(name, total, unit) as one:
+        yield each()
 
 
 def _report(one: Task, ended: threading.Event) -> None:

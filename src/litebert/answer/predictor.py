@@ -56,7 +56,8 @@ class Predictor:
             DataError: an input is of another form, or `inputs` is one text instead of a list.
         """
         total = len(inputs) if isinstance(inputs, Sized) else None
-        return list(progress.tracked(self.stream(inputs), "answering", total, "inputs"))
+        with progress.tracked(self.stream(inputs), "answering", total, "inputs") as answers:
+            return list(answers)
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """The same one by one, for inputs of any number."""

@@ -141,16 +141,17 @@ def fill(words: list[str]) -> int:
 
     model = load(arguments.model, device=arguments.device)
     found = []
-    for text in progress.tracked(arguments.texts or _lines(), "filling", len(arguments.texts) or None, "texts"):
-        masks = model.fill(text, arguments.top)
-        if arguments.json:
-            found.append({"text": text, "masks": [[guess._asdict() for guess in mask] for mask in masks]})
-            continue
-        for number, mask in enumerate(masks, 1):
-            title = text if len(masks) == 1 else f"{text}  (mask {number} of {len(masks)})"
-            console.table(
-                ("guess", "probability"), [(guess.token, f"{guess.probability:.1%}") for guess in mask], title
-            )
+    with progress.tracked(arguments.texts or _lines(), "filling", len(arguments.texts) or None, "texts") as texts:
+        for text in texts:
+            masks = model.fill(text, arguments.top)
+            if arguments.json:
+                found.append({"text": text, "masks": [[guess._asdict() for guess in mask] for mask in masks]})
+                continue
+            for number, mask in enumerate(masks, 1):
+                title = text if len(masks) == 1 else f"{text}  (mask {number} of {len(masks)})"
+                console.table(
+                    ("guess", "probability"), [(guess.token, f"{guess.probability:.1%}") for guess in mask], title
+                )
     if arguments.json:
         console.print_json(found)
     return 0

@@ -42,9 +42,10 @@ class Journal:
         self.finished: dict[str, ShardInfo] = {}
         """Shards that are on the disk as they were written, by file name."""
         infos = [ShardInfo.from_json(line) for line in lines[1:]] if begun else []
-        for info in progress.tracked(infos, "checking finished shards", len(infos), "shards"):
-            if (folder / info.file).is_file() and sha256_of(folder / info.file) == info.sha256:
-                self.finished[info.file] = info
+        with progress.tracked(infos, "checking finished shards", len(infos), "shards") as checked:
+            for info in checked:
+                if (folder / info.file).is_file() and sha256_of(folder / info.file) == info.sha256:
+                    self.finished[info.file] = info
 
     def _write(self, entry: dict[str, Any]) -> None:
         with open(self._folder / self.NAME, "ab") as file:

@@ -176,11 +176,12 @@ def _build(
     tokenizer = folder / disk.TOKENIZER
     counts = {split: np.zeros(vocab_size, np.int64) for split in ("train", "heldout")}  # how often each piece is there
     pairs = 0  # held-out documents of two sentences or more
-    for info in progress.tracked(journal.finished.values(), "reading finished shards", len(journal.finished), "shards"):
-        for block in disk.read_blocks(folder / info.file):
-            counts[info.split] += np.bincount(block.ids, minlength=vocab_size)
-            pairs += int((np.diff(block.document_offsets) > 1).sum()) if info.split == "heldout" else 0
     finished = dict(journal.finished)
+    with progress.tracked(finished.values(), "reading finished shards", len(finished), "shards") as infos:
+        for info in infos:
+            for block in disk.read_blocks(folder / info.file):
+                counts[info.split] += np.bincount(block.ids, minlength=vocab_size)
+                pairs += int((np.diff(block.document_offsets) > 1).sum()) if info.split == "heldout" else 0
     reader = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder, floor=settings[FLOOR])
     held: dict[str, list[Encoded]] = {}
     chunks = encode_all(reader.chunks(documents(sources, reading)), tokenizer, settings["language"], processes)

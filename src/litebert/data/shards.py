@@ -190,15 +190,15 @@ class Shards:
         self.index, infos = read_index(path)
         self.fingerprint = sha256_of(path / INDEX)
         total = sum(info.bytes for info in infos)
-        checked = tracked(infos, "checking the shards", total, "bytes", lambda info: info.bytes) if verify else infos
-        for info in checked:
-            file = path / info.file
-            if not file.is_file():
-                raise DataError(f"{file} is missing; prepare the data again")
-            if file.stat().st_size != info.bytes:
-                raise DataError(f"{file} has {file.stat().st_size} bytes, not {info.bytes}; prepare the data again")
-            if verify and sha256_of(file) != info.sha256:
-                raise DataError(f"{file} has changed since it was written (sha256); prepare the data again")
+        with tracked(infos, "checking the shards", total, "bytes", lambda info: info.bytes) as checked:
+            for info in checked:
+                file = path / info.file
+                if not file.is_file():
+                    raise DataError(f"{file} is missing; prepare the data again")
+                if file.stat().st_size != info.bytes:
+                    raise DataError(f"{file} has {file.stat().st_size} bytes, not {info.bytes}; prepare the data again")
+                if verify and sha256_of(file) != info.sha256:
+                    raise DataError(f"{file} has changed since it was written (sha256); prepare the data again")
         self.tokenizer = Tokenizer.load(path / TOKENIZER)
         if self.tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
             raise DataError(f"{path / TOKENIZER} is not the tokenizer of these shards; prepare the data again")

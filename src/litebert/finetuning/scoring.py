@@ -73,9 +73,10 @@ def logits_of(
     chunks = list(by_length(lengths, EVALUATION_TOKENS, rows))
     own, computed = ranks.turns(len(chunks)), {}
     total = sum(len(chunks[turn]) for turn in own)
-    for turn in tracked(own, "scoring", total, "items", lambda turn: len(chunks[turn])):
-        padded = pad_rows([row for i in chunks[turn] for row in items[i].rows], pad_id, positions)
-        computed[turn] = compute(padded)
+    with tracked(own, "scoring", total, "items", lambda turn: len(chunks[turn])) as turns:
+        for turn in turns:
+            padded = pad_rows([row for i in chunks[turn] for row in items[i].rows], pad_id, positions)
+            computed[turn] = compute(padded)
     for chunk, found in zip(chunks, ranks.union(computed), strict=True):
         ends = np.cumsum([rows[i] for i in chunk])
         for i, rows_of_item in zip(chunk, np.split(found, ends[:-1]), strict=True):

@@ -95,15 +95,16 @@ def inspect(tokenizer: Tokenizer, texts: Iterable[str]) -> Inspection:
     """
     found = Inspection()
     characters: Counter[str] = Counter()
-    for text in tracked(texts, "inspecting", unit="documents"):
-        lines = list(split_lines(text))
-        ids, _ = tokenizer.encode_flat(lines)
-        found.texts += 1
-        found.pieces += len(ids)
-        found.unknown_pieces += int((ids == tokenizer.unk_id).sum())
-        for line in lines:
-            found.words += len(line.split())
-            characters.update(line)
+    with tracked(texts, "inspecting", unit="documents") as read:
+        for text in read:
+            lines = list(split_lines(text))
+            ids, _ = tokenizer.encode_flat(lines)
+            found.texts += 1
+            found.pieces += len(ids)
+            found.unknown_pieces += int((ids == tokenizer.unk_id).sum())
+            for line in lines:
+                found.words += len(line.split())
+                characters.update(line)
 
     found.characters = characters.total()
     changed, unknown = [], []

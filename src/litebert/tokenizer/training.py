@@ -100,8 +100,8 @@ def train_tokenizer(
     if kind == "bpe" and (lower_case or strip_accents):
         keeps = "a bpe tokenizer keeps text byte for byte, so it neither lower-cases nor strips accents"
         raise DataError(f"{keeps}; leave both out, or train a unigram or wordpiece tokenizer")
-    texts = tracked(texts, "reading text for the tokenizer", unit="documents")
-    lines = sample_lines((line for text in texts for line in split_lines(text)), memory, seed)
+    with tracked(texts, "reading text for the tokenizer", unit="documents") as read:
+        lines = sample_lines((line for text in read for line in split_lines(text)), memory, seed)
     if not lines:
         raise DataError("the corpus holds no text to train a tokenizer on; give files with text in them")
     most = vocab_size

@@ -78,13 +78,14 @@ def evaluate_split(
             sizes = [min(EVALUATION_BATCH, count - first) for first in range(0, count, EVALUATION_BATCH)]
             own, found = ranks.turns(len(sizes)), {}
             total = sum(sizes[i] for i in own)
-            for i in tracked(own, f"scoring {' and '.join(names)}", total, "sequences", sizes.__getitem__):
-                asked = batches(i, slice(0, sizes[i]))
-                if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
-                    asked = replace(asked, token_type_ids=torch.zeros_like(asked.token_type_ids))
-                found[i] = _losses(model, asked, i, device)
-                if ranks.size > 1:
-                    found[i] = _on_cpu(found[i])
+            with tracked(own, f"scoring {' and '.join(names)}", total, "sequences", sizes.__getitem__) as turns:
+                for i in turns:
+                    asked = batches(i, slice(0, sizes[i]))
+                    if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
+                        asked = replace(asked, token_type_ids=torch.zeros_like(asked.token_type_ids))
+                    found[i] = _losses(model, asked, i, device)
+                    if ranks.size > 1:
+                        found[i] = _on_cpu(found[i])
             losses = ranks.union(found)
             for prefix, name in names.items():
                 if any(int(loss[name].count) for loss in losses):
