@@ -1,0 +1,198 @@
+"""The speedrun: who trains the best small encoder in 10, 30 and 60 minutes of wall clock?
+
+    python benchmarks/speedrun --text FILES_OR_FOLDERS --out runs/speedrun [--minutes 10 30 60] [--seeds 3]
+                               [--recipes albert-mini] [--baselines albert modernbert]
+                               [--blimp FOLDER] [--glue FOLDER] [--language en]
+
+The protocol (docs/speedrun.md): one text, one tokenizer of 8,192 pieces trained on it, 2 % of its documents held out,
+masks at 15 % for every score; the clock starts with the command. Ours is `litebert pretrain RECIPE --budget`; a
+baseline (baseline.py) takes the best of three learning rates, tried for a third of the time. One run at a time.
+The same command continues an interrupted campaign. It writes a report with the curves, results.json, and a file a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import protocol
+from protocol import Result
+
+from litebert.analysis.chart import Chart, Series
+from litebert.analysis.report import Section, Table, write
+from litebert.storage import write_json
+from litebert.train import device as devices
+from litebert.train import metrics
+
+RATES = (5e-4, 1e-3, 2e-3)
+START = 12.0
+"""Seconds that our command takes before and after its budget: imports, opening the data, measuring the speed."""
+LENGTH = 128
+BLIMP = {"plain": "BLiMP", "within_word": "BLiMP, within words"}
+
+
+def ours(recipe: str, changes: Sequence[str], shards: Path, folder: Path, minutes: float, seed: int) -> Result:
+    """A run of a recipe from the command to the end."""
+    words = ["pretrain", recipe, "--data", shards, "--out", folder / "run", "--budget", f"{60 * minutes - START:.0f}s"]
+    words += ["--train.seed", seed, "--train.evaluate-every", f"{100 / protocol.POINTS:g}%", *changes]
+    shutil.rmtree(folder / "run", ignore_errors=True)  # a run that was interrupted is no run of so many minutes
+    seconds = protocol.timed(protocol.litebert(*map(str, words)), folder / "log.txt")
+    rows = metrics.read(folder / "run" / "metrics.jsonl")
+    speed = metrics.read(folder / "run" / "speed.jsonl")
+    at = {row["step"]: row["seconds"] for row in speed}
+    before = seconds - max(at.values())  # of the command, before the first step and after the last
+    points = [((before + at[row["step"]]) / 60, row["mlm_loss"]) for row in rows
+             if row["kind"] == "heldout" and row["step"] in at]  # fmt: skip
+    tokens = sum(row.get("tokens", 0) for row in rows if row["kind"] == "train")
+    loss, accuracy = protocol.heldout_loss(folder / "run", shards, protocol.FINAL_SEQUENCES, LENGTH)
+    settings = json.loads((folder / "run" / "recipe.json").read_text(encoding="utf-8"))
+    name = " ".join([recipe, *changes])
+    return Result(name, seed, minutes, seconds, tokens, parameters(folder / "run"), loss, accuracy, points,
+                  settings=settings)  # fmt: skip
+
+
+def baseline(kind: str, shards: Path, folder: Path, minutes: float, seed: int, rate: float) -> Result:
+    """A run of a baseline: its speed is measured first, and then it has all the time."""
+    script = [sys.executable, str(Path(__file__).parent / "baseline.py"), kind, "--data", str(shards)]
+    script += ["--minutes", str(minutes), "--seed", str(seed), "--rate", str(rate), "--points", str(protocol.POINTS)]
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    protocol.timed([*script, "--out", str(folder / "run")], folder / "measuring.txt")
+    steps = json.loads((folder / "run" / "steps.json").read_text(encoding="utf-8"))["steps"]
+    words = [*script, "--out", str(folder / "run"), "--steps", str(steps), "--began", str(time.monotonic())]
+    seconds = protocol.timed(words, folder / "log.txt")
+    facts = json.loads((folder / "run" / "run.json").read_text(encoding="utf-8"))
+    points = []
+    for number, (_, passed) in enumerate(facts["times"]):
+        point = folder / "run" / f"point-{number}"
+        points.append((passed / 60, protocol.heldout_loss(point, shards, protocol.SEQUENCES, LENGTH)[0]))
+    loss, accuracy = protocol.heldout_loss(last_point(folder), shards, protocol.FINAL_SEQUENCES, LENGTH)
+    settings = {"learning_rate": rate, "steps": facts["steps"]}
+    return Result(kind, seed, minutes, seconds, facts["tokens"], facts["parameters"], loss, accuracy, points,
+                  settings=settings)  # fmt: skip
+
+
+def last_point(folder: Path) -> Path:
+    """The weights at the end of a baseline's run."""
+    return max((folder / "run").glob("point-*"), key=lambda path: int(path.name.partition("-")[2]))
+
+
+def parameters(run: Path) -> int:
+    """Of the whole model of a run."""
+    from litebert.interop import read_folder
+
+    return sum(one.numel() for one in read_folder(run).model.parameters())
+
+
+def best_rate(kind: str, shards: Path, folder: Path, minutes: float) -> float:
+    """The best learning rate of three, each tried for a third of the time."""
+    losses = {}
+    for rate in RATES:
+        place = folder / f"rate-{rate:g}"
+        place.mkdir(parents=True, exist_ok=True)
+        found = protocol.saved(place / "result.json") or baseline(kind, shards, place, minutes / 3, 0, rate)
+        protocol.save(place / "result.json", found)
+        losses[rate] = found.loss if math.isfinite(found.loss) else math.inf
+    return min(losses, key=losses.__getitem__)
+
+
+def campaign(options: argparse.Namespace) -> list[Result]:
+    """Every run that is not there yet, and all results."""
+    shards, results = protocol.data(options.text, options.out, options.language), []
+    for minutes in options.minutes:
+        for seed in range(options.seeds):
+            for kind, system in [("ours", one) for one in options.recipes] + [
+                ("peer", one) for one in options.baselines
+            ]:
+                folder = options.out / f"{minutes:g}m" / f"{Path(system).stem}-{kind}" / f"seed-{seed}"
+                folder.mkdir(parents=True, exist_ok=True)
+                found = protocol.saved(folder / "result.json")
+                if found is None:
+                    print(f"{system}, {minutes:g} minutes, seed {seed}", flush=True)
+                    if kind == "ours":
+                        found, model = ours(system, (), shards, folder, minutes, seed), folder / "run"
+                    else:
+                        rate = best_rate(system, shards, folder.parent, minutes)
+                        found = baseline(system, shards, folder, minutes, seed, rate)
+                        model = last_point(folder)
+                    protocol.add_scores(found, model, options.blimp, options.glue, folder, options.task_seeds)
+                    protocol.save(folder / "result.json", found)
+                print(f"  loss {found.loss:.3f}, accuracy {found.accuracy:.1%}, {found.seconds:.0f} s", flush=True)
+                results.append(found)
+    return results
+
+
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+def sections(results: Sequence[Result]) -> list[Section]:
+    """A table and the curves for each number of minutes."""
+    made: list[Section] = []
+    for minutes in sorted({one.minutes for one in results}):
+        groups: dict[str, list[Result]] = {}
+        for one in results:
+            if one.minutes == minutes:
+                groups.setdefault(one.system, []).append(one)
+        columns = ("system", "parameters", "tokens", "seconds", "loss", "accuracy", *BLIMP.values(), *protocol.TASKS)
+        rows = tuple(sorted((row(name, runs) for name, runs in groups.items()), key=lambda cells: float(cells[4])))
+        most = max(len(runs) for runs in groups.values())
+        made.append(Table(f"{minutes:g} minutes", columns, rows, f"Medians of {most} seeds."))
+        lines = tuple(curve(name, runs) for name, runs in groups.items())
+        made.append(Chart(f"Held-out loss in {minutes:g} minutes", lines, "minutes", "cross entropy, nats"))
+    return made
+
+
+def row(name: str, runs: Sequence[Result]) -> tuple[str, ...]:
+    """One system, medians over its seeds."""
+
+    def cell(value: Any, form: str) -> str:
+        found = [value(one) for one in runs if value(one) is not None]
+        return format(statistics.median(found), form) if found else ""
+
+    return (
+        name, cell(lambda one: one.parameters, ",.0f"), cell(lambda one: one.tokens, ",.0f"),
+        cell(lambda one: one.seconds, ".0f"), cell(lambda one: one.loss, ".3f"),
+        cell(lambda one: one.accuracy, ".1%"),
+        *(cell(lambda one, form=form: one.blimp.get(form, {}).get("accuracy"), ".1%") for form in BLIMP),
+        *(cell(lambda one, task=task: one.tasks.get(task), ".3f") for task in protocol.TASKS),
+    )  # fmt: skip
+
+
+def curve(name: str, runs: Sequence[Result]) -> Series:
+    """That of the seed whose final loss is the median."""
+    points = sorted(runs, key=lambda one: one.loss)[len(runs) // 2].curve
+    return Series(name, tuple(minutes for minutes, _ in points), tuple(loss for _, loss in points))
+
+
+def main() -> int:
+    """Run the campaign and write its report."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--text", nargs="+", default=["python-docs"])
+    parser.add_argument("--language", default="en")
+    parser.add_argument("--out", type=Path, default=Path("runs/speedrun"))
+    parser.add_argument("--minutes", nargs="+", type=float, default=[10.0, 30.0, 60.0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--recipes", nargs="*", default=["albert-mini"])
+    parser.add_argument("--baselines", nargs="*", default=["albert", "modernbert"], choices=("albert", "modernbert"))
+    parser.add_argument("--blimp", type=Path, help="a folder of pairs of sentences")
+    parser.add_argument("--glue", type=Path, help="the folder with SST-2/, CoLA/ and RTE/")
+    parser.add_argument("--task-seeds", type=int, default=3)
+    options = parser.parse_args()
+    results, machine = campaign(options), devices.choose("auto").describe()
+    write(options.out / "report.html", "Speedrun", f"{', '.join(options.text)}, on {machine}.", sections(results))
+    write_json(options.out / "results.json", {"machine": machine, "results": [vars(one) for one in results]})
+    print(f"wrote {options.out / 'report.html'} and {options.out / 'results.json'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
