@@ -180,7 +180,7 @@ def test_accuracies_and_their_errors(albert: Path, sentences: list[str], tmp_pat
         errors = (one.standard_error for one in (a, b, c))
         assert overall.standard_error == pytest.approx(math.hypot(*errors) / 3)
     assert [(one.name, one.paradigms, one.pairs) for one in found.phenomena] == [("agreement", 2, 30), ("plain", 1, 30)]
-    assert (found.overall.paradigms, found.overall.pairs, found.split) == (3, 60, 0)
+    assert (found.overall.paradigms, found.overall.pairs, found.in_parts) == (3, 60, 0)
 
 
 def test_a_file_of_several_paradigms(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_sentences_longer_than_the_model(
 ) -> None:
     long = " ".join(sentences[:10])
     status, out, err = run("evaluate", albert, "--blimp", write(tmp_path / "p.jsonl", [(sentences[0], long)]), "--json")
-    assert (status, json.loads(out)["blimp"]["split"]) == (0, 1)
+    assert (status, json.loads(out)["blimp"]["in_parts"]) == (0, 1)
     assert json.loads(out)["blimp"]["overall"]["plain"]["accuracy"] == 1
     names(next(line for line in err.splitlines() if "warning" in line), LENGTH)
 
@@ -268,8 +268,9 @@ def test_malformed_files(
 def one_sentence(output: Output, *places: object) -> None:
     status, out, err = output
     assert (status, out) == (2, "")
-    assert len(err.splitlines()) == 1
-    names(err, *places)
+    *progress, last = err.splitlines()
+    assert all(line.endswith(" so far") for line in progress)  # on a slow machine
+    names(last, *places)
 
 
 def test_what_cannot_be_scored(

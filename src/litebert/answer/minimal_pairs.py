@@ -20,7 +20,6 @@ from litebert.errors import ConfigError, DataError, ModelError
 from litebert.text.files import files_of
 from litebert.text.lines import plain_suffix
 from litebert.text.records import SUFFIXES, Notes, records, require_text
-from litebert.text.tally import counted
 from litebert.tokenizer import Tokenizer
 
 log = logging.getLogger("litebert")
@@ -75,7 +74,7 @@ class PairScores:
     """By name."""
     paradigms: tuple[ParadigmScore, ...]
     """In the order of the files."""
-    split: int
+    in_parts: int
     """Sentences that are longer than the model reads, and were scored in parts."""
 
     def rows(self) -> list[tuple[str, ...]]:
@@ -109,9 +108,7 @@ def evaluate_blimp(
         DataError: there is no such file, or it is malformed; the message names the line.
         ConfigError: a size or a device that cannot be.
     """
-    if pairs is not None and pairs < 1:
-        raise ConfigError(f"pairs is {pairs}; it must be at least 1")
-    paradigms = read_paradigms(blimp, pairs)
+    paradigms = read_paradigms(blimp, pairs)  # first, for it is quick and may find a mistake
     return score_paradigms(load(model, device=device), paradigms)
 
 
@@ -137,12 +134,14 @@ class Paradigm:
     pairs: list[Pair]
 
 
-def read_paradigms(source: str | Path, most: int | None = None) -> list[Paradigm]:
-    """The paradigms of a file, a folder or a pattern, with up to `most` pairs each; all lines are checked.
+def read_paradigms(source: str | Path, pairs: int | None = None) -> list[Paradigm]:
+    """The paradigms of a file, a folder or a pattern, with up to so many `pairs` each; all lines are checked.
 
     Raises:
         DataError: as in `evaluate_blimp`.
     """
+    if pairs is not None and pairs < 1:
+        raise ConfigError(f"pairs is {pairs}; it must be at least 1")
     found: dict[tuple[str, ...], Paradigm] = {}
     for file in files_of([source], _inside):
         notes, stem = Notes(), _stem(Path(file))
@@ -154,7 +153,7 @@ def read_paradigms(source: str | Path, most: int | None = None) -> list[Paradigm
             uid, term, kind = ("" if value is None else str(value) for value in about)
             key = (file, uid or stem, term or uid or stem, kind)
             one = found.setdefault(key, Paradigm(key[1], file, *key[2:], []))
-            if most is None or len(one.pairs) < most:
+            if pairs is None or len(one.pairs) < pairs:
                 one.pairs.append(Pair(good, bad, place))
         for note in notes.notes():
             log.info(f"{file}: {note}")
@@ -200,10 +199,10 @@ def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
     sums = [tuple(float(form.sum(dtype="float64")) for form in forms) for forms in found]
     if not all(math.isfinite(value) for forms in sums for value in forms):
         raise ModelError(f"{model.path} computes numbers that are not finite; give a model whose training went well")
-    split = sum(len(ids) > reader.length - 2 for ids in encoded)
-    if split:
-        log.warning(f"{counted(split, 'sentence')} longer than the {reader.length} tokens that {model.path} reads, so "
-                    "scored in parts")  # fmt: skip
+    in_parts = sum(len(ids) > reader.length - 2 for ids in encoded)
+    if in_parts:
+        log.warning(f"sentences longer than the {reader.length} tokens that {model.path} reads were scored in parts "
+                    f"({in_parts:,})")  # fmt: skip
     scored, start = [], 0
     for one in paradigms:
         own = sums[start : (start := start + 2 * len(one.pairs))]
@@ -217,7 +216,7 @@ def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
     for score in scored:
         by_phenomenon[score.phenomenon].append(score)
     phenomena = tuple(_mean(name, by_phenomenon[name]) for name in sorted(by_phenomenon))
-    return PairScores(_mean("mean of the paradigms", scored), phenomena, tuple(scored), split)
+    return PairScores(_mean("mean of the paradigms", scored), phenomena, tuple(scored), in_parts)
 
 
 def _encoded(pairs: Sequence[Pair], tokenizer: Tokenizer) -> list[list[int]]:

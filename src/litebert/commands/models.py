@@ -132,9 +132,11 @@ def evaluate(words: list[str]) -> int:
         raise ConfigError("--pairs limits the sentence pairs of --blimp; give --blimp too, or leave it out")
     with console.loading():
         from litebert.answer import minimal_pairs
+        from litebert.answer.predictor import load
         from litebert.train.evaluate import evaluate as run
 
     report: dict[str, Any] = {}
+    paradigms = None if arguments.blimp is None else minimal_pairs.read_paradigms(arguments.blimp, arguments.pairs)
     if arguments.data is not None:
         report = run(
             arguments.model,
@@ -145,10 +147,8 @@ def evaluate(words: list[str]) -> int:
         )
         if not arguments.json:
             console.table(("held out", arguments.model), score_rows(report))
-    if arguments.blimp is not None:
-        found = minimal_pairs.evaluate_blimp(
-            arguments.model, arguments.blimp, pairs=arguments.pairs, device=arguments.device
-        )
+    if paradigms is not None:
+        found = minimal_pairs.score_paradigms(load(arguments.model, device=arguments.device), paradigms)
         report["blimp"] = asdict(found)
         if not arguments.json:
             console.table(minimal_pairs.COLUMNS, found.rows())
