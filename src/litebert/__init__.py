@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare
+    from litebert.answer.minimal_pairs import evaluate_blimp as evaluate_blimp
     from litebert.answer.predictor import load as load
     from litebert.config import Config as Config
     from litebert.config import replace as replace
@@ -39,6 +40,7 @@ _HOME = {
     "compare": "analysis.compare",
     "convert": "interop",
     "evaluate": "train.evaluate",
+    "evaluate_blimp": "answer.minimal_pairs",
     "finetune": "finetuning.run",
     "load": "answer.predictor",
     "prepare": "data.prepare",

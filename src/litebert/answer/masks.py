@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert import progress
+from litebert.answer.masked_rows import LOGITS, MaskedRows
 from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches, texts_of
 from litebert.data.shards import Split
 from litebert.errors import ConfigError, DataError, ModelError
@@ -21,9 +22,8 @@ from litebert.interop import LoadedModel
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.words import word_ends
 
-_LOGITS = 1 << 25
-"""Numbers of logits at a time."""
 _STAND_IN = "\u9fa5"
 """A letter that stands for a mask while a text is cut into pieces: rare, and a word of its own in every tokenizer."""
 
@@ -97,8 +97,8 @@ class MaskReader:
         rows = [self.row(text) for text in texts_of(texts)]
         found: list[NDArray[np.float32]] = [np.zeros((0, 0), np.float32)] * len(rows)
         with progress.task("reading", len(rows), "texts") as bar:
-            for places, ids, mask in batches(rows, self.tokenizer.pad_id, _LOGITS // self.tokenizer.vocab_size):
-                logits = self._at(ids, mask, torch.from_numpy(np.flatnonzero(mask))).cpu().numpy()
+            for places, ids, mask in batches(rows, self.tokenizer.pad_id, LOGITS // self.tokenizer.vocab_size):
+                logits = self._at(ids, torch.from_numpy(np.flatnonzero(mask)), mask).cpu().numpy()
                 lengths = [len(rows[place]) for place in places]
                 for place, own in zip(places, np.split(logits, np.cumsum(lengths)[:-1]), strict=True):
                     found[place] = own
@@ -122,7 +122,7 @@ class MaskReader:
         places = [place for place, token in enumerate(row) if token == self.tokenizer.mask_id]
         if not places:
             raise DataError(f"{text[:40]!r} has no mask; write [MASK] where a word should be guessed")
-        logits = self._at(np.array([row]), None, torch.tensor(places))
+        logits = self._at(np.array([row]), torch.tensor(places))
         return [self._guesses(one, top) for one in logits]
 
     def score(self, texts: Iterable[str]) -> Iterator[Score]:
@@ -137,39 +137,44 @@ class MaskReader:
         with progress.task("scoring", unit="texts") as bar:
             while chunk := list(islice(source, CHUNK)):
                 encoded = self.tokenizer.encode(chunk)
-                found = [np.zeros(len(ids), np.float32) for ids in encoded]
-                room = self.length - 2
-                parts = [(text, begin) for text, ids in enumerate(encoded) for begin in range(0, len(ids), room)]
-                self._score(encoded, parts, room, found)
-                for ids, own in zip(encoded, found, strict=True):
+                for ids, (own, _) in zip(encoded, self.log_likelihoods(encoded, within_word=False), strict=True):
                     pieces = tuple(map(self.tokenizer.piece, ids))
                     yield Score(float(own.sum(dtype=np.float64)), pieces, tuple(own.tolist()))
                     bar.advance()
 
-    def _score(
-        self, encoded: Sequence[Sequence[int]], parts: Sequence[tuple[int, int]], room: int,
-        found: Sequence[NDArray[np.float32]],
-    ) -> None:  # fmt: skip
-        """The log likelihood of each token, written into `found`; a part is a text and where in it the row begins."""
-        masked = [(text, begin, place) for text, begin in parts
-                  for place in range(begin, min(begin + room, len(encoded[text])))]  # fmt: skip
-        size = [min(room, len(encoded[text]) - begin) for text, begin, _ in masked]
-        order, start = sorted(range(len(masked)), key=lambda i: -size[i]), 0
-        while start < len(order):
-            count = max(1, min(_LOGITS // self.tokenizer.vocab_size, BATCH_TOKENS // (size[order[start]] + 2)))
-            now, start = [masked[i] for i in order[start : start + count]], start + count
-            rows = []
-            for text, begin, place in now:
-                row = self._with_specials(encoded[text][begin : begin + room])
-                row[place - begin + 1] = self.tokenizer.mask_id
-                rows.append(row)
-            for places, ids, mask in batches(rows, self.tokenizer.pad_id):
-                at = [row * ids.shape[1] + now[i][2] - now[i][1] + 1 for row, i in enumerate(places)]
-                logits = self._at(ids, mask, torch.tensor(at)).log_softmax(-1)
-                right = torch.tensor([encoded[now[i][0]][now[i][2]] for i in places], device=logits.device)
-                likely = logits.gather(1, right[:, None])[:, 0].cpu().numpy()
-                for i, value in zip(places, likely, strict=True):
-                    found[now[i][0]][now[i][2]] = value
+    def log_likelihoods(
+        self, encoded: Iterable[Sequence[int]], *, within_word: bool, tokens: int = BATCH_TOKENS
+    ) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+        """Two pseudo-log-likelihoods of each token, (n,) each, of texts given as ids without special pieces.
+
+        The first masks that token alone (Salazar et al. 2020, arXiv:1910.14659). The second masks the later pieces of
+        its word too (Kauf and Ivanova 2023, arXiv:2305.10588), since a model that sees them finds the first pieces of
+        a rare word too likely; without `within_word`, or where the tokenizer does not know words, it is the first one.
+        Texts that are longer than the model reads are scored in parts. `tokens`: most in a forward pass.
+        """
+        asked = MaskedRows(self._at, self.tokenizer.vocab_size, tokens)
+        starts = self.tokenizer.word_starts if within_word else None
+        numbers = [self._ask(ids, starts, asked) for ids in encoded]
+        asked.finish()
+        values = np.array(asked.values, np.float32)
+        return [(values[plain], values[within]) for plain, within in numbers]
+
+    def _ask(
+        self, ids: Sequence[int], starts: NDArray[np.bool_] | None, asked: MaskedRows
+    ) -> tuple[list[int], list[int]]:
+        """The numbers of the questions about a text, for each token: of itself masked alone, and within its word."""
+        plain: list[int] = []
+        within: list[int] = []
+        for begin in range(0, len(ids), self.length - 2):
+            part = ids[begin : begin + self.length - 2]
+            row = np.array(self._with_specials(part), np.int64)
+            for place, (piece, end) in enumerate(zip(part, word_ends(part, starts), strict=True), 1):
+                masked = row.copy()
+                masked[place] = self.tokenizer.mask_id
+                plain.append(asked.ask(masked, place, piece))
+                masked[place : end + 1] = self.tokenizer.mask_id
+                within.append(asked.ask(masked, place, piece) if end > place else plain[-1])
+        return plain, within
 
     # ---- of rows -----------------------------------------------------------------------------------------------------
 
@@ -215,7 +220,7 @@ class MaskReader:
         return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
 
     @torch.no_grad()
-    def _at(self, ids: NDArray[np.int64], mask: NDArray[np.bool_] | None, places: Tensor) -> Tensor:
+    def _at(self, ids: NDArray[np.int64], places: Tensor, mask: NDArray[np.bool_] | None = None) -> Tensor:
         """float32 (K, V) logits at flat positions of rows; `mask` says where tokens stand and no padding."""
         objective = self.network.named_objectives[self.name]
         assert isinstance(objective, MaskedLanguageModeling)
@@ -236,7 +241,7 @@ class MaskReader:
         """Guesses for the piece at `position` of a sentence's ids, special ones not among them."""
         row = self._with_specials(ids)
         row[position + 1] = self.tokenizer.mask_id
-        return self._guesses(self._at(np.array([row]), None, torch.tensor([position + 1]))[0], top)
+        return self._guesses(self._at(np.array([row]), torch.tensor([position + 1]))[0], top)
 
 
 def _word(tokenizer: Tokenizer, piece: int) -> str:

@@ -103,12 +103,17 @@ def pretrain(words: list[str]) -> int:
 class EvaluateArguments:
     """Score a model on held-out text, with fixed masks at 15 % whatever it trained with, so that models compare.
 
-    Objectives rtd and sbo are scored on the masks that the model was trained with.
+    Objectives rtd and sbo are scored on the masks that the model was trained with. With --blimp, also or only score how
+    often the model finds the grammatical one of two sentences likelier, which needs no labels and no training.
     """
 
     model: ModelPath
-    data: Path
+    data: Path | None = None
     """A folder written by litebert prepare with the same tokenizer."""
+    blimp: Path | None = None
+    """A folder of BLiMP's files, or any JSON Lines of sentence pairs (sentence_good, sentence_bad)."""
+    pairs: int | None = None
+    """Most pairs of each paradigm of --blimp to score; all by default. A file without UIDs is one paradigm."""
     sequences: int = 2048
     """Most held-out sequences to score."""
     length: int = 0
@@ -119,22 +124,36 @@ class EvaluateArguments:
 
 
 def evaluate(words: list[str]) -> int:
-    """litebert evaluate MODEL --data D"""
+    """litebert evaluate MODEL --data D --blimp FOLDER"""
     arguments = console.parse(EvaluateArguments, words, "evaluate")
+    if arguments.data is None and arguments.blimp is None:
+        raise ConfigError("nothing to score on is given; name prepared text with --data, sentence pairs with --blimp")
+    if arguments.blimp is None and arguments.pairs is not None:
+        raise ConfigError("--pairs limits the sentence pairs of --blimp; give --blimp too, or leave it out")
     with console.loading():
+        from litebert.answer import minimal_pairs
+        from litebert.answer.predictor import load
         from litebert.train.evaluate import evaluate as run
 
-    scores = run(
-        arguments.model,
-        arguments.data,
-        sequences=arguments.sequences,
-        length=arguments.length or None,
-        device=arguments.device,
-    )
+    report: dict[str, Any] = {}
+    paradigms = None if arguments.blimp is None else minimal_pairs.read_paradigms(arguments.blimp, arguments.pairs)
+    if arguments.data is not None:
+        report = run(
+            arguments.model,
+            arguments.data,
+            sequences=arguments.sequences,
+            length=arguments.length or None,
+            device=arguments.device,
+        )
+        if not arguments.json:
+            console.table(("held out", arguments.model), score_rows(report))
+    if paradigms is not None:
+        found = minimal_pairs.score_paradigms(load(arguments.model, device=arguments.device), paradigms)
+        report["blimp"] = asdict(found)
+        if not arguments.json:
+            console.table(minimal_pairs.COLUMNS, found.rows())
     if arguments.json:
-        console.print_json(scores)
-    else:
-        console.table(("held out", arguments.model), score_rows(scores))
+        console.print_json(report)
     console.ending(None, ("finetune", arguments.model, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER"))
     return 0
 

@@ -43,6 +43,16 @@ def prefixed_word_starts(pieces: Sequence[str], prefix: str) -> np.ndarray:
     return np.array([not (p.startswith(prefix) and continues_word(p[len(prefix) :])) for p in pieces])
 
 
+def word_ends(ids: Sequence[int], starts: np.ndarray | None) -> list[int]:
+    """How many tokens of a text stand before the end of the word of each; each is a word where `starts` is None."""
+    ends = list(range(1, len(ids) + 1))
+    if starts is not None:
+        for place in range(len(ids) - 2, -1, -1):
+            if not starts[ids[place + 1]]:
+                ends[place] = ends[place + 1]
+    return ends
+
+
 # -------------------------------------------------------------------------------------------------------------- bytes
 
 

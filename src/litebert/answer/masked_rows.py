@@ -1,0 +1,61 @@
+"""Masked rows waiting to be read, so that each distinct one is computed once, in full batches without padding."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from litebert.answer.vectors import BATCH_TOKENS
+
+LOGITS = 1 << 25
+"""Numbers of logits at a time."""
+LogitsAt = Callable[[NDArray[np.int64], Tensor], Tensor]
+"""Rows (R, S) and flat positions (K,) -> float32 logits (K, V)."""
+
+
+class MaskedRows:
+    """Log-probabilities of pieces at masks. Two sentences that differ in one word share the row that masks it.
+
+    Rows of one length are read together, so none is padded and memory stays constant, whatever the number of rows.
+
+    Shapes: R rows of S tokens, V vocabulary, K masked positions.
+    """
+
+    def __init__(self, logits_at: LogitsAt, vocab_size: int, tokens: int = BATCH_TOKENS) -> None:
+        """`tokens`: most in a forward pass, which has one row at least."""
+        self._logits_at, self._rows, self._tokens = logits_at, max(1, LOGITS // vocab_size), tokens
+        # By length: each distinct row, with the place, the piece and the number of every question about it.
+        self._waiting: defaultdict[int, dict[bytes, list[tuple[int, int, int]]]] = defaultdict(dict)
+        self.values: list[float] = []
+        """The answer to each question, in nats; all of them are there after `finish`."""
+
+    def ask(self, row: NDArray[np.int64], place: int, piece: int) -> int:
+        """Ask for the log-probability of a piece at the first mask of a row; the number of the question."""
+        waiting, key = self._waiting[len(row)], row.tobytes()
+        if key not in waiting and len(waiting) == max(1, min(self._rows, self._tokens // len(row))):
+            self._read(waiting)
+        waiting.setdefault(key, []).append((place, piece, len(self.values)))
+        self.values.append(float("nan"))
+        return len(self.values) - 1
+
+    def finish(self) -> None:
+        """Read the rows that still wait."""
+        for waiting in self._waiting.values():
+            if waiting:
+                self._read(waiting)
+
+    def _read(self, waiting: dict[bytes, list[tuple[int, int, int]]]) -> None:
+        ids = np.frombuffer(b"".join(waiting), np.int64).reshape(len(waiting), -1)
+        flat = [row * ids.shape[1] + asked[0][0] for row, asked in enumerate(waiting.values())]
+        questions = [(row, piece, number) for row, asked in enumerate(waiting.values()) for _, piece, number in asked]
+        logits = self._logits_at(ids.copy(), torch.tensor(flat))
+        rows, pieces = torch.tensor([question[:2] for question in questions], device=logits.device).T
+        found = logits[rows, pieces] - logits.logsumexp(-1)[rows]
+        for (_, _, number), value in zip(questions, found.tolist(), strict=True):
+            self.values[number] = value
+        waiting.clear()
