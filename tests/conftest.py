@@ -31,13 +31,13 @@ LONG = (
     "train/test_ranks.py", "train/test_interruption.py", "abuse/test_wrong_inputs.py", "golden/test_golden.py",
     "tokenizer/test_offsets.py", "test_readme.py", "studies/test_quickstart.py", "abuse/test_environments.py",
     "finetuning/test_finetune.py", "train/test_pretrain.py", "train/test_recompute.py", "train/test_grow.py",
-    "data/test_prepare_interruption.py", "model/test_compiled.py", "test_wheel.py",
+    "data/test_prepare_interruption.py", "model/test_compiled.py", "test_wheel.py", "train/test_supply.py",
 )  # fmt: skip
 """Files that take long, longest first. A worker takes whole files: one of these at the end would run alone."""
 
 
-COVERED = ("data", "model")
-"""The rooms whose coverage has a bound. Their own tests reach it, and tracing makes any test half as slow again."""
+COVERED = ("data", "model", "parity", "extension", "test_cost.py")
+"""Where coverage is traced: the tests of the rooms that have a bound. Tracing makes a test half as slow again."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
