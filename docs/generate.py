@@ -21,9 +21,9 @@ from litebert.cli import SPEECH, VERBS
 from litebert.commands import options
 from litebert.config import Config
 from litebert.config.finetuning import FinetuneConfig
-from litebert.projection import Cluster, projected
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import POINTS
+from projection import Cluster, projected
 
 PAGE, SCALE = (Path(__file__).with_name(name) for name in ("reference.md", "scale.md"))
 TYPES = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Path": "path"}

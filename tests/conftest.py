@@ -9,12 +9,14 @@ import os
 import random
 import signal
 import socket
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from coverage import Coverage
 
 from toys.preload import MODULES
 from toys.warm_commands import start
@@ -28,17 +30,35 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 LONG = (
-    "train/test_interruption.py", "train/test_ranks.py", "golden/test_golden.py", "test_runs.py", "test_readme.py",
-    "interop/test_cards.py", "studies/test_quickstart.py", "finetuning/test_finetune_kinds.py",
-    "abuse/test_environments.py",
+    "train/test_ranks.py", "train/test_interruption.py", "abuse/test_wrong_inputs.py", "golden/test_golden.py",
+    "tokenizer/test_offsets.py", "test_readme.py", "studies/test_quickstart.py", "abuse/test_environments.py",
+    "finetuning/test_finetune.py", "train/test_pretrain.py", "train/test_recompute.py", "train/test_grow.py",
+    "data/test_prepare_interruption.py", "model/test_compiled.py", "test_wheel.py", "train/test_supply.py",
 )  # fmt: skip
 """Files that take long, longest first. A worker takes whole files: one of these at the end would run alone."""
+
+
+COVERED = ("data", "model", "parity", "extension", "test_cost.py")
+"""Where coverage is traced: the tests of the rooms that have a bound. Tracing makes a test half as slow again."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take long."""
     ranks = {Path(__file__).parent / name: rank for rank, name in enumerate(LONG)}
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Measure coverage, where it was asked for, in the tests of `COVERED` alone."""
+    if Coverage.current() is None or item.path.relative_to(Path(__file__).parent).parts[0] in COVERED:
+        return (yield)
+    tracer = sys.gettrace()
+    sys.settrace(None)
+    try:
+        return (yield)
+    finally:
+        sys.settrace(tracer)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -27,7 +27,6 @@ LEVELS = (
     ("storage", "registry", "progress", "launch"),
     ("config",),
     ("recipes", "cost"),
-    ("projection",),
     ("text",),
     ("tokenizer",),
     ("data",),
@@ -49,7 +48,7 @@ LEVELS = (
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 LIGHT = (
     "errors", "storage", "registry", "progress", "launch", "config", "recipes", "recipes.files", "recipes.finetuning",
-    "cost", "projection", "cli",
+    "cost", "cli",
     "model.objectives.mlm", "model.objectives.sentence_order", "model.objectives.rtd", "model.objectives.sbo",
 )  # fmt: skip
 HEAVY = ("torch", "numpy", "pyarrow", "sklearn", "scipy", "transformers", "rich", "tyro")

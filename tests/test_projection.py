@@ -6,8 +6,8 @@ import pytest
 
 from litebert import cost
 from litebert.config import replace
-from litebert.projection import Cluster, projected
 from litebert.recipes.files import recipe
+from projection import Cluster, projected
 
 LARGE = recipe("albert-xxlarge")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -109,8 +110,13 @@ def patience(seconds: int) -> Iterator[None]:
 
 def inventory(place: Path) -> dict[str, tuple[int, int]]:
     """Size and time of every file but locks."""
-    return {
-        str(path.relative_to(place)): (path.lstat().st_size, path.lstat().st_mtime_ns)
-        for path in sorted(place.rglob("*"))
-        if not path.is_dir() and path.name != ".lock"
-    }
+    found: dict[str, tuple[int, int]] = {}
+    folders = [str(place)]
+    while folders:
+        for entry in os.scandir(folders.pop()):
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(entry.path)
+            elif entry.name != ".lock":
+                about = entry.stat(follow_symlinks=False)
+                found[os.path.relpath(entry.path, place)] = (about.st_size, about.st_mtime_ns)
+    return found

@@ -64,11 +64,16 @@ class Groups:
         return found
 
     def close(self) -> None:
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        self._server.stdin.close()
-        self._server.wait(timeout=60)
-        self._server.stdout.close()
+        close(self._server)
+
+
+def close(server: subprocess.Popen[str]) -> None:
+    """End a server that reads its standard input to the end."""
+    assert server.stdin is not None
+    assert server.stdout is not None
+    server.stdin.close()
+    server.wait(timeout=60)
+    server.stdout.close()
 
 
 def free_port() -> int:

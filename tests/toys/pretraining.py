@@ -13,6 +13,21 @@ from litebert.train.loop import Loop
 from litebert.train.pretrain import TrainablePretrainer, build
 
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors")
+ENCODER = """
+[encoder]
+embedding_size = 8
+hidden_size = 16
+layers = 2
+heads = 2
+intermediate_size = 32
+max_positions = 64
+hidden_dropout = 0.1
+attention_dropout = 0.1
+
+[sequences]
+length = 32
+"""
+"""The same network as `config` gives, with dropout, as the beginning of a recipe file."""
 
 
 def config(*, train: dict[str, Any] | None = None, encoder: dict[str, Any] | None = None, **fields: Any) -> Config:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -35,15 +36,16 @@ def start(folder: Path) -> subprocess.Popen[str]:
     program.chmod(0o755)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [sys.executable, __file__, "socket"], cwd=folder, env=environment, stdout=subprocess.PIPE, text=True
-    )
+        [sys.executable, __file__, "socket"], cwd=folder, env=environment, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
 
 
 def serve(name: str) -> None:
-    """Fork for every message."""
+    """Fork for every message, until standard input ends: with the process that started this one, however that ends."""
     import torch
     from preload import MODULES  # beside this file, which is run as a script
 
@@ -55,7 +57,7 @@ def serve(name: str) -> None:
         server.bind(name)
         server.listen()
         print("ready", flush=True)  # noqa: T201
-        while True:
+        while server in select.select([server, sys.stdin], [], [])[0]:
             connection, _ = server.accept()
             if os.fork() == 0:
                 _run(connection)

@@ -20,24 +20,12 @@ from litebert.train import metrics, schedule
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
 from litebert.train.pretrain import pretrain
-from toys.pretraining import config, result
+from toys.pretraining import ENCODER, config, result
 from toys.refusals import names, refused
 
 Run = Callable[..., tuple[int, str, str]]
 
-RECIPE = """
-[encoder]
-embedding_size = 8
-hidden_size = 16
-layers = 2
-heads = 2
-intermediate_size = 32
-max_positions = 64
-hidden_dropout = 0.1
-
-[sequences]
-length = 32
-
+RECIPE = f"""{ENCODER}
 [train]
 budget = "12 steps"
 batch = "8 sequences"

@@ -22,28 +22,16 @@ import pytest
 from litebert.train.ranks import Ranks
 from toys.finetuning import recipe_file, write_table
 from toys.groups import Groups, free_port
-from toys.pretraining import CHECKPOINT
+from toys.pretraining import CHECKPOINT, ENCODER
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the toy forks")
 
-RECIPE = """
+RECIPE = f"""
 objectives = ["mlm", "sop"]
 
-[encoder]
-embedding_size = 8
-hidden_size = 16
-layers = 2
-heads = 2
-intermediate_size = 32
-max_positions = 64
-hidden_dropout = 0.1
-attention_dropout = 0.1
-
-[sequences]
-length = 32
-
+{ENCODER}
 [train]
-budget = "50 steps"
+budget = "16 steps"
 batch = "8 sequences"
 micro_batch = 4
 precision = "float32"
@@ -115,7 +103,7 @@ def test_two_ranks_train_as_one_does(optimizer: str, groups: Groups, tiny_data: 
 def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    rtd = ("--objectives", "mlm", "rtd", "--rtd.generator-width", "0.5", "--budget", "20 steps", *SELDOM)
+    rtd = ("--objectives", "mlm", "rtd", "--rtd.generator-width", "0.5", "--budget", "10 steps", *SELDOM)
     for out, size, micro in (("one", 1, 8), ("small", 1, 3), ("two", 2, 0)):
         no_dropout = ("--encoder.hidden-dropout", 0, "--encoder.attention-dropout", 0, "--train.micro-batch", micro)
         ended = groups.run(size, *words_of(tmp_path, tiny_data, out, *rtd, *no_dropout))
@@ -126,7 +114,7 @@ def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
 
 def test_a_run_goes_on_with_other_numbers_of_ranks(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
     """One rank, two, two that are split, and one again; each of the first three is asked to leave by a signal."""
-    budget = ("--budget", "100 steps", "--train.optimizer.name", "muon")
+    budget = ("--budget", "60 steps", "--train.optimizer.name", "muon")
     whole = groups.run(1, *words_of(tmp_path, tiny_data, "whole", *budget))
     assert whole.statuses == [0], whole.output
     run, before = tmp_path / "run", 0
@@ -140,13 +128,13 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(groups: Groups, tiny_data: Pa
         last = ended.outputs[0].splitlines()[-1]
         assert str(before) in last
         assert ended.outputs[1:] == [""] * (size - 1)
-    assert before < 100
+    assert before < 60
     ended = groups.run(1, *words_of(tmp_path, tiny_data, "run", *budget))
     assert ended.statuses == [0], ended.output
     events = [row for row in rows(run) if row["kind"] == "event"]
     assert events, "another number of processes is remarked on"
     (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows(run) if row not in events))
-    assert_same_course(run, tmp_path / "whole", 2e-4)  # Muon computes in bfloat16, and 100 steps let bits grow
+    assert_same_course(run, tmp_path / "whole", 2e-4)  # Muon computes in bfloat16, and 60 steps let bits grow
 
 
 FAILS = """
@@ -192,9 +180,9 @@ def test_an_error_of_any_rank_ends_all_and_is_reported_once(
 def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     killed: int, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    whole = groups.run(2, *words_of(tmp_path, tiny_data, "whole", "--budget", "60 steps"))
+    whole = groups.run(2, *words_of(tmp_path, tiny_data, "whole", "--budget", "30 steps"))
     assert whole.statuses == [0, 0], whole.output
-    ids = groups.start(2, *words_of(tmp_path, tiny_data, "run", "--budget", "60 steps"))
+    ids = groups.start(2, *words_of(tmp_path, tiny_data, "run", "--budget", "30 steps"))
     until(lambda: newest(tmp_path / "run") > 0)
     os.kill(ids[killed], signal.SIGKILL)
     ended = groups.end()
@@ -202,29 +190,29 @@ def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     assert ended.statuses[1 - killed] == 2, ended.output
     assert ended.outputs[1 - killed].count("litebert pretrain: ") == 1
     assert "Traceback" not in ended.output
-    ended = groups.run(2, *words_of(tmp_path, tiny_data, "run", "--budget", "60 steps"))
+    ended = groups.run(2, *words_of(tmp_path, tiny_data, "run", "--budget", "30 steps"))
     assert ended.statuses == [0, 0], ended.output
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
-def test_two_ranks_fine_tune_as_one_does(how: str, groups: Groups, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_two_ranks_fine_tune_as_one_does(groups: Groups, tiny_tokenizer: Path, tmp_path: Path) -> None:
     model = recipe_file(tmp_path)
     train, dev = write_table(tmp_path / "train.csv", 64), write_table(tmp_path / "dev.csv", 33, seed=1)
-    for out, size in (("one", 1), ("two", 2)):
+    for out, size in (("auto", 1), ("ddp", 2), ("fsdp", 2)):
         ended = groups.run(
             size, "finetune", model, "--task", "table", "--data", train, "--dev", dev, "--tokenizer", tiny_tokenizer,
             "--out", tmp_path / out, "--epochs", 4, "--length", 32, "--train.precision", "float32", "--train.batch",
-            "16 sequences", "--train.micro-batch", 8, "--train.parallel", how, "--seeds", 2,
+            "16 sequences", "--train.micro-batch", 8, "--train.parallel", out, "--seeds", 2,
         )  # fmt: skip
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1)
-    for seed in ("seed-0", "seed-1"):
-        assert_same_course(tmp_path / "two" / seed, tmp_path / "one" / seed)
-        one, two = (json.loads((tmp_path / out / seed / "scores.json").read_text()) for out in ("one", "two"))
-        assert two == pytest.approx(one, abs=TOLERANCE)
-    files = [{path.relative_to(tmp_path / out) for path in (tmp_path / out).rglob("*")} for out in ("one", "two")]
-    assert files[0] == files[1]
+    one, *others = (tmp_path / out for out in ("auto", "ddp", "fsdp"))
+    for two in others:
+        for seed in ("seed-0", "seed-1"):
+            assert_same_course(two / seed, one / seed)
+            alone, together = (json.loads((run / seed / "scores.json").read_text()) for run in (one, two))
+            assert together == pytest.approx(alone, abs=TOLERANCE)
+        assert {path.relative_to(two) for path in two.rglob("*")} == {path.relative_to(one) for path in one.rglob("*")}
 
 
 def test_other_verbs_and_impossible_groups_are_refused(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
