@@ -23,6 +23,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
+from litebert.train.muon import in_float32
 from litebert.train.optim import Optimizers
 from litebert.train.parallel import spread
 from litebert.train.ranks import Ranks
@@ -110,7 +111,7 @@ def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ran
     network = spread(model, ranks, config.train.parallel)
     if config.train.compile:
         compile_blocks(model)
-    optimizers = Optimizers(model, config.train.optimizer, ranks=ranks)
+    optimizers = Optimizers(model, config.train.optimizer, ranks=ranks, muon_in_float32=in_float32(device))
     sequences = config.micro_sequences
     batch = synthetic_batch(config, sequences).to(device.device)
     scale = config.batch_sequences / sequences
