@@ -76,8 +76,10 @@ def ours(config: Config, machine: devices.Device, batch: Batch) -> tuple[Pretrai
     return model, step
 
 
-def theirs(model: Pretrainer, config: Config, machine: devices.Device, batch: Batch, compiled: bool) -> Step:
-    """The same weights as `AlbertForPreTraining`."""
+def theirs(
+    model: Pretrainer, config: Config, machine: devices.Device, batch: Batch, wrap: Callable[[Any], Any] = lambda it: it
+) -> Step:
+    """The same weights as `AlbertForPreTraining`, in what `wrap` makes of it."""
     from transformers import AlbertForPreTraining
 
     from litebert.interop import LoadedModel, save_hf
@@ -85,10 +87,13 @@ def theirs(model: Pretrainer, config: Config, machine: devices.Device, batch: Ba
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder, "hf")
         save_hf(LoadedModel(model, config, None, target), target)
-        network = AlbertForPreTraining.from_pretrained(
-            target, attn_implementation="sdpa", classifier_dropout_prob=0.0
-        ).train()
-    labels = torch.full(batch.input_ids.shape, -100)
+        network = (
+            AlbertForPreTraining.from_pretrained(target, attn_implementation="sdpa", classifier_dropout_prob=0.0)
+            .train()
+            .to(machine.device)
+        )
+    batch = batch.to(machine.device)
+    labels = torch.full_like(batch.input_ids, -100)
     labels.view(-1)[batch.masked_positions] = batch.masked_labels
     inputs = {"input_ids": batch.input_ids, "token_type_ids": batch.token_type_ids, "labels": labels,
               "sentence_order_label": batch.sentence_labels}  # fmt: skip
@@ -97,7 +102,7 @@ def theirs(model: Pretrainer, config: Config, machine: devices.Device, batch: Ba
         network.parameters(), lr=settings.learning_rate, betas=(settings.beta1, settings.beta2), eps=settings.eps,
         weight_decay=settings.weight_decay, fused=True,
     )  # fmt: skip
-    forward = torch.compile(network) if compiled else network
+    forward = wrap(network)
 
     def step() -> float:
         with machine.autocast_context():
@@ -153,9 +158,9 @@ def compare(shape: str, machine: devices.Device, options: argparse.Namespace) ->
     config = point(shape)
     batch = synthetic_batch(config, config.batch_sequences)
     model, own = ours(config, machine, batch)
-    sides: dict[str, Step] = {"transformers": theirs(model, config, machine, batch, False)}
+    sides: dict[str, Step] = {"transformers": theirs(model, config, machine, batch)}
     if options.peer_compiled:
-        sides["compiled"] = theirs(model, config, machine, batch, True)
+        sides["compiled"] = theirs(model, config, machine, batch, torch.compile)
     process = None
     if options.source:
         process, sides["before"] = other_version(options.source, shape, options.precision)

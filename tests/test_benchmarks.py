@@ -31,6 +31,18 @@ def test_the_gpu_campaign_runs_dry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert {one["batch_processes"] for one in report["runs"]} == {0, 1}
 
 
+@pytest.mark.slow
+def test_a_step_is_measured_by_one_process_and_by_two(tmp_path: Path) -> None:
+    out = tmp_path / "scaling.json"
+    words = [sys.executable, ROOT / "benchmarks" / "scaling.py", "--shapes", "h128", "--rounds", "1", "--json", out]
+    subprocess.run(words, check=True)  # it ends with an error where the losses differ
+    sides = json.loads(out.read_text())["h128"]
+    assert {name: one["processes"] for name, one in sides.items()} == {
+        "one thread": 1, "one process": 1, "ddp": 2, "fsdp": 2, "no exchange": 2, "transformers": 2
+    }  # fmt: skip
+    assert all(one["seconds"] > 0 for one in sides.values())
+
+
 def test_its_script_can_be_run(tmp_path: Path) -> None:
     """It calls the tests of the GPU, then the comparison, and reports the status of either."""
     fake = tmp_path / "python"

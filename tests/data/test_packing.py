@@ -36,6 +36,12 @@ def epoch(format_: DocumentSentences | FullSentences, epoch: int, seed: int = 0)
     return format_(examples, derive(seed, epoch, examples))
 
 
+def drawn(format_: DocumentSentences | FullSentences, example: int, coin: float) -> list[int]:
+    """The tokens of an example, which grows forwards if the coin is below a half."""
+    (item,) = format_._segments(np.array([example]), np.array([[1.0], [0.0], [coin]]))
+    return joined(item)
+
+
 def texts(kind: Kind, split: ToySplit) -> list[tuple[list[int], list[tuple[int, int]]]]:
     """Of each text that is packed: its tokens, with separators, and the start and end of its sentences."""
     found: list[tuple[list[int], list[tuple[int, int]]]] = []
@@ -159,7 +165,7 @@ def test_what_no_sequence_shows_did_not_fit(kind: Kind, documents: list[list[int
         seen, found = {SEPARATOR}, []
         for _ in range(-(-len(tokens) // budget)):
             example = next(examples)
-            ahead, back = (joined(format_._segments(example, [1.0, 0.0, coin])) for coin in (0.0, 0.9))
+            ahead, back = (drawn(format_, example, coin) for coin in (0.0, 0.9))
             seen.update(ahead, back)
             found.append((tokens.index(ahead[0]), len(ahead)))
         assert seen >= set(tokens)
@@ -173,10 +179,7 @@ def test_what_no_sequence_shows_did_not_fit(kind: Kind, documents: list[list[int
 
 def test_version_1_passes_over_a_sentence_that_fits_behind_a_separator() -> None:
     split = ToySplit(ON_A_SEPARATOR)
-    now, then = (
-        joined(packed(kind, split, 9)._segments(3, [1.0, 0.0, 0.0]))
-        for kind in (FullSentences, FullSentencesOfVersion1)
-    )
+    now, then = (drawn(packed(kind, split, 9), 3, 0.0) for kind in (FullSentences, FullSentencesOfVersion1))
     assert now == [22, 23, 24, 25, 26, SEPARATOR, 27]
     assert then == now[:5]
 
@@ -245,8 +248,8 @@ def test_a_full_sequence_reads_its_neighbourhood_only() -> None:
     split = ToySplit([[5, 5]] * 20_000)
     format_ = packed(FullSentences, split, 64)
     read: list[int] = []
-    whole = split.sentences_of
-    split.sentences_of = lambda document: (read.append(document), whole(document))[1]  # type: ignore[method-assign]
+    whole = split.read
+    split.read = lambda documents: (read.extend(documents), whole(documents))[1]  # type: ignore[method-assign]
     for number in (0, format_.examples // 2, format_.examples - 1):
         read.clear()
         format_(np.array([number]), derive(0, np.array([number])))

@@ -2,7 +2,7 @@
 
 Another processor rounds the last bits otherwise and twenty steps amplify that, so recorded numbers are compared with
 a tolerance, several times what the instruction sets of one processor differ by (the small recipes take large steps
-with Muon, whose iteration runs in bfloat16); exactness is for `compare.py`, which runs both versions on one machine.
+with Muon); exactness is for `compare.py`, which runs both versions on one machine.
 """
 
 from __future__ import annotations

@@ -8,28 +8,27 @@ from typing import Any
 
 import numpy as np
 
+from litebert.data.shards import Block, Split
+
 PAD, UNK, CLS, SEP, MASK = range(5)
 SPECIAL = (PAD, UNK, CLS, SEP, MASK)
 
 
-class ToySplit:
-    """Documents given as the lengths of their sentences. Token ids count upwards through the whole split, from 5 on,
-    modulo `vocab_size` where that is given: a token then tells its document and place."""
+class ToySplit(Split):
+    """Documents given as the lengths of their sentences, three in a block. Token ids count upwards through the whole
+    split, from 5 on, modulo `vocab_size` where that is given: a token then tells its document and place."""
 
     def __init__(self, sentences: Sequence[Sequence[int]], vocab_size: int | None = None) -> None:
-        self.document_tokens = np.array([sum(document) for document in sentences], np.int64)
-        self.document_sentences = np.array([len(document) for document in sentences], np.int64)
-        self.documents = len(sentences)
-        self.tokens = int(self.document_tokens.sum())
-        self.starts = [np.cumsum([0, *document]).astype(np.int64) for document in sentences]
-        ids = np.arange(self.tokens)
+        tokens = np.array([sum(document) for document in sentences], np.int64)
+        ids = np.arange(tokens.sum())
         if vocab_size is not None:
             ids %= vocab_size - len(SPECIAL)
-        self.bounds = np.concatenate([[0], np.cumsum(self.document_tokens)])
         self.ids = (ids + len(SPECIAL)).astype(np.uint32)
-
-    def sentences_of(self, document: int) -> tuple[np.ndarray, np.ndarray]:
-        return self.ids[self.bounds[document] : self.bounds[document + 1]], self.starts[document]
+        self.bounds = np.concatenate([[0], np.cumsum(tokens)])
+        self.starts = [np.cumsum([0, *document]).astype(np.int64) for document in sentences]
+        places = np.cumsum([0, *(length for document in sentences for length in document)]).astype(np.int32)
+        numbers = np.cumsum([0, *map(len, sentences)]).astype(np.int32)
+        super().__init__([Block(self.ids, places, numbers[i : i + 4]) for i in range(0, len(sentences), 3)])
 
 
 def toy_tokenizer(vocab_size: int, word_starts: np.ndarray | str | None = "all", pair_separators: int = 1) -> Any:

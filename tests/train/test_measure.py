@@ -43,6 +43,7 @@ def test_a_time_budget_pays_for_steps_and_evaluations(every: str) -> None:
     evaluations = steps / int(every.split()[0]) if "steps" in every else 100 / int(every[:-1])
     assert steps * 0.25 + evaluations * 2.0 == pytest.approx(600, abs=2.5)
     assert steps_for(point, Rate(((1.0, 1e9),), 1e9)) == 1
+    assert steps_for(budget("10m"), rate, spent=300) == pytest.approx(steps_for(budget("5m"), rate), abs=1)
 
 
 # ---- share of the machine --------------------------------------------------------------------------------------------
@@ -69,6 +70,7 @@ def test_the_clock_is_read_at_every_depth_of_the_schedule(monkeypatch: pytest.Mo
     forward = Pretrainer.forward
 
     def spy(self: Pretrainer, batch: Any, layers: int | None = None) -> Any:
+        assert batch.attention_mask is not None, "as in nearly every batch of text"
         depths.append(layers)
         return forward(self, batch, layers)
 

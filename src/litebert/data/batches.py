@@ -131,21 +131,23 @@ class Batches:
 
     def _lay_out(self, segments: list[Segments]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """[CLS] part [SEP] part [SEP] and padding (B, S), the token types (B, S), and the lengths (B,)."""
-        tokenizer = self._tokenizer
-        more = tokenizer.pair_separators - 1  # [SEP] between two segments, beside the one that ends the first
-        lengths = np.array([1 + sum(len(part) + 1 for part in item.parts) + item.paired * more for item in segments])
+        begin, end = np.array([self._tokenizer.cls_id]), np.array([self._tokenizer.sep_id])
+        between = end.repeat(self._tokenizer.pair_separators)
+        rows: list[NDArray[np.integer]] = []
+        found = []
+        for item in segments:
+            gap = between if item.paired else end
+            rows += (begin, item.parts[0])
+            for part in item.parts[1:]:
+                rows += (gap, part)
+            rows.append(end)
+            sizes = [len(part) for part in item.parts]
+            found.append((2 + sum(sizes) + (len(sizes) - 1) * len(gap),
+                          1 + sizes[0] + len(gap) if item.paired else self._length))  # fmt: skip
+        lengths, seconds = np.array(found).T[:, :, None]
         size = min(self._length, -(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE)
-        ids = np.full((len(segments), size), tokenizer.pad_id, np.int64)
-        types = np.zeros_like(ids)
-        ids[:, 0] = tokenizer.cls_id
-        for row, item in enumerate(segments):
-            start = 1
-            for number, part in enumerate(item.parts):
-                if number and item.paired:
-                    ids[row, start : start + more] = tokenizer.sep_id
-                    start += more
-                    types[row, start : start + len(part) + 1] = 1
-                ids[row, start : start + len(part)] = part
-                start += len(part) + 1
-                ids[row, start - 1] = tokenizer.sep_id
-        return ids, types, lengths
+        places = np.arange(size)
+        ids = np.full((len(segments), size), self._tokenizer.pad_id, np.int64)
+        ids[places < lengths] = np.concatenate(rows)
+        types = ((places >= seconds) & (places < lengths)).astype(np.int64)
+        return ids, types, lengths[:, 0]

@@ -4,9 +4,9 @@
 - length law: how many units a span has (ALBERT section 4.1, SpanBERT section 3.1).
 - replacement: what replaces a predicted token (BERT section 3.1), drawn for each token or each run of them.
 
-Special tokens, [UNK] too, are never predicted, and spans do not cross them. Spans are chosen one by one in Python, all
-else for the whole batch in numpy; every draw depends on its sequence's key and its place in it, so a sequence is masked
-in the same way in any batch.
+Special tokens, [UNK] too, are never predicted, and spans do not cross them. Spans of words, or of several tokens, are
+chosen one by one in Python, all else for the whole batch in numpy; every draw depends on its sequence's key and its
+place in it, so a sequence is masked in the same way in any batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import MaskingConfig
-from litebert.data.random_keys import Keys, uniforms
+from litebert.data.random_keys import Keys, uniforms, uniforms_at
 from litebert.errors import DataError
 
 if TYPE_CHECKING:
@@ -59,28 +59,43 @@ class Masker:
         The share of predicted tokens is the rate in the mean, special tokens aside; more where a sequence has fewer
         than 1 / rate tokens or one word only, for each has something to predict.
         """
-        size = ids.shape[1]
         content = ~self._special[ids]
-        units = find_units(content, self._starts[ids])
         coins = uniforms(keys, 2, _BUDGET)
+        budgets = np.maximum(1, np.floor(self._config.rate * content.sum(1) + coins[:, 0])).astype(np.int64)
+        if self._config.unit == "token" and self._config.span == "single":
+            ranks = np.where(content, uniforms(keys, ids.shape[1], _ORDER), 1.0)
+            positions = _lowest(ranks, np.minimum(budgets, content.sum(1)))
+        else:
+            positions = self._spans(ids, content, budgets, coins[:, 1], keys)
+        return Masked(self._replace(ids, positions, keys), positions, span_boundaries(content, positions))
+
+    def _spans(
+        self,
+        ids: NDArray[np.int64],
+        content: NDArray[np.bool_],
+        budgets: NDArray[np.int64],
+        coins: NDArray[np.float64],
+        keys: Keys,
+    ) -> NDArray[np.int64]:
+        """The positions of the units that `choose_units` takes, in an order at random."""
+        size = ids.shape[1]
+        units = find_units(content, self._starts[ids])
+        lengths = draw_lengths(self._law, units.ahead, uniforms_at(keys, units.start, size, _LENGTH))
+        ranks = uniforms_at(keys, units.start, size, _ORDER)
         whole = self._config.span == "geometric"
-        budgets = np.maximum(1, np.floor(self._config.rate * content.sum(1) + coins[:, 0]))
-        ranks = uniforms(keys, size, _ORDER).ravel()[units.start]
-        lengths = draw_lengths(self._law, units.ahead, uniforms(keys, size, _LENGTH).ravel()[units.start])
 
         # Lists, because the choice of spans is a loop over single numbers, where numpy is slow.
         start, end, length = units.start.tolist(), units.end.tolist(), lengths.tolist()
-        rows = units.start.searchsorted(np.arange(len(ids) + 1) * size)
+        rows = units.start.searchsorted(np.arange(len(ids) + 1) * size).tolist()
         taken = bytearray()
-        for row, budget in enumerate(budgets.tolist()):
+        for row, (budget, coin) in enumerate(zip(budgets.tolist(), coins.tolist(), strict=True)):
             here = slice(rows[row], rows[row + 1])
             order = ranks[here].argsort().tolist()
-            taken += choose_units(start[here], end[here], length[here], order, int(budget), float(coins[row, 1]), whole)
+            taken += choose_units(start[here], end[here], length[here], order, budget, coin, whole)
 
         chosen = np.frombuffer(taken, bool)
         sizes = (units.end - units.start)[chosen]
-        positions = np.repeat(units.start[chosen] - (sizes.cumsum() - sizes), sizes) + np.arange(sizes.sum())
-        return Masked(self._replace(ids, positions, keys), positions, span_boundaries(content, positions))
+        return np.repeat(units.start[chosen] - (sizes.cumsum() - sizes), sizes) + np.arange(sizes.sum())
 
     def _replace(self, ids: NDArray[np.int64], positions: NDArray[np.int64], keys: Keys) -> NDArray[np.int64]:
         """[MASK], a random ordinary token, or the token itself: one draw per token, or per run of adjacent ones.
@@ -88,17 +103,23 @@ class Masker:
         SpanBERT's code too merges spans that touch. In a random run every token draws its own, from all ordinary ids
         alike; that code takes tokens of the corpus, so frequent ones more often.
         """
-        draws = uniforms(keys, ids.shape[1], _REPLACE).ravel()[positions]
+        draws = uniforms_at(keys, positions, ids.shape[1], _REPLACE)
         if self._config.replace_per == "span":
             starts = _starts_run(positions, ids.shape[1])
             draws = draws[starts][starts.cumsum() - 1]
-        picks = uniforms(keys, ids.shape[1], _RANDOM).ravel()[positions]
+        picks = uniforms_at(keys, positions, ids.shape[1], _RANDOM)
         out = ids.flatten()
         masked = draws < self._config.replace_mask
         random = ~masked & (draws < self._config.replace_mask + self._config.replace_random)
         out[positions[masked]] = self._mask_id
         out[positions[random]] = self._ordinary[(picks[random] * len(self._ordinary)).astype(np.int64)]
         return out.reshape(ids.shape)
+
+
+def _lowest(ranks: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The flattened positions of the `counts` (B,) lowest ranks of each row (B, S); all ranks of a row differ."""
+    limits = np.sort(ranks)[np.arange(len(ranks)), counts - 1]
+    return np.flatnonzero((ranks <= limits[:, None]) & (counts > 0)[:, None])
 
 
 def _starts_run(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:

@@ -17,13 +17,16 @@ every token with a chance of one half or more, short targets aside.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert.data import IGNORED
-from litebert.data.passages import Segments, SequenceFormat, Tokens
+from litebert.data.passages import Chosen, CumulativeIndex, Draws, Numbers, Segments, SequenceFormat, Tokens
+
+if TYPE_CHECKING:
+    from litebert.data.shards import Documents, Split
 
 PACKING = 2
 """The version of these formats; a run keeps the one that it began with (`FullSentencesOfVersion1`)."""
@@ -40,14 +43,12 @@ class DocumentSentences(SequenceFormat):
     def _counts(self) -> NDArray[np.int64]:
         return -(-self._split.document_tokens // self._budget)
 
-    def _segments(self, example: int, u: list[float]) -> Segments:
-        document, tile, tiles = self._index.locate(example)
-        tokens, starts = self._split.sentences_of(document)
-        text = _Text(starts[:-1], starts[1:], len(tokens))
-        forwards = u[2] < 0.5
-        place = (tile if forwards else tile + 1) * len(tokens) // tiles
-        start, end = text.passage(place, self._budget // 2, self._target(u), forwards)
-        return Segments((tokens[start:end],), IGNORED, paired=False)
+    def _segments(self, examples: Numbers, u: Draws) -> list[Segments]:
+        documents, tile, tiles = self._index.locate(examples)
+        text, forwards = self._split.read(documents), u[2] < 0.5
+        places = np.where(forwards, tile, tile + 1) * text.tokens // tiles
+        runs = _passages(_Separate(text), places, self._budget // 2, self._targets(u), forwards)
+        return [Segments((tokens,), IGNORED, paired=False) for tokens in text.passages(*runs)]
 
 
 class FullSentences(SequenceFormat):
@@ -75,27 +76,29 @@ class FullSentences(SequenceFormat):
         tokens = self._split.document_tokens
         return tokens + (tokens > 0)
 
-    def _segments(self, example: int, u: list[float]) -> Segments:
+    def _segments(self, examples: Numbers, u: Draws) -> list[Segments]:
         forwards = u[2] < 0.5
-        place = (example if forwards else example + 1) * self._size // self.examples
+        places = np.where(forwards, examples, examples + 1) * self._size // self.examples
         # What a passage may hold: its edge is at most half a budget before the place, its ends one from each other.
-        low, high = max(place - 3 * self._budget // 2, 0), min(place + self._budget + self._reach, self._size)
-        document, inside, _ = self._index.locate(low)
-        begin = low - inside
-        documents: list[tuple[int, Tokens]] = []
-        starts, ends = [], []
-        while begin < high:
-            tokens, offsets = self._split.sentences_of(document)
-            if len(tokens):
-                documents.append((begin, tokens))
-                starts.append(begin + offsets[:-1])
-                ends.append(begin + offsets[1:])
-                begin += len(tokens) + 1
-            document += 1
-        text = _Text(np.concatenate(starts), np.concatenate(ends), self._size)
-        start, end = text.passage(place, self._budget // 2, self._target(u), forwards)
-        parts = (tokens[max(start - base, 0) : max(end - base, 0)] for base, tokens in documents)
-        return Segments(tuple(part for part in parts if len(part)), IGNORED, paired=False)
+        low = np.maximum(places - 3 * self._budget // 2, 0)
+        low -= self._index.locate(low)[1]
+        high = np.minimum(places + self._budget + self._reach, self._size)
+        text = _Stream(self._split, self._index, self._size, low, high)
+        starts, ends = _passages(text, places, self._budget // 2, self._targets(u), forwards)
+        # A passage has a part of each of its documents.
+        documents = self._index.locate(starts)[0]
+        counts = self._index.locate(ends)[0] - documents + 1
+        rows = np.arange(len(examples)).repeat(counts)
+        documents = np.arange(len(rows)) - (counts.cumsum() - counts - documents)[rows]
+        parts, begins = self._split.read(documents), self._index.before(documents)
+        tokens = parts.passages(
+            np.clip(starts[rows] - begins, 0, parts.tokens), np.clip(ends[rows] - begins, 0, parts.tokens)
+        )
+        found: list[list[Tokens]] = [[] for _ in range(len(examples))]
+        for row, part in zip(rows.tolist(), tokens, strict=True):
+            if len(part):
+                found[row].append(part)
+        return [Segments(tuple(parts), IGNORED, paired=False) for parts in found]
 
 
 class FullSentencesOfVersion1(FullSentences):
@@ -108,44 +111,86 @@ class FullSentencesOfVersion1(FullSentences):
     _reach = 0
 
 
-class _Text(NamedTuple):
-    """Where sentences start and end, ascending (s,), in a text of `size` tokens; around a place is enough."""
+def _passages(
+    text: _Separate | _Stream, places: Numbers, reach: int, targets: Numbers, forwards: Chosen
+) -> tuple[Numbers, Numbers]:
+    """Starts and ends (B,) of at most so many tokens as the targets say, from the edge between two tiles at each place
+    on."""
 
-    starts: NDArray[np.int64]
-    ends: NDArray[np.int64]
-    size: int
-
-    def passage(self, place: int, reach: int, target: int, forwards: bool) -> tuple[int, int]:
-        """Start and end of at most `target` tokens from the edge between two tiles, at `place`, on."""
-        before, after = self._edge(place, reach)
-        if forwards:
-            start, end = after, self._forwards(after, target)
-            if end == self.size:
-                start = min(start, self._backwards(end, target))
-        else:
-            start, end = self._backwards(before, target), before
-            if start == 0:
-                end = max(end, self._forwards(start, target))
-        return start, end
-
-    def _edge(self, place: int, reach: int) -> tuple[int, int]:
-        """The end of the tile before `place`, and the start of the tile after it: one, or on two sides of a [SEP]."""
-        if place == self.size:
-            return place, place
-        sentence = int(self.starts.searchsorted(place, "right")) - 1
-        start, end = int(self.starts[sentence]), int(self.ends[sentence])
-        if place - start <= reach:
-            return int(self.ends[sentence - 1]) if sentence else start, start
-        return (place, place) if place < end else (end, int(self.starts[sentence + 1]))
-
-    def _forwards(self, start: int, target: int) -> int:
+    def ahead(starts: Numbers) -> Numbers:
         """The last end of a sentence that fits; a place inside one where less than half would be filled."""
-        last = int(self.ends.searchsorted(start + target, "right")) - 1
-        end = int(self.ends[last]) if last >= 0 else start
-        return end if 2 * (end - start) >= target else min(start + target, self.size)
+        ends = text.last_end(starts + targets)
+        return np.where(2 * (ends - starts) >= targets, ends, np.minimum(starts + targets, text.size))
 
-    def _backwards(self, end: int, target: int) -> int:
+    def back(ends: Numbers) -> Numbers:
         """The first start of a sentence that fits, in the same way."""
-        first = int(self.starts.searchsorted(end - target, "left"))
-        start = int(self.starts[first]) if first < len(self.starts) else end
-        return start if 2 * (end - start) >= target else max(end - target, 0)
+        starts = text.first_start(ends - targets)
+        return np.where(2 * (ends - starts) >= targets, starts, np.maximum(ends - targets, 0))
+
+    before, after = text.edges(places, reach)
+    ends, starts = ahead(after), back(before)
+    after = np.where(ends == text.size, np.minimum(after, back(ends)), after)
+    before = np.where(starts == 0, np.maximum(before, ahead(starts)), before)
+    return np.where(forwards, after, starts), np.where(forwards, ends, before)
+
+
+class _Separate:
+    """B texts of one document each."""
+
+    def __init__(self, documents: Documents) -> None:
+        self._documents, self.size = documents, documents.tokens
+
+    def edges(self, places: Numbers, reach: int) -> tuple[Numbers, Numbers]:
+        """The end of the tile before each place and the start of the one after it, which here are one."""
+        number = np.minimum(self._documents.starts_until(places), self._documents.sentences) - 1
+        starts = self._documents.starts(number)
+        edges = np.where((places == self.size) | (places - starts > reach), places, starts)
+        return edges, edges
+
+    def last_end(self, places: Numbers) -> Numbers:
+        """The last end of a sentence that is not beyond the place; 0 where there is none."""
+        return self._documents.starts(self._documents.starts_until(np.minimum(places, self.size)) - 1)
+
+    def first_start(self, places: Numbers) -> Numbers:
+        """The first start of a sentence that is not before the place; the end of the text where there is none."""
+        number = self._documents.starts_until(np.minimum(places, self.size) - 1)
+        return self._documents.starts(np.minimum(number, self._documents.sentences))
+
+
+class _Stream:
+    """B times the stream of all documents, of which sentences count that begin in documents from `low` on, where one
+    begins, and before `high`."""
+
+    def __init__(self, split: Split, index: CumulativeIndex, size: int, low: Numbers, high: Numbers) -> None:
+        self._split, self._index, self.size, self._low, self._high = split, index, size, low, high
+
+    def edges(self, places: Numbers, reach: int) -> tuple[Numbers, Numbers]:
+        """The end of the tile before each place and the start of the one after it: one, or on two sides of a [SEP]."""
+        text, inside, begin = self._read(places)
+        number = np.minimum(text.starts_until(inside), text.sentences) - 1
+        starts, ends = begin + text.starts(number), begin + text.starts(number + 1)
+        near, on_separator = places - starts <= reach, places >= ends
+        before = np.where(near, np.where((number == 0) & (begin > 0), begin - 1, starts), places)
+        after = np.where(near, starts, places + on_separator)
+        at_end = places == self.size
+        return np.where(at_end, places, before), np.where(at_end, places, after)
+
+    def last_end(self, places: Numbers) -> Numbers:
+        """The last end of a sentence that is not beyond the place; that of the document before where there is none."""
+        text, inside, begin = self._read(np.minimum(places, self.size))
+        number = text.starts_until(inside) - 1
+        return np.where((number < 1) | (begin >= self._high), begin - 1, begin + text.starts(number))
+
+    def first_start(self, places: Numbers) -> Numbers:
+        """The first start of a sentence that is not before the place; beyond the stream where there is none."""
+        text, inside, begin = self._read(np.maximum(places, self._low))
+        number = text.starts_until(inside - 1)
+        following = begin + text.tokens + 1
+        following = np.where(following < self._high, following, self.size + 1)
+        number_inside = np.minimum(number, text.sentences)
+        return np.where(number < text.sentences, begin + text.starts(number_inside), following)
+
+    def _read(self, places: Numbers) -> tuple[Documents, Numbers, Numbers]:
+        """The documents of the places, the places in them, and where the documents begin."""
+        documents, inside, _ = self._index.locate(places)
+        return self._split.read(documents), inside, places - inside

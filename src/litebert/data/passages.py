@@ -7,7 +7,7 @@ nothing is walked, stored or kept. The price is eight bytes of memory per docume
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from litebert.data.shards import Split
 
 Tokens = NDArray[np.integer]
+Numbers = NDArray[np.int64]
+Draws = NDArray[np.float64]
+Chosen = NDArray[np.bool_]
 SentenceTask = Literal["sop", "nsp"]
 
 _CHOICES = 1  # the stream of draws that formats read
@@ -59,20 +62,19 @@ class SequenceFormat(ABC):
 
     def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
         """The segments of `examples` (B,), drawn from `keys` (B,)."""
-        draws = uniforms(keys, _DRAWS, _CHOICES).tolist()
-        return [self._segments(*drawn) for drawn in zip(examples.tolist(), draws, strict=True)]
+        return self._segments(examples, uniforms(keys, _DRAWS, _CHOICES).T)
 
-    def _target(self, u: list[float]) -> int:
+    def _targets(self, u: Draws) -> Numbers:
         """Tokens to fill: the budget, or with `short_probability` a uniform number in [2, budget]."""
-        return 2 + int(u[1] * (self._budget - 1)) if u[0] < self._short else self._budget
+        return np.where(u[0] < self._short, 2 + (u[1] * (self._budget - 1)).astype(np.int64), self._budget)
 
     @abstractmethod
     def _counts(self) -> NDArray[np.int64]:
         """What each document has (documents,), numbered in `_index`: examples, where a format says nothing else."""
 
     @abstractmethod
-    def _segments(self, example: int, u: list[float]) -> Segments:
-        """The segments of one example, by its draws `u`, of which the first two are for `_target`."""
+    def _segments(self, examples: Numbers, u: Draws) -> list[Segments]:
+        """The segments of `examples` (B,) by their draws `u` (_DRAWS, B), of which the first two are for `_targets`."""
 
 
 class CumulativeIndex:
@@ -90,34 +92,39 @@ class CumulativeIndex:
         if not self.total:
             raise DataError("this split of the shards holds no tokens; prepare more text, or more for this split")
 
-    def locate(self, number: int) -> tuple[int, int, int]:
-        """The document of a number, which of that document's it is, and how many the document has."""
-        document = int(self._ends.searchsorted(number, "right"))
-        before, own = self._held(document)
-        return document, number - before, own
+    def locate(self, numbers: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+        """Of each number (B,) the document, which of that document's it is, and how many the document has."""
+        documents = self._ends.searchsorted(numbers, "right")
+        before, own = self._held(documents)
+        return documents, numbers - before, own
 
-    def elsewhere(self, document: int, u: float) -> tuple[int, int]:
-        """One of the others' numbers, uniform in `u`: its document, and which of that document's it is."""
-        before, own = self._held(document)
-        number = int(u * (self.total - own))
-        return self.locate(number if number < before else number + own)[:2]
+    def elsewhere(self, documents: Numbers, u: NDArray[np.float64]) -> tuple[Numbers, Numbers]:
+        """Of each document (B,) one of the others' numbers, uniform in `u`: its document, and which of that document's
+        it is."""
+        before, own = self._held(documents)
+        numbers = (u * (self.total - own)).astype(np.int64)
+        return self.locate(np.where(numbers < before, numbers, numbers + own))[:2]
 
-    def _held(self, document: int) -> tuple[int, int]:
-        """How many things are before those of a document, and how many are its own."""
-        before = int(self._ends[document - 1]) if document else 0
-        return before, int(self._ends[document]) - before
+    def before(self, documents: Numbers) -> Numbers:
+        """How many things are before those of each document."""
+        return np.where(documents > 0, self._ends[documents - 1], 0)
+
+    def _held(self, documents: Numbers) -> tuple[Numbers, Numbers]:
+        """How many things are before those of each document, and how many are its own."""
+        before = self.before(documents)
+        return before, self._ends[documents] - before
 
 
-def trimmed_lengths(first: int, second: int, target: int) -> tuple[int, int]:
+Length = TypeVar("Length", int, NDArray[np.int64])
+
+
+def trimmed_lengths(first: Length, second: Length, target: Length) -> tuple[Length, Length]:
     """The lengths of two segments in `target` tokens: one by one off the longer, off the second where they are equal.
 
     So do the official BERT and ALBERT code (truncate_seq_pair).
     """
-    excess = max(0, first + second - target)
-    level = min(excess, abs(first - second))
+    excess = np.maximum(0, first + second - target)
+    level = np.minimum(excess, abs(first - second))
     rest = excess - level
-    if first > second:
-        first -= level
-    else:
-        second -= level
-    return first - rest // 2, second - (rest + 1) // 2
+    longer = first > second
+    return first - level * longer - rest // 2, second - level * (1 - longer) - (rest + 1) // 2

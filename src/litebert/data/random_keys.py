@@ -41,6 +41,14 @@ def uniforms(keys: Keys, count: int, stream: int) -> NDArray[np.float64]:
     return draws
 
 
+def uniforms_at(keys: Keys, places: NDArray[np.int64], count: int, stream: int) -> NDArray[np.float64]:
+    """The numbers (K,) that stand at the flattened `places` (K,) in `uniforms(keys, count, stream)`."""
+    rows, columns = np.divmod(places, count)
+    words = _mix(derive(keys, stream)[rows] + (columns + 1).astype(np.uint64) * _GOLDEN)
+    draws: NDArray[np.float64] = (words >> np.uint64(11)) * 2.0**-53
+    return draws
+
+
 def permute(places: NDArray[np.int64], size: int, keys: Keys) -> NDArray[np.int64]:
     """Element `places[i]` of the permutation of 0..size-1 that `keys[i]` names, in constant memory.
 
@@ -49,6 +57,8 @@ def permute(places: NDArray[np.int64], size: int, keys: Keys) -> NDArray[np.int6
     """
     rows = int(np.ceil(np.sqrt(size)))
     columns = -(-size // rows)
+    turns = np.arange(2 * _ROUNDS, dtype=np.uint64)[:, None]
+    of_turn = _mix((derive(keys) + _GOLDEN) ^ turns)  # derive(keys, turn) for each turn
 
     def shuffled(places: NDArray[np.int64]) -> NDArray[np.int64]:
         left, right = np.divmod(places, columns)
@@ -58,7 +68,8 @@ def permute(places: NDArray[np.int64], size: int, keys: Keys) -> NDArray[np.int6
         return left * columns + right
 
     def residue(value: NDArray[np.int64], turn: int, modulus: int) -> NDArray[np.int64]:
-        rest: NDArray[np.int64] = (derive(keys, turn, value) % np.uint64(modulus)).astype(np.int64)
+        key = _mix((of_turn[turn] + _GOLDEN) ^ value.astype(np.uint64))  # derive(keys, turn, value)
+        rest: NDArray[np.int64] = (key % np.uint64(modulus)).astype(np.int64)
         return rest
 
     out = shuffled(places)

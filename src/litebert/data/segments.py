@@ -8,7 +8,7 @@ neighbouring sequences may share text, and that an epoch may leave some out.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,23 +16,11 @@ from numpy.typing import NDArray
 from litebert.config import Format
 from litebert.data import IGNORED
 from litebert.data.packing import PACKING, DocumentSentences, FullSentences, FullSentencesOfVersion1
-from litebert.data.passages import Segments, SequenceFormat, Tokens, trimmed_lengths
+from litebert.data.passages import Chosen, Draws, Numbers, Segments, SequenceFormat, Tokens, trimmed_lengths
 from litebert.errors import DataError
 
-
-class _Document(NamedTuple):
-    tokens: Tokens
-    starts: NDArray[np.int64]  # of the sentences, and the end
-
-    def back(self, place: int, limit: int) -> tuple[int, bool]:
-        """The start of the sentence that holds `place`, and True; `place` and False where it is over `limit` away."""
-        start = int(self.starts[self.starts.searchsorted(place, "right") - 1])
-        return (start, True) if place - start <= limit else (place, False)
-
-    def forward(self, place: int, limit: int) -> tuple[int, bool]:
-        """The end of the sentence that holds the token before `place`, in the same way."""
-        end = int(self.starts[self.starts.searchsorted(place, "left")])
-        return (end, True) if end - place <= limit else (place, False)
+if TYPE_CHECKING:
+    from litebert.data.shards import Documents
 
 
 class SegmentPairs(SequenceFormat):
@@ -70,48 +58,45 @@ class SegmentPairs(SequenceFormat):
             raise DataError(f"{need}, and this split of the shards has only one; use sop, or separate the documents")
         return chunks
 
-    def _segments(self, example: int, u: list[float]) -> Segments:
-        target = self._target(u)
-        document, chunk, chunks = self._index.locate(example)
-        text = _Document(*self._split.sentences_of(document))
-        tokens, starts = text.tokens, text.starts
+    def _segments(self, examples: Numbers, u: Draws) -> list[Segments]:
+        targets = self._targets(u)
+        documents, chunk, chunks = self._index.locate(examples)
+        text = self._split.read(documents)
 
         # Integer division spreads the windows by at most `budget`, and puts the last one at the document's end.
-        anchor = chunk * (len(tokens) - self._budget) // (chunks - 1) if chunks > 1 else 0
-        forwards = chunk == 0 if chunks > 1 and chunk in (0, chunks - 1) else u[2] < 0.5
-        if forwards:
-            start, clean_start = text.back(anchor, self._budget // 2)
-            end, clean_end = text.forward(min(start + target, len(tokens)), self._budget)
-        else:
-            end, clean_end = text.forward(min(anchor + self._budget, len(tokens)), self._budget // 2)
-            start, clean_start = text.back(max(end - target, 0), self._budget)
+        anchors = np.where(chunks > 1, chunk * (text.tokens - self._budget) // np.maximum(chunks - 1, 1), 0)
+        at_an_end = (chunks > 1) & ((chunk == 0) | (chunk == chunks - 1))
+        forwards = np.where(at_an_end, chunk == 0, u[2] < 0.5)
+        places = np.where(forwards, anchors, np.minimum(anchors + self._budget, text.tokens))
+        near, clean = _outwards(text, places, ~forwards, self._budget // 2)
+        places = np.where(forwards, np.minimum(near + targets, text.tokens), np.maximum(near - targets, 0))
+        far, also_clean = _outwards(text, places, forwards, self._budget)
+        starts, ends = np.where(forwards, near, far), np.where(forwards, far, near)
 
-        cuts = starts[starts.searchsorted(start, "right") : starts.searchsorted(end, "left")]
-        if not len(cuts):
-            return Segments((_trim(tokens[start:end], target, u[7]),), IGNORED, paired=False)
-        cut = int(cuts[int(u[3] * len(cuts))])
-        first, second = tokens[start:cut], tokens[cut:end]
-        label = IGNORED
-        if self._sentence == "sop" and clean_start and clean_end:
-            label = int(u[4] < 0.5)
-            if label:
-                first, second = second, first
+        begun = text.starts_until(starts)
+        inside = text.starts_until(ends - 1) - begun  # the sentences that start between both
+        paired = inside > 0
+        cuts = np.where(paired, text.starts(begun + (u[3] * inside * paired).astype(np.int64) - ~paired), ends)
+        first, second = _Runs(text, starts, cuts), _Runs(text, cuts, ends)
+        labels = np.full(len(examples), IGNORED)
+        if self._sentence == "sop":
+            labels = np.where(paired & clean & also_clean, u[4] < 0.5, IGNORED)
+            first, second = first.where(labels == 1, second), second.where(labels == 1, first)
         elif self._sentence == "nsp":
-            label = int(u[4] < 0.5)
-            if label:
-                second = self._random(document, max(target - len(first), 1), u[5], u[6])
-        return Segments(_trimmed(first, second, target, u[7], u[8]), label, paired=True)
+            labels = np.where(paired, u[4] < 0.5, IGNORED)
+            needs = np.maximum(targets - (cuts - starts), 1)
+            second = self._random(labels == 1, second, documents, needs, u[5], u[6])
+        return _segments(first, second, targets, labels, paired, u[7], u[8])
 
-    def _random(self, document: int, need: int, u: float, v: float) -> Tokens:
-        """At least `need` tokens, where there are so many, from a random sentence on of another document."""
-        other, _ = self._index.elsewhere(document, u)
-        text = _Document(*self._split.sentences_of(other))
-        tokens, starts = text.tokens, text.starts
+    def _random(self, chosen: Chosen, second: _Runs, documents: Numbers, needs: Numbers, u: Draws, v: Draws) -> _Runs:
+        """The `second` segments; those `chosen` are from a random sentence on of another document, as many tokens as
+        needed where there are so many, and more."""
+        text = self._split.read(np.where(chosen, self._index.elsewhere(documents, u)[0], documents))
         # Sentences that leave enough text after them: a short second segment would tell that it is random.
-        choices = max(1, int(starts[:-1].searchsorted(len(tokens) - need, "right")))
-        start = int(starts[int(v * choices)])
-        end, _ = text.forward(min(start + need, len(tokens)), self._budget)
-        return tokens[start:end]
+        choices = np.maximum(1, np.minimum(text.starts_until(text.tokens - needs), text.sentences))
+        starts = text.starts((v * choices).astype(np.int64))
+        ends, _ = _outwards(text, np.minimum(starts + needs, text.tokens), np.full(len(documents), True), self._budget)
+        return _Runs(text, second.starts, second.ends).where(chosen, _Runs(text, starts, ends))
 
 
 class SentencePairs(SequenceFormat):
@@ -136,20 +121,22 @@ class SentencePairs(SequenceFormat):
             )
         return pairs
 
-    def _segments(self, example: int, u: list[float]) -> Segments:
-        document, number, _ = self._index.locate(example)
-        first, second = self._read(document, number), self._read(document, number + 1)
-        label = IGNORED if self._sentence is None else int(u[0] < 0.5)
-        if label == 1 and self._sentence == "sop":
-            first, second = second, first
-        elif label == 1:
-            other, place = self._index.elsewhere(document, u[1])
-            second = self._read(other, place + 1)
-        return Segments(_trimmed(first, second, self._budget, u[2], u[3]), label, paired=True)
+    def _segments(self, examples: Numbers, u: Draws) -> list[Segments]:
+        documents, numbers, _ = self._index.locate(examples)
+        first, second = self._read(documents, numbers), self._read(documents, numbers + 1)
+        labels = np.full(len(examples), IGNORED) if self._sentence is None else (u[0] < 0.5).astype(np.int64)
+        if self._sentence == "sop":
+            first, second = first.where(labels == 1, second), second.where(labels == 1, first)
+        elif self._sentence == "nsp":
+            others, places = self._index.elsewhere(documents, u[1])
+            chosen = labels == 1
+            second = self._read(np.where(chosen, others, documents), np.where(chosen, places, numbers) + 1)
+        targets = np.full(len(examples), self._budget)
+        return _segments(first, second, targets, labels, np.full(len(examples), True), u[2], u[3])
 
-    def _read(self, document: int, sentence: int) -> Tokens:
-        tokens, starts = self._split.sentences_of(document)
-        return tokens[starts[sentence] : starts[sentence + 1]]
+    def _read(self, documents: Numbers, sentences: Numbers) -> _Runs:
+        text = self._split.read(documents)
+        return _Runs(text, text.starts(sentences), text.starts(sentences + 1))
 
 
 SEQUENCE_FORMATS: dict[Format, type[SequenceFormat]] = {
@@ -167,13 +154,37 @@ def sequence_format(name: Format, packing: int = PACKING) -> type[SequenceFormat
     return SEQUENCE_FORMATS[name]
 
 
-def _trimmed(first: Tokens, second: Tokens, target: int, u: float, v: float) -> tuple[Tokens, Tokens]:
-    """The two segments in `target` tokens."""
-    lengths = trimmed_lengths(len(first), len(second), target)
-    return _trim(first, lengths[0], u), _trim(second, lengths[1], v)
+class _Runs(NamedTuple):
+    """A run of tokens in each of B documents."""
+
+    text: Documents
+    starts: Numbers
+    ends: Numbers
+
+    def where(self, chosen: Chosen, others: _Runs) -> _Runs:
+        """The others where `chosen`, in the same text."""
+        return _Runs(self.text, np.where(chosen, others.starts, self.starts), np.where(chosen, others.ends, self.ends))
+
+    def trimmed(self, lengths: Numbers, u: Draws) -> list[Tokens]:
+        """So many tokens of each, from a uniform place on."""
+        starts = self.starts + (u * (self.ends - self.starts - lengths + 1)).astype(np.int64)
+        return self.text.passages(starts, starts + lengths)
 
 
-def _trim(tokens: Tokens, length: int, u: float) -> Tokens:
-    """At most `length` tokens, from a uniform place on."""
-    front = int(u * (max(0, len(tokens) - length) + 1))
-    return tokens[front : front + length]
+def _segments(
+    first: _Runs, second: _Runs, targets: Numbers, labels: Numbers, paired: Chosen, u: Draws, v: Draws
+) -> list[Segments]:
+    """Both segments in `targets` tokens; those not paired have an empty second one, which is left out."""
+    lengths = trimmed_lengths(first.ends - first.starts, second.ends - second.starts, targets)
+    rows = zip(
+        first.trimmed(lengths[0], u), second.trimmed(lengths[1], v), labels.tolist(), paired.tolist(), strict=True
+    )
+    return [Segments((one, two) if pair else (one,), label, pair) for one, two, label, pair in rows]
+
+
+def _outwards(text: Documents, places: Numbers, ahead: Chosen, limit: int) -> tuple[Numbers, Chosen]:
+    """Places moved to the start of the sentence that holds them, or `ahead` to the end of the one that holds the token
+    before; and whether they were: those that would move by more than `limit` stay."""
+    edges = text.starts(text.starts_until(places - ahead) - ~ahead)
+    clean = abs(edges - places) <= limit
+    return np.where(clean, edges, places), clean

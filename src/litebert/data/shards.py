@@ -110,7 +110,7 @@ def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInf
 
 
 @dataclass(frozen=True)
-class _Block:
+class Block:
     """One record batch of a mapped shard, as views of its buffers."""
 
     ids: Ids
@@ -122,7 +122,7 @@ class _Block:
         return len(self.document_offsets) - 1
 
 
-def read_blocks(path: Path) -> list[_Block]:
+def read_blocks(path: Path) -> list[Block]:
     """The record batches of a shard, memory-mapped; DataError when it is none of ours."""
     try:
         with pa.memory_map(str(path)) as source:
@@ -143,14 +143,14 @@ def read_blocks(path: Path) -> list[_Block]:
             raise DataError(f"{path} holds nulls where token ids must be; prepare the data again")
         # `offsets` and `values` are views that know of slices: offsets count from the start of the whole child.
         ids = sentences.values.to_numpy(zero_copy_only=True)
-        blocks.append(_Block(ids, sentences.offsets.to_numpy(), documents.offsets.to_numpy()))
+        blocks.append(Block(ids, sentences.offsets.to_numpy(), documents.offsets.to_numpy()))
     return blocks
 
 
 class Split:
     """One split of a shard set, documents numbered through all its shards."""
 
-    def __init__(self, blocks: Sequence[_Block]) -> None:
+    def __init__(self, blocks: Sequence[Block]) -> None:
         self._blocks = [block for block in blocks if block.documents]
         self._starts = np.cumsum([0, *(block.documents for block in self._blocks)], dtype=np.int64)
         self.documents = int(self._starts[-1])
@@ -180,6 +180,60 @@ class Split:
         first, last = block.document_offsets[row : row + 2]
         offsets = block.sentence_offsets[first : last + 1].astype(np.int64)
         return block.ids[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+    def read(self, documents: Offsets) -> Documents:
+        """Several documents at once, int64 (B,); one may come more than once."""
+        numbers = self._starts.searchsorted(documents, side="right") - 1
+        groups: list[tuple[Block, Any, Offsets]] = []
+        for number in (found := sorted(set(numbers.tolist()))):
+            rows = slice(None) if len(found) == 1 else np.flatnonzero(numbers == number)
+            groups.append((self._blocks[number], rows, documents[rows] - self._starts[number]))
+        return Documents(groups, len(documents))
+
+
+class Documents:
+    """B documents of a split, read together: every array has an element for each. A place counts the tokens before it,
+    from 0 to `tokens`."""
+
+    def __init__(self, groups: Sequence[tuple[Block, Any, Offsets]], size: int) -> None:
+        """From the documents of each block: the rows that they have here, and their numbers in the block."""
+        self._base, self._first, self._last, self.tokens = np.zeros((4, size), np.int64)
+        self._groups = [(block, rows) for block, rows, _ in groups]
+        for block, rows, documents in groups:
+            self._first[rows] = block.document_offsets[documents]
+            self._last[rows] = block.document_offsets[documents + 1]
+            self._base[rows] = block.sentence_offsets[self._first[rows]]
+            self.tokens[rows] = block.sentence_offsets[self._last[rows]] - self._base[rows]
+
+    @property
+    def sentences(self) -> Offsets:
+        """How many each has."""
+        return self._last - self._first
+
+    def starts(self, numbers: Offsets) -> Offsets:
+        """The places where sentences start, by their number in the document; of the last plus one, the end."""
+        found = self._first + numbers
+        for block, rows in self._groups:
+            found[rows] = block.sentence_offsets[found[rows]]
+        return found - self._base
+
+    def starts_until(self, places: Offsets) -> Offsets:
+        """How many sentences start at a place or before it, the end counted as a start."""
+        found = self._base + places
+        for block, rows in self._groups:  # in its own type, for otherwise numpy would convert the whole array
+            found[rows] = block.sentence_offsets.searchsorted(found[rows].astype(np.int32), "right")
+        return (found - self._first).clip(0, self.sentences + 1)
+
+    def passages(self, starts: Offsets, ends: Offsets) -> list[Ids]:
+        """The tokens from one place to another, as views of the mapped files."""
+        edges = np.stack((self._base + starts, self._base + ends), 1)
+        found: dict[int, Ids] = {}
+        for block, rows in self._groups:
+            numbers = np.arange(len(edges))[rows].tolist()
+            found |= {
+                row: block.ids[start:end] for row, (start, end) in zip(numbers, edges[rows].tolist(), strict=True)
+            }
+        return [found[row] for row in range(len(edges))]
 
 
 class Shards:

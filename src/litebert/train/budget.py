@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
@@ -14,12 +15,15 @@ from litebert.train.ranks import Ranks
 
 log = logging.getLogger("litebert")
 
+MEASURED_SHARE = 0.1
+"""Of a short budget in time, for measuring; a long one leaves `measure.SECONDS` to each depth."""
 LEAST_STEPS = 20
 """Fewer steps than this, bought by a budget in time, train nothing: it is a mistake, and refused."""
 
 
-def steps_for(config: Config, rate: Rate | None) -> int:
-    """Optimizer steps that `train.budget` buys. A budget in time needs a `rate`; held-out evaluations are paid for."""
+def steps_for(config: Config, rate: Rate | None, spent: float = 0.0) -> int:
+    """Optimizer steps that `train.budget` buys. A budget in time needs a `rate`; held-out evaluations are paid for, and
+    the seconds that were `spent` on measuring."""
     budget = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS)
     if budget.unit == "steps":
         return int(budget.value)
@@ -27,7 +31,7 @@ def steps_for(config: Config, rate: Rate | None) -> int:
         return max(1, round(budget.value / (config.batch_sequences * config.sequences.length)))
     assert rate is not None
     once, each = _seconds(config, rate)
-    return max(1, int((budget.value - once) / each))
+    return max(1, round((budget.value - spent - once) / each))
 
 
 def _seconds(config: Config, rate: Rate) -> tuple[float, float]:
@@ -61,12 +65,15 @@ def measured_steps(
 ) -> tuple[int, Rate]:
     """Of a budget in time; as `buy_steps`."""
     ranks, amount = ranks or Ranks(), config.train.budget
-    rate = ranks.agree(measure(config, machine, SECONDS, ranks))
-    steps, warmup = steps_for(config, rate), config.train.schedule.warmup
+    start, depths = time.monotonic(), 1 + len(config.train.depth_schedule)
+    longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / depths
+    rate = measure(config, machine, min(SECONDS, longest), ranks)
+    rate, spent = ranks.agree((rate, time.monotonic() - start))
+    steps, warmup = steps_for(config, rate, spent), config.train.schedule.warmup
     least = max(LEAST_STEPS, 2 * round(warmup) if warmup >= 1 else 0)
     if steps < least:
         once, each = _seconds(config, rate)
-        seconds = math.ceil(1.25 * (once + least * each))  # a quarter more, for no two measurements agree
+        seconds = math.ceil(1.25 * (spent + once + least * each))  # a quarter more, for no two measurements agree
         shorter = " or a share of the run as warm-up, such as --train.schedule.warmup 0.025," if warmup >= 1 else ""
         why = f"its warm-up of {warmup:g} steps needs at least" if least > LEAST_STEPS else "a run needs at least"
         raise ConfigError(

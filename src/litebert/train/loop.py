@@ -32,6 +32,7 @@ from litebert.progress import Task, task
 from litebert.storage import fault_of, numbers
 from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog, in_words
+from litebert.train.muon import in_float32
 from litebert.train.optim import Optimizers
 from litebert.train.parallel import accumulating, load_state, local, whole, whole_state
 from litebert.train.ranks import Ranks
@@ -85,7 +86,9 @@ class Loop(Generic[B]):
         module = self.trainable.module
         self.checkpoints = self.folder / "checkpoints"
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.optimizers = Optimizers(module, self.config.optimizer, self.trainable.lr_scales(), self.ranks)
+        self.optimizers = Optimizers(
+            module, self.config.optimizer, self.trainable.lr_scales(), self.ranks, in_float32(self.device)
+        )
         self.step = self.tokens = 0
         self.seconds = 0.0
         self.signal: int | None = None

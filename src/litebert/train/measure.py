@@ -1,10 +1,11 @@
 """How many seconds a step of a config takes on this machine, and how fast the machine multiplies matrices.
 
-Steps are measured on made-up batches of full length, so nothing but the config is needed.
+Steps are measured on made-up batches, so nothing but the config is needed.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from functools import cache
 
 import numpy as np
 import torch
+from torch import nn
 
 from litebert import cost
 from litebert.config import Config, replace
@@ -23,6 +25,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
+from litebert.train.muon import in_float32
 from litebert.train.optim import Optimizers
 from litebert.train.parallel import spread
 from litebert.train.ranks import Ranks
@@ -72,17 +75,23 @@ def products_speed(device: Device, seconds: float = 0.3) -> float:
     return best
 
 
-def synthetic_batch(config: Config, sequences: int) -> Batch:
-    """A full batch of random ids with the share of masks the config asks for."""
+def synthetic_batch(config: Config, sequences: int, padded: bool = False) -> Batch:
+    """A full batch of random ids with the share of masks the config asks for.
+
+    Args:
+        padded: whether one token is padding, as in nearly every batch of text, so that attention gets a mask.
+    """
     length = config.sequences.length
     generator = torch.Generator().manual_seed(0)
     count = max(1, round(config.masking.rate * sequences * length))
     positions = torch.randperm(sequences * length, generator=generator)[:count].sort().values
     vocab = config.encoder.vocab_size
+    mask = torch.ones(sequences, length, dtype=torch.bool)
+    mask[0, -1] = False
     return Batch(
         input_ids=torch.randint(0, vocab, (sequences, length), generator=generator),
         token_type_ids=torch.zeros(sequences, length, dtype=torch.int64),
-        attention_mask=None,
+        attention_mask=mask if padded else None,
         masked_positions=positions,
         masked_labels=torch.randint(0, vocab, (count,), generator=generator),
         sentence_labels=torch.randint(0, 2, (sequences,), generator=generator),
@@ -110,9 +119,9 @@ def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ran
     network = spread(model, ranks, config.train.parallel)
     if config.train.compile:
         compile_blocks(model)
-    optimizers = Optimizers(model, config.train.optimizer, ranks=ranks)
+    optimizers = Optimizers(model, config.train.optimizer, ranks=ranks, muon_in_float32=in_float32(device))
     sequences = config.micro_sequences
-    batch = synthetic_batch(config, sequences).to(device.device)
+    batch = synthetic_batch(config, sequences, padded=True).to(device.device)
     scale = config.batch_sequences / sequences
     timed, start_share = [], 0.0
     for end_share, depth in (*config.train.depth_schedule, (1.0, config.encoder.layers)):
@@ -125,6 +134,7 @@ def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ran
                 losses = network(batch, depth)
             torch.stack([loss.total / loss.count.clamp(min=1) for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
             middle = _now(device)
+            nn.utils.clip_grad_norm_(model.parameters(), config.train.clip or math.inf)
             optimizers.step(0.0)
             optimizers.zero_grad()
             passes.append(middle - start)
@@ -135,7 +145,7 @@ def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ran
         start_share = end_share
     model.eval()
     sequences = min(EVALUATION_BATCH, config.train.evaluate_sequences)
-    batch = synthetic_batch(config, sequences).to(device.device)
+    batch = synthetic_batch(config, sequences, padded=True).to(device.device)
     forward = []
     for _ in range(3):
         start = _now(device)
@@ -143,7 +153,9 @@ def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ran
             model(batch)
         forward.append(_now(device) - start)
     # One pass over the held-out sequences for each objective.
-    evaluation = min(forward) / sequences * config.train.evaluate_sequences * len(config.objectives) / ranks.size
+    evaluation = (
+        statistics.median(forward) / sequences * config.train.evaluate_sequences * len(config.objectives) / ranks.size
+    )
     return Rate(tuple(timed), evaluation)
 
 

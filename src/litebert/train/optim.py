@@ -2,7 +2,7 @@
 
 Groups follow the role of a parameter, never its name: norms and biases, of fewer than two dimensions, get no weight
 decay and no layer-wise adaptation, and each block declares which matrices are its own. AdamW is torch's fused kernel;
-the TensorFlow releases use one without bias correction, which torch lacks.
+the TensorFlow releases use one without bias correction, which torch lacks. Muon is torch's, or ours (`muon.py`).
 
 Their state is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated at the start: a
 checkpoint of step 0 is whole, and a missing tensor is always an error.
@@ -21,6 +21,7 @@ from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
 from litebert.model import passes
 from litebert.model.blocks import Block
+from litebert.train.muon import Muon
 from litebert.train.parallel import cut, is_split, local, received, whole
 from litebert.train.ranks import Ranks
 
@@ -121,7 +122,7 @@ class Lamb(UncorrectedAdamW):
 
 
 def build_optimizers(
-    module: nn.Module, config: OptimizerConfig, rates: Mapping[str, float] = NO_RATES
+    module: nn.Module, config: OptimizerConfig, rates: Mapping[str, float] = NO_RATES, muon_in_float32: bool = False
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a run; every trainable parameter is in exactly one group of one of them.
 
@@ -144,7 +145,8 @@ def build_optimizers(
             )
         owned = {param for block in module.modules() if isinstance(block, Block) for param in block.matrices()}
         own = _groups([(name, param) for name, param in named if param in owned], rates, config.muon_learning_rate)
-        optimizers.append(torch.optim.Muon(own, momentum=config.muon_momentum, weight_decay=decay))
+        kind = Muon if muon_in_float32 else torch.optim.Muon
+        optimizers.append(kind(own, momentum=config.muon_momentum, weight_decay=decay))
         named = [(name, param) for name, param in named if param not in owned]
     groups = [
         *_groups([(name, param) for name, param in named if param.ndim >= 2], rates, lr, weight_decay=decay),
@@ -186,11 +188,16 @@ class Optimizers:
     """
 
     def __init__(
-        self, module: nn.Module, config: OptimizerConfig, rates: Mapping[str, float] = NO_RATES, ranks: Ranks = _ALONE
+        self,
+        module: nn.Module,
+        config: OptimizerConfig,
+        rates: Mapping[str, float] = NO_RATES,
+        ranks: Ranks = _ALONE,
+        muon_in_float32: bool = False,
     ) -> None:
         """`rates` has factors of the learning rate by parameter name; 1 where a name is absent."""
         names = {param: name for name, param in module.named_parameters()}
-        self._optimizers, self._ranks = build_optimizers(module, config, rates), ranks
+        self._optimizers, self._ranks = build_optimizers(module, config, rates, muon_in_float32), ranks
         self._groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         self._peaks = [group["lr"] for group in self._groups]
         self._state: dict[str, Tensor] = {}
@@ -223,7 +230,7 @@ class Optimizers:
         for held, param in self._split.items():
             held.grad = None if param.grad is None else local(param.grad)
         for optimizer in self._optimizers:
-            if self._split and isinstance(optimizer, getattr(torch.optim, "Muon", ())):
+            if self._split and isinstance(optimizer, (Muon, getattr(torch.optim, "Muon", Muon))):
                 self._step_whole(optimizer)
             else:
                 optimizer.step()
@@ -236,9 +243,10 @@ class Optimizers:
                 like, rows = self._split[held], muon.state[held]["momentum_buffer"]
                 full, momentum = nn.Parameter(whole(held.detach(), like)), whole(rows, like)
                 full.grad = whole(held.grad, like)
-                one = torch.optim.Muon([{**group, "params": [full]}])
+                kind: Any = type(muon)
+                one = kind([{**group, "params": [full]}])
                 one.state[full]["momentum_buffer"] = momentum
-                one.step()  # type: ignore[no-untyped-call]
+                one.step()
                 held.copy_(cut(full, like))
                 rows.copy_(cut(momentum, like))
 

@@ -28,6 +28,7 @@ from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, with_budget
 from litebert.train.device import Device
 from litebert.train.memory import fitting_micro_batch
+from litebert.train.muon import in_float32
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import RunFolder
 
@@ -63,7 +64,7 @@ def new_run(
         "tokenizer_fingerprint": shards.tokenizer.fingerprint,
         "unigram_entropy": shards.unigram_entropy,
         "machine": machine.describe(),
-        "arithmetic": _arithmetic(machine, folder.ranks),
+        "arithmetic": _arithmetic(config, machine, folder.ranks),
         "seconds_per_step": None if rate is None else rate.mean_step_seconds,
         **({} if source is None else {"from": _resolved(source)}),
     }
@@ -119,7 +120,7 @@ def same_run(
     Raises:
         RunError: it is another run, or its files were changed.
     """
-    there, now = _recorded(folder), _arithmetic(machine, folder.ranks)
+    there, now = _recorded(folder), _arithmetic(config, machine, folder.ranks)
     try:
         steps, fingerprint, data = int(run["steps"]), run["data_fingerprint"], run["data"]
         ends = earlier_ends(run)
@@ -241,11 +242,12 @@ def resolve(config: Config, shards: Shards) -> Config:
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
-def _arithmetic(machine: Device, ranks: Ranks) -> str:
+def _arithmetic(config: Config, machine: Device, ranks: Ranks) -> str:
     """What decides the last bits of a sum."""
     processes = f", {ranks.size} processes" if ranks.size > 1 else ""
     kernels = ", compiled kernels" if machine.device.type == "cpu" and compiled.library() is not None else ""
-    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads{processes}{kernels}"
+    muon = ", Muon in float32" if config.train.optimizer.name == "muon" and in_float32(machine) else ""
+    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads{processes}{kernels}{muon}"
 
 
 def _resolved(path: str | Path) -> str:

@@ -1,0 +1,88 @@
+"""Muon in float32 beside torch's own and a float64 reference, and what a run says of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from litebert.config import OptimizerConfig
+from litebert.train.device import choose
+from litebert.train.muon import Muon, in_float32, orthogonalised
+from litebert.train.pretrain import pretrain
+from toys.pretraining import config
+from toys.refusals import names
+
+SHAPES = [(24, 8), (8, 24), (16, 16), (1, 8), (40, 1)]
+
+
+def kinds_of(loop: Any) -> list[type]:
+    return [type(one) for one in loop.optimizers._optimizers]
+
+
+needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
+
+
+def in_float64(matrix: Tensor) -> Tensor:
+    """The same polynomial, 3.4445 s - 4.7750 s^3 + 2.0315 s^5 five times, of singular values instead of matrices."""
+    left, values, right = torch.linalg.svd(matrix.double(), full_matrices=False)
+    values = values / values.norm()
+    for _ in range(5):
+        values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
+    return left @ torch.diag(values) @ right
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_iteration_is_a_polynomial_of_the_singular_values(shape: tuple[int, int]) -> None:
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(orthogonalised(matrix).double(), in_float64(matrix), rtol=0, atol=1e-4)
+    assert torch.equal(orthogonalised(torch.zeros(shape)), torch.zeros(shape))
+
+
+@needs_muon
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_steps_are_those_of_torch_to_the_precision_of_bfloat16(decay: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
+    theirs = [nn.Parameter(one.detach().clone()) for one in ours]
+    unused = nn.Parameter(torch.ones(2, 2))
+    settings = {"lr": 0.02, "momentum": 0.9, "weight_decay": decay}
+    optimizers = Muon([*ours, unused], **settings), torch.optim.Muon(theirs, **settings)
+    for _ in range(4):
+        before = [one.detach().clone() for one in ours]
+        for own, other in zip(ours, theirs, strict=True):
+            own.grad = torch.randn(own.shape, generator=generator)
+            other.grad = own.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+        for own, other, was in zip(ours, theirs, before, strict=True):
+            assert (own - other).norm() < 0.1 * (own - was).norm()
+            other.data.copy_(own.data)
+    assert torch.equal(unused, torch.ones(2, 2))
+    for own, other in zip(ours, theirs, strict=True):
+        assert torch.equal(optimizers[0].state[own]["momentum_buffer"], optimizers[1].state[other]["momentum_buffer"])
+
+
+def test_a_run_in_float32_on_a_cpu_takes_it_and_is_told_where_it_began_otherwise(
+    tiny_data: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    assert not in_float32(choose("bfloat16", "cpu"))
+    kinds, arithmetic = {}, {}
+    for name in ("adamw", "muon"):
+        point = config(train={"budget": "1 steps", "optimizer": OptimizerConfig(name=name)})
+        pretrain(
+            point, tiny_data, tmp_path / name, on_step=lambda loop, name=name: kinds.update({name: kinds_of(loop)})
+        )
+        arithmetic[name] = json.loads((tmp_path / name / "run.json").read_text())["arithmetic"]
+    assert kinds["muon"] == [Muon, torch.optim.AdamW]
+    assert arithmetic["muon"].startswith(arithmetic["adamw"])
+    file = tmp_path / "muon" / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "arithmetic": arithmetic["adamw"]}))
+    logged.clear()
+    pretrain(point, tiny_data, tmp_path / "muon")
+    (told,) = [message for message in logged if arithmetic["muon"] in message]
+    names(told, *arithmetic.values())
