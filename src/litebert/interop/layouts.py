@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from litebert.config.finetuning import HeadName
 
@@ -73,14 +73,14 @@ class Layout:
     """The first token's position is pad_token_id + 1 and padding is not counted, else every place is, from 0."""
     keys: Mapping[str, str] = field(default_factory=lambda: KEYS)
     """Fields of EncoderConfig and their keys in config.json."""
-    absent: Mapping[str, float | str] = field(default_factory=lambda: ABSENT)
+    absent: Mapping[str, Any] = field(default_factory=lambda: ABSENT)
     """What an absent key of some fields means."""
     computes: Mapping[str, object] = field(default_factory=lambda: CLASSIC)
     """Fields of EncoderConfig for which its classes have one value only."""
     windows: bool = False
     """config.json says which layers attend within a window, and how each kind of them rotates (windows.py)."""
-    head_activation: str = ""
-    """The key of the activation in its heads, where they have a key of their own."""
+    repeats: Mapping[str, str] = field(default_factory=dict)
+    """Further keys, and the fields of EncoderConfig that they repeat: ours has one dropout or activation for both."""
     fixed: Mapping[str, object]
     """Keys that change the computation, with the one value ours has; an absent key means that value."""
     fixed_by_part: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -113,7 +113,7 @@ KEYS: Mapping[str, str] = {
     "init_std": "initializer_range",
     "activation": "hidden_act",
 }
-ABSENT: Mapping[str, float | str] = {
+ABSENT: Mapping[str, Any] = {
     "hidden_dropout": 0.1, "attention_dropout": 0.1, "norm_eps": 1e-12, "init_std": 0.02, "activation": "gelu",
 }  # fmt: skip
 CLASSIC: Mapping[str, object] = {
@@ -317,7 +317,7 @@ MODERNBERT = Layout(
         "bias": False, "segment_types": 0, "prediction": "hidden",
     },
     windows=True,
-    head_activation="classifier_activation",
+    repeats={"mlp_dropout": "hidden_dropout", "classifier_activation": "activation"},
     fixed={
         "attention_bias": False, "mlp_bias": False, "norm_bias": False, "classifier_bias": False, "decoder_bias": True,
         "rope_scaling": None,

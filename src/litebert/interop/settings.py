@@ -205,10 +205,9 @@ def _activation(layout: Layout, settings: Mapping[str, Any], parts: Collection[s
             f"{source} has {key}={settings[key]!r}, but the head of {layout.class_of(bound.pop())} computes gelu "
             f"whatever {key} says; only {key}='gelu' can be computed"
         )
-    other = layout.head_activation
-    if other and {*parts} & {"mlm", "classifier"}:
-        named = settings.get(other, layout.absent["activation"])
-        if _known(_ACTIVATIONS, other, named, source) != activation:
+    for other, field in layout.repeats.items():
+        named = settings.get(other, layout.absent[field])
+        if field == "activation" and parts and _known(_ACTIVATIONS, other, named, source) != activation:
             raise ModelError(
                 f"{source} has {other}={named!r} beside {key}={settings.get(key, 'gelu')!r}; only one activation for "
                 "both can be computed"
@@ -285,8 +284,7 @@ def settings_of(
     settings.update({layout.keys[field]: getattr(config, field) for field in _NUMBERS})
     if layout.windows:
         settings.update(window_settings(config))
-    if layout.head_activation:
-        settings[layout.head_activation] = activation
+    settings.update({key: settings[layout.keys[field]] for key, field in layout.repeats.items()})
     settings.update({key: getattr(tokenizer, name, default) for key, (name, default) in layout.token_ids.items()})
     if layout.offset_positions:
         pad_id = padding_id(config, tokenizer)

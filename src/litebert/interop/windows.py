@@ -72,15 +72,15 @@ def _base(settings: Mapping[str, Any], kind: str, source: str) -> float:
     if tables is not None and not isinstance(tables, Mapping):
         raise ModelError(f"{source} has rope_parameters={tables!r}; it must have a table for {_GLOBAL} and {_LOCAL}")
     if unknown := sorted(set(map(str, tables or ())) - {_GLOBAL, _LOCAL}):
-        raise ModelError(f"{source} has rope_parameters.{unknown[0]}; it must have tables for {_GLOBAL} and {_LOCAL} alone")
+        raise ModelError(
+            f"{source} has rope_parameters.{unknown[0]}; it must have tables for {_GLOBAL} and {_LOCAL} alone"
+        )
     table = (tables or {}).get(kind)
     if table is not None and not isinstance(table, Mapping):
         raise ModelError(f"{source} has rope_parameters.{kind}={table!r}; it must be a table with rope_theta")
     rope_type = (table or {}).get("rope_type", "default")
     if rope_type != "default":
-        raise ModelError(
-            f"{source} has rope_parameters.{kind}.rope_type={rope_type!r}; only 'default' can be computed"
-        )
+        raise ModelError(f"{source} has rope_parameters.{kind}.rope_type={rope_type!r}; only 'default' can be computed")
     if table is not None and "rope_theta" in table:
         return number(table, "rope_theta", f"{source}, rope_parameters.{kind},", default)
     if kind == _LOCAL and settings.get(key, default) is None:  # version 4.48: the same as in the other layers

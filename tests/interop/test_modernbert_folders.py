@@ -1,0 +1,281 @@
+"""ModernBERT folders: windows, long texts, shared blocks, both spellings of config.json, and our verbs over them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from litebert import load
+from litebert.errors import ModelError
+from litebert.interop import convert
+from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
+from litebert.tokenizer import train_tokenizer
+from toys.families import (
+    FAMILIES,
+    HEADS,
+    MODERN,
+    assert_equal_outputs,
+    inputs,
+    our_outputs,
+    ours,
+    point,
+    randomise,
+    reopen,
+    their_outputs,
+    theirs,
+)
+from toys.folders import save_hf, save_litebert
+from toys.refusals import refused
+
+Output = tuple[int, str, str]
+SAME: dict[str, Any] = {**MODERN, "embedding_size": 32, "sharing": "none"}
+WINDOW: dict[str, Any] = {"window": 4, "global_every": 2, "rotary_base": 900.0, "window_rotary_base": 30.0}
+
+
+def outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Of a model of ours or theirs."""
+    return our_outputs(model, batch) if isinstance(model, (Pretrainer, TaskModel)) else their_outputs(model, batch)
+
+
+# ---- both ways ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", HEADS["ModernBert"])
+def test_a_long_text_and_a_padded_one(head: str, tmp_path: Path) -> None:
+    """Theirs, ours, and theirs again, over windows much shorter than the text."""
+    shape = {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 2048}
+    model = theirs("ModernBert", head, **shape, local_attention=128)
+    model.save_pretrained(tmp_path / "theirs")
+    ids = torch.randint(5, 61, (2, 2048), generator=torch.Generator().manual_seed(1))
+    mask = (torch.arange(2048) < torch.tensor([[2048], [700]])).long()
+    batch = {"input_ids": ids * mask, "attention_mask": mask}
+    expected = their_outputs(model, batch)
+    loaded = load(tmp_path / "theirs")
+    assert loaded.config.encoder.windowed() == (False, True, True, False)
+    assert_equal_outputs(expected, our_outputs(loaded.model, batch), ignore=("mlm",) if head == "backbone" else ())
+    convert(tmp_path / "theirs", tmp_path / "back", to="hf")
+    again = reopen(tmp_path / "back")
+    assert type(again) is type(model)
+    assert_equal_outputs(expected, their_outputs(again, batch))
+
+
+POINTS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+    # what changes, words of the notes
+    ({}, ()),
+    (WINDOW, ()),
+    ({**WINDOW, "global_every": 9, "activation": "gelu"}, ()),
+    ({"activation": "silu", "rotary_base": 100.0}, ()),
+    ({"embedding_size": 16}, ("their product",)),
+    ({"always_project": True}, ("their product",)),
+    ({"sharing": "all", "embedding_size": 8, **WINDOW}, ("their product", "written 4 times")),
+    ({"sharing": "groups", "groups": 2}, ("written 4 times",)),
+    ({"sharing": "groups", "groups": 3}, ("written 4 times",)),
+    ({"sharing": "attention", **WINDOW}, ("written 4 times",)),
+    ({"sharing": "feedforward"}, ("written 4 times",)),
+    ({"sharing": "all", "layers": 1}, ("written 1 times",)),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), POINTS, ids=str)
+def test_our_pretrained_model_opens_there_and_comes_back(
+    changes: dict[str, Any], words: tuple[str, ...], tmp_path: Path
+) -> None:
+    model = ours(("mlm",), **{**SAME, **changes})
+    shape = model.config.encoder
+    notes = save_hf(model, None, tmp_path / "hf")
+    assert len(notes) == len(words)
+    assert all(word in note for word, note in zip(words, notes, strict=True))
+    opened = reopen(tmp_path / "hf")
+    assert type(opened).__name__ == "ModernBertForMaskedLM"
+    batch, expected = inputs(types=0), our_outputs(model, inputs(types=0))
+    assert_equal_outputs(expected, their_outputs(opened, batch))
+    back = load(tmp_path / "hf")
+    assert_equal_outputs(expected, our_outputs(back.model, batch))
+    found = back.config.encoder
+    unshared = shape.layers == 1
+    assert (found.sharing, found.groups) == ("none" if unshared else shape.sharing, shape.groups)
+    assert bool(back.notes) == (found.sharing != "none")
+    assert (found.window, found.windowed(), found.embedding_size) == (shape.window, shape.windowed(), 32)
+    save_hf(back.model, None, tmp_path / "again")
+    before, after = opened.state_dict(), reopen(tmp_path / "again").state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+@pytest.mark.parametrize("changes", [{}, {"sharing": "all", "embedding_size": 8, **WINDOW}], ids=str)
+@pytest.mark.parametrize("kind", ["sequence", "tokens", "span", "choice"])
+def test_our_task_model_opens_there_and_comes_back(kind: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    classes = {"sequence": 3, "tokens": 5, "span": 2, "choice": 1}[kind]
+    model = TaskModel(point(**{**SAME, **changes}), kind in ("sequence", "choice"), classes).eval()
+    randomise(model)
+    names = {"sequence": ("no", "maybe", "yes"), "tokens": tuple("ABCDE")}.get(kind, ())
+    save_litebert(model, None, tmp_path / "own", labels=names, task={"kind": kind})
+    assert len(convert(tmp_path / "own", tmp_path / "hf", to="hf").notes) == (2 if changes else 0)
+    opened, batch = reopen(tmp_path / "hf"), inputs(types=0)
+    assert type(opened).__name__ == "ModernBert" + HEADS["ModernBert"][kind]
+    assert_equal_outputs(our_outputs(model, batch), their_outputs(opened, batch))
+    back = load(tmp_path / "hf")
+    assert isinstance(back.model, TaskModel)
+    assert (back.task["kind"], back.model.classes, back.labels) == (kind, classes, names)
+    assert_equal_outputs(our_outputs(model, batch), our_outputs(back.model, batch))
+
+
+@pytest.mark.parametrize("problem", ["classes", "labels", "number"])
+def test_what_the_outputs_are_goes_along(problem: str, tmp_path: Path) -> None:
+    model = TaskModel(point(**SAME), True, 1 if problem == "number" else 3)
+    save_hf(model, None, tmp_path, task={"kind": "sequence", "problem": problem})
+    assert load(tmp_path).task["problem"] == problem
+
+
+@pytest.mark.parametrize(
+    ("objectives", "changes", "name", "left_out"),
+    [
+        (("mlm", "sop"), {"pooler": True}, "ModernBertForMaskedLM", ("pooler", "sop head")),
+        (("mlm", "sbo"), {}, "ModernBertForMaskedLM", ("sbo head",)),
+        (("mlm", "rtd"), {}, "ModernBertModel", ("generator", "rtd head")),
+        (("sop",), {"pooler": True, "prediction": "embedding"}, "ModernBertModel", ("pooler", "sop head")),
+    ],
+)
+def test_heads_that_have_no_place_there_are_left_out_with_a_note(
+    objectives: tuple[str, ...], changes: dict[str, Any], name: str, left_out: tuple[str, ...], tmp_path: Path
+) -> None:
+    model = ours(objectives, **{**SAME, **changes})
+    notes = save_hf(model, None, tmp_path)
+    assert all(any(words in note for note in notes) for words in left_out)
+    opened, batch = reopen(tmp_path), inputs(types=0)
+    assert type(opened).__name__ == name
+    found = their_outputs(opened, batch)
+    assert_equal_outputs({key: our_outputs(model, batch)[key] for key in found}, found)
+
+
+def test_a_generator_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    model = ours(("mlm", "rtd"), **{**MODERN, "sharing": "none"})
+    save_hf(model, None, tmp_path, head="mlm")
+    assert type(reopen(tmp_path)).__name__ == "ModernBertForMaskedLM"
+    assert reopen(tmp_path).config.hidden_size == 8
+
+
+# ---- config.json in both spellings ----------------------------------------------------------------------------------
+
+OLDER = ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta")
+NEWER = ("layer_types", "rope_parameters")
+
+
+def folder_with(folder: Path, head: str = "mlm", drop: tuple[str, ...] = (), **changes: Any) -> Path:
+    """A folder of theirs whose config.json was edited."""
+    theirs("ModernBert", head).save_pretrained(folder)
+    settings = json.loads((folder / "config.json").read_text())
+    kept = {key: value for key, value in settings.items() if key not in drop}
+    (folder / "config.json").write_text(json.dumps({**kept, **changes}))
+    return folder
+
+
+def test_both_spellings_mean_the_same(tmp_path: Path) -> None:
+    older = {key: FAMILIES["ModernBert"][key] for key in OLDER}
+    first = load(folder_with(tmp_path / "old", drop=NEWER, **older)).config.encoder
+    second = load(folder_with(tmp_path / "new", drop=OLDER)).config.encoder
+    assert first == second
+    assert (first.window, first.global_every, first.rotary_base, first.window_rotary_base) == (5, 3, 900.0, 30.0)
+    alike = load(folder_with(tmp_path / "alike", drop=NEWER, **{**older, "local_rope_theta": None})).config.encoder
+    assert alike.window_rotary_base == 900.0, "null once meant the base of the other layers"
+    absent = load(folder_with(tmp_path / "absent", drop=(*NEWER, *OLDER, "local_attention"))).config.encoder
+    assert (absent.window, absent.global_every, absent.rotary_base) == (128, 3, 160000.0)
+    everywhere = load(folder_with(tmp_path / "full", layer_types=["full_attention"] * 4)).config.encoder
+    assert (everywhere.window, everywhere.global_every) == (0, 1)
+    once = ["full_attention", *["sliding_attention"] * 3]
+    assert load(folder_with(tmp_path / "once", layer_types=once)).config.encoder.windowed() == (False, True, True, True)
+
+
+ROPE = {"rope_type": "default", "rope_theta": 10.0}
+
+
+@pytest.mark.parametrize(
+    ("changes", "places"),
+    [
+        ({"attention_bias": True}, ("attention_bias=True", "False")),
+        ({"mlp_bias": True}, ("mlp_bias=True",)),
+        ({"norm_bias": True}, ("norm_bias=True",)),
+        ({"classifier_bias": True}, ("classifier_bias=True",)),
+        ({"decoder_bias": False}, ("decoder_bias=False", "True")),
+        ({"rope_scaling": {"type": "linear", "factor": 2.0}}, ("rope_scaling",)),
+        ({"hidden_activation": "silu"}, ("classifier_activation='gelu'", "hidden_activation='silu'")),
+        ({"hidden_activation": "gely"}, ("hidden_activation='gely'", "'gelu'")),
+        ({"local_attention": 1}, ("local_attention=1", 2)),
+        ({"layer_types": ["full_attention"] * 3}, ("layer_types", 4)),
+        ({"layer_types": ["sliding_attention"] * 4}, ("layer_types", "full_attention")),
+        ({"layer_types": [f"{kind}_attention" for kind in ("full", "sliding", "full", "full")]}, ("layer_types",)),
+        ({"layer_types": None, "global_attn_every_n_layers": 0}, ("global_attn_every_n_layers=0", 1)),
+        ({"rope_parameters": {"full_attention": {**ROPE, "rope_type": "yarn"}}}, ("full_attention.rope_type='yarn'",)),
+        ({"rope_parameters": {"sliding_attention": {**ROPE, "rope_theta": "x"}}}, ("sliding_attention", "rope_theta")),
+        ({"rope_parameters": ROPE}, ("rope_parameters.rope_theta", "full_attention", "sliding_attention")),
+        ({"rope_parameters": 3}, ("rope_parameters=3",)),
+        ({"rope_parameters": None, "global_rope_theta": 0.5}, ("encoder.rotary_base", 1)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_cannot_be_computed_is_refused_by_name(
+    changes: dict[str, Any], places: tuple[object, ...], tmp_path: Path
+) -> None:
+    with refused(ModelError, tmp_path / "config.json", *places):
+        load(folder_with(tmp_path, **changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "places"),
+    [
+        ({"embedding_norm": "before"}, ("ModernBertModel", "encoder.embedding_norm=before", "encoder.norm=pre")),
+        ({"first_norm": True}, ("encoder.first_norm=True",)),
+        ({"feedforward": "plain"}, ("encoder.feedforward=plain",)),
+        ({"bias": True}, ("encoder.bias=True",)),
+        ({"prediction": "embedding"}, ("encoder.prediction=embedding",)),
+        ({"segment_types": 2}, ("encoder.segment_types=2",)),
+        ({"positions": "learned"}, ("encoder.positions=learned",)),
+    ],
+    ids=str,
+)
+def test_what_no_class_computes_is_not_written(
+    changes: dict[str, Any], places: tuple[object, ...], tmp_path: Path
+) -> None:
+    with refused(ModelError, *places):
+        save_hf(ours(("mlm",), **{**SAME, **changes}), None, tmp_path / "x")
+    assert not (tmp_path / "x").exists()
+
+
+# ---- folders with a tokenizer ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+def test_pipelines_give_the_answers_of_our_verbs(
+    kind: Any, tiny_corpus: Path, run: Callable[..., Output], tmp_path: Path
+) -> None:
+    documents = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
+    words = train_tokenizer(documents, kind=kind, vocab_size=400)
+    shape = {**MODERN, **WINDOW, "sharing": "all", "vocab_size": words.vocab_size, "max_positions": 64}
+    model = ours(("mlm",), **shape)
+    save_litebert(model, words, tmp_path / "own")
+    assert run("convert", tmp_path / "own", tmp_path / "hf", "--to", "hf")[0] == 0
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    asked = [" ".join(document.split()[:number]) for number, document in enumerate(documents[:8], 3)]
+    assert set(theirs(asked)) == {"input_ids", "attention_mask"}
+    ours_there = load(tmp_path / "hf")
+
+    (found,) = ours_there.fill(f"{asked[0]} [MASK]", top=3)
+    fill = transformers.pipeline("fill-mask", model=str(tmp_path / "hf"), top_k=3)
+    for guess, expected in zip(found, fill(f"{asked[0]} {theirs.mask_token}"), strict=True):
+        assert guess.id == expected["token"]
+        assert guess.probability == pytest.approx(expected["score"], abs=1e-5)
+
+    network = transformers.AutoModel.from_pretrained(tmp_path / "hf").eval()
+    batch = theirs(asked, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        states = network(**batch).last_hidden_state
+    mask = batch["attention_mask"][..., None]
+    means = (states * mask).sum(1) / mask.sum(1)
+    assert torch.tensor(ours_there.encode(asked)) == pytest.approx(means, abs=1e-5)
