@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import train_tokenizer
 from toys.families import (
-    FAMILIES,
     HEADS,
     MODERN,
     assert_equal_outputs,
@@ -164,13 +163,15 @@ def test_a_generator_has_a_folder_of_its_own(tmp_path: Path) -> None:
 
 # ---- config.json in both spellings ----------------------------------------------------------------------------------
 
-OLDER = ("global_attn_every_n_layers", "global_rope_theta", "local_rope_theta")
+OLDER = {"global_attn_every_n_layers": 3, "global_rope_theta": 900.0, "local_rope_theta": 30.0}
+ROPE = {"rope_type": "default", "rope_theta": 900.0}
 NEWER = ("layer_types", "rope_parameters")
 
 
-def folder_with(folder: Path, head: str = "mlm", drop: tuple[str, ...] = (), **changes: Any) -> Path:
+def folder_with(folder: Path, drop: Collection[str] = (), **changes: Any) -> Path:
     """A folder of theirs whose config.json was edited."""
-    theirs("ModernBert", head).save_pretrained(folder)
+    bases = {"full_attention": {**ROPE}, "sliding_attention": {**ROPE, "rope_theta": 30.0}}
+    theirs("ModernBert", "mlm", rope_parameters=bases).save_pretrained(folder)
     settings = json.loads((folder / "config.json").read_text())
     kept = {key: value for key, value in settings.items() if key not in drop}
     (folder / "config.json").write_text(json.dumps({**kept, **changes}))
@@ -178,12 +179,11 @@ def folder_with(folder: Path, head: str = "mlm", drop: tuple[str, ...] = (), **c
 
 
 def test_both_spellings_mean_the_same(tmp_path: Path) -> None:
-    older = {key: FAMILIES["ModernBert"][key] for key in OLDER}
-    first = load(folder_with(tmp_path / "old", drop=NEWER, **older)).config.encoder
+    first = load(folder_with(tmp_path / "old", drop=NEWER, **OLDER)).config.encoder
     second = load(folder_with(tmp_path / "new", drop=OLDER)).config.encoder
     assert first == second
     assert (first.window, first.global_every, first.rotary_base, first.window_rotary_base) == (5, 3, 900.0, 30.0)
-    alike = load(folder_with(tmp_path / "alike", drop=NEWER, **{**older, "local_rope_theta": None})).config.encoder
+    alike = load(folder_with(tmp_path / "alike", drop=NEWER, **{**OLDER, "local_rope_theta": None})).config.encoder
     assert alike.window_rotary_base == 900.0, "null once meant the base of the other layers"
     absent = load(folder_with(tmp_path / "absent", drop=(*NEWER, *OLDER, "local_attention"))).config.encoder
     assert (absent.window, absent.global_every, absent.rotary_base) == (128, 3, 160000.0)
@@ -191,9 +191,6 @@ def test_both_spellings_mean_the_same(tmp_path: Path) -> None:
     assert (everywhere.window, everywhere.global_every) == (0, 1)
     once = ["full_attention", *["sliding_attention"] * 3]
     assert load(folder_with(tmp_path / "once", layer_types=once)).config.encoder.windowed() == (False, True, True, True)
-
-
-ROPE = {"rope_type": "default", "rope_theta": 10.0}
 
 
 @pytest.mark.parametrize(

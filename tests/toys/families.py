@@ -41,7 +41,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "ModernBert": {
         **{key: value for key, value in BASE.items() if not key.endswith("_prob")},
         "attention_dropout": 0.1, "embedding_dropout": 0.1, "mlp_dropout": 0.1, "local_attention": 5,
-        "global_attn_every_n_layers": 3, "global_rope_theta": 900.0, "local_rope_theta": 30.0,
+        "global_attn_every_n_layers": 3,
         "pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3,
     },
 }  # fmt: skip

@@ -20,20 +20,32 @@ from litebert.model.kernels import layer_norm, linear_activation, pad_rows
 
 
 class VocabularyHead(nn.Module):
-    """dense H -> E, activation, layer norm, then the word table and a bias (BERT's and ALBERT's code)."""
+    """dense H -> E, activation, layer norm, then the word table and a bias (BERT's and ALBERT's code).
+
+    With `prediction=hidden`: dense H -> H, activation, layer norm, the map E -> H of the embeddings the other way, then
+    the word table and a bias (ModernBERT's code, whose table has the width H).
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        self.hidden = config.prediction == "hidden"
+        width, bias = (config.hidden_size, config.bias) if self.hidden else (config.embedding_size, True)
         self.activation = config.activation
-        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
-        self.norm = nn.LayerNorm(config.embedding_size, eps=config.norm_eps)
+        self.dense = nn.Linear(config.hidden_size, width, bias=bias)
+        self.norm = nn.LayerNorm(width, eps=config.norm_eps, bias=bias)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.apply(initialiser(config))
 
-    def forward(self, x_KH: Tensor, word_VE: Tensor) -> Tensor:
-        """Logits over the vocabulary, (..., H) with the tied table (V, E) -> (..., V)."""
-        y_KE = layer_norm(linear_activation(pad_rows(x_KH), self.dense, self.activation), self.norm)
-        return F.linear(y_KE, word_VE, self.bias)[: len(x_KH)]
+    def forward(self, x_KH: Tensor, word_VE: Tensor, map_HE: Tensor | None = None) -> Tensor:
+        """Logits over the vocabulary, (..., H) with the tied table (V, E) -> (..., V).
+
+        Args:
+            map_HE: the embedding's (`Embedding.map`), which `prediction=hidden` needs where it has one.
+        """
+        y_K = layer_norm(linear_activation(pad_rows(x_KH), self.dense, self.activation), self.norm)
+        if self.hidden and map_HE is not None:
+            y_K = y_K @ map_HE
+        return F.linear(y_K, word_VE, self.bias)[: len(x_KH)]
 
 
 HeadActivation = Literal[Activation, "tanh"]
