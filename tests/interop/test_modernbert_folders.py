@@ -72,6 +72,7 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     (WINDOW, ()),
     ({**WINDOW, "global_every": 9, "activation": "gelu"}, ()),
     ({"activation": "silu", "rotary_base": 100.0}, ()),
+    ({"bias": True, "embedding_size": 16}, ("their product",)),
     ({"embedding_size": 16}, ("their product",)),
     ({"always_project": True}, ("their product",)),
     ({"sharing": "all", "embedding_size": 8, **WINDOW}, ("their product", "written 4 times")),
@@ -124,6 +125,30 @@ def test_our_task_model_opens_there_and_comes_back(kind: str, changes: dict[str,
     assert isinstance(back.model, TaskModel)
     assert (back.task["kind"], back.model.classes, back.labels) == (kind, classes, names)
     assert_equal_outputs(our_outputs(model, batch), our_outputs(back.model, batch))
+
+
+@pytest.mark.parametrize("kind", ["sequence", "choice"])
+def test_a_mean_over_the_tokens_goes_both_ways(kind: str, tmp_path: Path) -> None:
+    model, batch = theirs("ModernBert", kind, classifier_pooling="mean"), inputs(types=0)
+    model.save_pretrained(tmp_path / "theirs")
+    expected = their_outputs(model, batch)
+    assert (expected["task"] - their_outputs(theirs("ModernBert", kind), batch)["task"]).abs().max() > 0.01
+    convert(tmp_path / "theirs", tmp_path / "own", to="litebert")
+    convert(tmp_path / "own", tmp_path / "back", to="hf")
+    assert_equal_outputs(expected, our_outputs(load(tmp_path / "own").model, batch))
+    assert_equal_outputs(expected, their_outputs(reopen(tmp_path / "back"), batch))
+    assert reopen(tmp_path / "back").config.classifier_pooling == "mean"
+
+
+def test_biases_everywhere_go_both_ways(tmp_path: Path) -> None:
+    biases = dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), True)
+    model, batch = theirs("ModernBert", "mlm", **biases), inputs(types=0)
+    model.save_pretrained(tmp_path / "theirs")
+    convert(tmp_path / "theirs", tmp_path / "own", to="litebert")
+    convert(tmp_path / "own", tmp_path / "back", to="hf")
+    assert_equal_outputs(their_outputs(model, batch), our_outputs(load(tmp_path / "own").model, batch))
+    before, after = model.state_dict(), reopen(tmp_path / "back").state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 @pytest.mark.parametrize("problem", ["classes", "labels", "number"])
@@ -196,10 +221,10 @@ def test_both_spellings_mean_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "places"),
     [
-        ({"attention_bias": True}, ("attention_bias=True", "False")),
-        ({"mlp_bias": True}, ("mlp_bias=True",)),
-        ({"norm_bias": True}, ("norm_bias=True",)),
-        ({"classifier_bias": True}, ("classifier_bias=True",)),
+        ({"attention_bias": True}, ("attention_bias=True", "mlp_bias=False", "norm_bias=False")),
+        ({"attention_bias": True, "mlp_bias": True, "norm_bias": True}, ("norm_bias=True", "classifier_bias=False")),
+        ({"mlp_bias": "yes"}, ("mlp_bias='yes'",)),
+        ({"classifier_pooling": "max"}, ("classifier_pooling='max'", "mean")),
         ({"decoder_bias": False}, ("decoder_bias=False", "True")),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, ("rope_scaling",)),
         ({"hidden_activation": "silu"}, ("classifier_activation='gelu'", "hidden_activation='silu'")),
@@ -230,7 +255,6 @@ def test_what_cannot_be_computed_is_refused_by_name(
         ({"embedding_norm": "before"}, ("ModernBertModel", "encoder.embedding_norm=before", "encoder.norm=pre")),
         ({"first_norm": True}, ("encoder.first_norm=True",)),
         ({"feedforward": "plain"}, ("encoder.feedforward=plain",)),
-        ({"bias": True}, ("encoder.bias=True",)),
         ({"prediction": "embedding"}, ("encoder.prediction=embedding",)),
         ({"segment_types": 2}, ("encoder.segment_types=2",)),
         ({"positions": "learned"}, ("encoder.positions=learned",)),

@@ -19,7 +19,7 @@ from litebert.interop.files import read_tensors, read_tokenizer, weights_file
 from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
 from litebert.interop.loaded import LoadedModel, built, check, fill, outputs_of, untrained_notes
 from litebert.interop.sentence_modules import modules_note
-from litebert.interop.settings import encoder_config, layout_of, problem_of
+from litebert.interop.settings import encoder_config, layout_of, pooling_of, problem_of
 from litebert.interop.weights import modernise, pairs, shared_again, to_ours
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -68,6 +68,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
               if head is None and one.foreign_file and (folder / one.foreign_file).is_file()}  # fmt: skip
     objectives, untrained = _objectives(layout, found, beside)
     whole = _whole_config(folder, config, objectives, beside)
+    pooling = pooling_of(layout, settings, source)
     if head is None:
         model = built(folder / "config.json", Pretrainer, whole)
         for name, stored in beside.items():
@@ -76,14 +77,15 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     else:
         classes, usual = len(state["head.classifier.bias"]), next(iter(outputs_of(head).values()))
         dense = layout.dense if "head.dense.bias" in state else None
-        model = built(folder / "config.json", TaskModel, config, usual.reads_cls, classes, dense)
+        read = pooling if usual.reads_cls else "cls"
+        model = built(folder / "config.json", TaskModel, config, usual.reads_cls, classes, dense, read)
         labels, untrained = _labels(settings, classes) if usual.classes is None else (), ()
         longest = _longest(folder, config.max_positions)
         task = {"kind": head, "length": longest, **problem_of(settings, head, source)}
     fill(model, state, untrained, file)
     notes += untrained_notes(untrained, whole, folder) + modules_note(folder)
     tokenizer = read_tokenizer(folder)
-    return LoadedModel(model, whole, tokenizer, folder, labels, untrained, tuple(notes), task, layout.dense)
+    return LoadedModel(model, whole, tokenizer, folder, labels, untrained, tuple(notes), task, layout.dense, pooling)
 
 
 def _longest(folder: Path, positions: int) -> int:

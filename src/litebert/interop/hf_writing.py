@@ -89,7 +89,8 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
     parts = ["backbone", *(["projection"] if config.projects or layout.always_projects else []), *parts]
     numbered = tuple(f"LABEL_{index}" for index in range(classifier.classes)) if classifier else ()
     dropout = classifier.head.dropout.p if classifier else 0.1
-    settings = settings_of(layout, config, head, tokenizer, labels or numbered, dropout, loaded.task.get("problem"))
+    pooling, problem = classifier.pooling if classifier else loaded.pooling, loaded.task.get("problem")
+    settings = settings_of(layout, config, head, tokenizer, labels or numbered, dropout, problem, pooling)
     tensors = to_theirs(pairs(layout, parts, config, sentence), state)
     if head == "backbone":  # its class is the backbone, and names nothing after itself
         tensors = _without_prefix(tensors, layout.backbone_prefix)

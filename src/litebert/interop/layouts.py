@@ -41,6 +41,8 @@ class Names:
     leaves: tuple[str, ...] = ("weight", "bias")
     first: bool = True
     """Whether slot 0 has it."""
+    may_bias: bool = False
+    """Whether it has a bias, beside the leaves, where `encoder.bias` says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,10 @@ class Layout:
     """Fields of EncoderConfig for which its classes have one value only."""
     windows: bool = False
     """config.json says which layers attend within a window, and how each kind of them rotates (windows.py)."""
+    biases: tuple[str, ...] = ()
+    """Keys that are each `encoder.bias` of some maps or norms, the last one of those in heads."""
+    pooling: str = ""
+    """The key of what its classifiers of texts read, where that is a choice."""
     repeats: Mapping[str, str] = field(default_factory=dict)
     """Further keys, and the fields of EncoderConfig that they repeat: ours has one dropout or activation for both."""
     fixed: Mapping[str, object]
@@ -268,6 +274,11 @@ ELECTRA = Layout(
     token_ids={"pad_token_id": ("pad_id", 0)},
 )
 
+
+def _modern(ours: str, theirs: str, first: bool = True) -> Names:
+    return Names(ours, (theirs,), ("weight",), first, may_bias=True)
+
+
 MODERNBERT = Layout(
     model_type="modernbert",
     prefix="model",
@@ -275,23 +286,23 @@ MODERNBERT = Layout(
     parts={
         "backbone": (
             Names("encoder.embedding.word", ("model.embeddings.tok_embeddings",), ("weight",)),
-            Names("encoder.embedding.norm", ("model.embeddings.norm",), ("weight",)),
-            Names("encoder.attention.{attention}.norm", ("model.layers.{slot}.attn_norm",), ("weight",), first=False),
-            Names("encoder.attention.{attention}.qkv", ("model.layers.{slot}.attn.Wqkv",), ("weight",)),
-            Names("encoder.attention.{attention}.output", ("model.layers.{slot}.attn.Wo",), ("weight",)),
-            Names("encoder.feedforward.{feedforward}.norm", ("model.layers.{slot}.mlp_norm",), ("weight",)),
-            Names("encoder.feedforward.{feedforward}.input", ("model.layers.{slot}.mlp.Wi",), ("weight",)),
-            Names("encoder.feedforward.{feedforward}.output", ("model.layers.{slot}.mlp.Wo",), ("weight",)),
-            Names("encoder.norm", ("model.final_norm",), ("weight",)),
+            _modern("encoder.embedding.norm", "model.embeddings.norm"),
+            _modern("encoder.attention.{attention}.norm", "model.layers.{slot}.attn_norm", first=False),
+            _modern("encoder.attention.{attention}.qkv", "model.layers.{slot}.attn.Wqkv"),
+            _modern("encoder.attention.{attention}.output", "model.layers.{slot}.attn.Wo"),
+            _modern("encoder.feedforward.{feedforward}.norm", "model.layers.{slot}.mlp_norm"),
+            _modern("encoder.feedforward.{feedforward}.input", "model.layers.{slot}.mlp.Wi"),
+            _modern("encoder.feedforward.{feedforward}.output", "model.layers.{slot}.mlp.Wo"),
+            _modern("encoder.norm", "model.final_norm"),
         ),
         "mlm": (
-            Names("objectives.mlm.head.dense", ("head.dense",), ("weight",)),
-            Names("objectives.mlm.head.norm", ("head.norm",), ("weight",)),
+            _modern("objectives.mlm.head.dense", "head.dense"),
+            _modern("objectives.mlm.head.norm", "head.norm"),
             Names("objectives.mlm.head", ("decoder",), ("bias",)),
         ),
         "classifier": (
-            Names("head.dense", ("head.dense",), ("weight",)),
-            Names("head.norm", ("head.norm",), ("weight",)),
+            _modern("head.dense", "head.dense"),
+            _modern("head.norm", "head.norm"),
             Names("head.classifier", ("classifier",)),
         ),
     },
@@ -314,14 +325,13 @@ MODERNBERT = Layout(
     absent={**ABSENT, "hidden_dropout": 0.0, "attention_dropout": 0.0, "norm_eps": 1e-5},
     computes={
         "norm": "pre", "embedding_norm": "after", "first_norm": False, "feedforward": "gated", "positions": "rotary",
-        "bias": False, "segment_types": 0, "prediction": "hidden",
+        "segment_types": 0, "prediction": "hidden",
     },
     windows=True,
+    biases=("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"),
+    pooling="classifier_pooling",
     repeats={"mlp_dropout": "hidden_dropout", "classifier_activation": "activation"},
-    fixed={
-        "attention_bias": False, "mlp_bias": False, "norm_bias": False, "classifier_bias": False, "decoder_bias": True,
-        "rope_scaling": None,
-    },
+    fixed={"decoder_bias": True, "rope_scaling": None},
     token_ids={
         "pad_token_id": ("pad_id", 0), "bos_token_id": ("cls_id", 2), "eos_token_id": ("sep_id", 3),
         "cls_token_id": ("cls_id", 2), "sep_token_id": ("sep_id", 3),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from litebert.config import Activation, EncoderConfig
 from litebert.config.finetuning import HeadName
@@ -14,6 +14,7 @@ from litebert.interop.loaded import outputs_of
 from litebert.interop.values import number, whole
 from litebert.interop.weights import groups_agree, slots
 from litebert.interop.windows import window_fields, window_settings
+from litebert.model.heads import Pooling
 from litebert.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -179,6 +180,8 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
         values["sharing"] = "none"
     if layout.windows:
         values.update(window_fields(settings, values["layers"], source))
+    if layout.biases:
+        values["bias"] = _bias(layout.biases if parts else layout.biases[:-1], settings, source)
     values["activation"] = _activation(layout, settings, parts, source)
     try:
         return EncoderConfig(
@@ -194,6 +197,23 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
 def _sizes(layout: Layout) -> dict[str, str]:
     sizes = {field: layout.keys[field] for field in _SIZES if field in layout.keys}
     return {**sizes, "embedding_size": "embedding_size"} if "projection" in layout.parts else sizes
+
+
+def _bias(keys: Sequence[str], settings: Mapping[str, Any], source: str) -> bool:
+    """Whether maps and norms have biases: all of them or none."""
+    said = {key: settings.get(key, False) for key in keys}
+    if unclear := next((key for key, value in said.items() if not isinstance(value, bool)), ""):
+        raise ModelError(f"{source} has {unclear}={said[unclear]!r}; it must be true or false")
+    if len({*said.values()}) > 1:
+        told = ", ".join(f"{key}={value}" for key, value in said.items())
+        raise ModelError(f"{source} has {told}; only all of them True or all of them False can be computed")
+    return any(said.values())
+
+
+def pooling_of(layout: Layout, settings: Mapping[str, Any], source: str) -> Pooling:
+    """What classifiers of texts read."""
+    named = settings.get(layout.pooling, "cls") if layout.pooling else "cls"
+    return _known({name: name for name in get_args(Pooling)}, layout.pooling, named, source)
 
 
 def _activation(layout: Layout, settings: Mapping[str, Any], parts: Collection[str], source: str) -> Activation:
@@ -260,12 +280,14 @@ def settings_of(
     labels: Sequence[str],
     dropout: float,
     problem: str | None = None,
+    pooling: Pooling = "cls",
 ) -> dict[str, Any]:
     """The config.json of a model.
 
     Args:
         labels: names of its classes; written where the head has classes.
         problem: the name of its output.
+        pooling: what a classifier of texts reads.
     """
     activation = next(name for name, ours in _ACTIVATIONS.items() if ours == config.activation)
     settings: dict[str, Any] = {
@@ -285,6 +307,9 @@ def settings_of(
     if layout.windows:
         settings.update(window_settings(config))
     settings.update({key: settings[layout.keys[field]] for key, field in layout.repeats.items()})
+    settings.update(dict.fromkeys(layout.biases, config.bias))
+    if layout.pooling:
+        settings[layout.pooling] = pooling
     settings.update({key: getattr(tokenizer, name, default) for key, (name, default) in layout.token_ids.items()})
     if layout.offset_positions:
         pad_id = padding_id(config, tokenizer)

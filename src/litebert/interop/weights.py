@@ -50,7 +50,8 @@ def pairs(layout: Layout, parts: Collection[str], config: EncoderConfig, sentenc
         for slot, (attention, feedforward) in enumerate(slots(layout, config)):
             ours = module.ours.format(attention=attention, feedforward=feedforward, sentence=sentence)
             theirs = [name.format(slot=slot) for name in module.theirs]
-            for leaf in module.leaves if slot or module.first else ():
+            leaves = (*module.leaves, *["bias"] * (module.may_bias and config.bias))
+            for leaf in leaves if slot or module.first else ():
                 found[Pair(f"{ours}.{leaf}", tuple(f"{name}.{leaf}" for name in theirs))] = None
     return list(found)
 
