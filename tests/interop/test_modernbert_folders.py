@@ -84,7 +84,8 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"sharing": "groups", "groups": 3}, ("written 4 times",)),
     ({"sharing": "attention", **WINDOW}, ("written 4 times",)),
     ({"sharing": "feedforward"}, ("written 4 times",)),
-    ({"sharing": "all", "layers": 1}, ("written 1 times",)),
+    ({"sharing": "all", "layers": 1}, ()),
+    ({"embedding_norm": "before"}, ()),
 ]
 
 
@@ -269,7 +270,10 @@ def test_what_cannot_be_computed_is_refused_by_name(
 @pytest.mark.parametrize(
     ("changes", "places"),
     [
-        ({"embedding_norm": "before"}, ("ModernBertModel", "encoder.embedding_norm=before", "encoder.norm=pre")),
+        (
+            {"embedding_norm": "before", "embedding_size": 16},
+            ("ModernBertModel", "encoder.embedding_norm=before", "encoder.norm=pre"),
+        ),
         ({"first_norm": True}, ("encoder.first_norm=True",)),
         ({"feedforward": "plain"}, ("encoder.feedforward=plain",)),
         ({"prediction": "embedding"}, ("encoder.prediction=embedding",)),

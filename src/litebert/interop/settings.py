@@ -92,9 +92,13 @@ def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = 
 
 def _unlike(layout: Layout, config: EncoderConfig, has: Collection[str]) -> list[str]:
     """The fields of a config that the classes of a layout cannot compute."""
-    headless = not {*has} & {"mlm", "classifier", "span"}
+    without_meaning = set()
+    if not config.projects:
+        without_meaning.add("embedding_norm")  # before and after a map that is not there
+    if not {*has} & {"mlm", "classifier", "span"}:
+        without_meaning.add("prediction")
     return [f"encoder.{field}={getattr(config, field)}" for field, value in layout.computes.items()
-            if getattr(config, field) != value and not (headless and field == "prediction")]  # fmt: skip
+            if getattr(config, field) != value and field not in without_meaning]  # fmt: skip
 
 
 def folds(config: EncoderConfig) -> bool:
@@ -131,7 +135,7 @@ def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
                      f"{config.hidden_size}: {name} has no map")  # fmt: skip
     copied = f"written {config.layers} times, one copy per layer: {name}"
     if not layout.grouped:
-        if config.sharing != "none":
+        if config.sharing != "none" and config.layers > 1:
             notes.append(f"the blocks that layers share are {copied} shares none")
     elif config.sharing in ("attention", "feedforward"):
         other = "feed-forward" if config.sharing == "attention" else "attention"
