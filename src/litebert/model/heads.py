@@ -50,21 +50,34 @@ class VocabularyHead(nn.Module):
 
 HeadActivation = Literal[Activation, "tanh"]
 """What may follow the dense map of a classifier."""
+Pooling = Literal["cls", "mean"]
+"""What a classifier of a whole text reads of the last states: that of [CLS], or the mean over the real tokens."""
 
 
 class ClassifierHead(nn.Module):
     """Dropout and one linear map, H -> C; with `dense`, dropout and a map H -> H with that activation come before.
 
     RTD's is that of ELECTRA's code; its paper (section 3.1) has the last map alone, of the token being original.
+    With `predicts`, what comes before is what `VocabularyHead` with `prediction=hidden` begins with: a map H -> H, the
+    encoder's activation and a layer norm (ModernBERT's code).
     """
 
     def __init__(
-        self, config: EncoderConfig, classes: int, dense: HeadActivation | None = None, dropout: float = 0.0
+        self,
+        config: EncoderConfig,
+        classes: int,
+        dense: HeadActivation | None = None,
+        dropout: float = 0.0,
+        predicts: bool = False,
     ) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
-        self.dense = None
-        if dense is not None:
+        self.dense, self.norm = None, None
+        if predicts:
+            self.activation: HeadActivation = config.activation
+            self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
+            self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
+        elif dense is not None:
             self.activation = dense
             self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.classifier = nn.Linear(config.hidden_size, classes)
@@ -72,9 +85,12 @@ class ClassifierHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., H) -> (..., C)."""
-        x = self.dropout(x)
-        if self.dense is not None:
-            x = self.dropout(linear_activation(x, self.dense, self.activation))
+        if self.dense is None:
+            x = self.dropout(x)
+        elif self.norm is None:
+            x = self.dropout(linear_activation(self.dropout(x), self.dense, self.activation))
+        else:
+            x = self.dropout(layer_norm(linear_activation(x, self.dense, self.activation), self.norm))
         logits: Tensor = self.classifier(x)
         return logits
 
