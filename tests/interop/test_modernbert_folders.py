@@ -17,8 +17,11 @@ from litebert import load
 from litebert.errors import ModelError
 from litebert.finetuning.start import load_initial, task_model
 from litebert.interop import convert
+from litebert.interop.layouts import MODERNBERT
+from litebert.interop.settings import settings_of
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
+from litebert.recipes.files import recipe
 from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.families import (
@@ -288,6 +291,20 @@ def test_what_no_class_computes_is_not_written(
     with refused(ModelError, *places):
         save_hf(ours(("mlm",), **{**SAME, **changes}), None, tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(("name", "shape"), [
+    ("modernbert-base", {}),
+    ("modernbert-large", {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
+                          "intermediate_size": 2624}),
+])  # fmt: skip
+def test_the_recipes_are_the_shapes_of_their_class(name: str, shape: dict[str, Any]) -> None:
+    """The class has base's shape by default."""
+    written = settings_of(MODERNBERT, recipe(name).encoder, "mlm", None, (), 0.0)
+    ours, released = transformers.ModernBertConfig(**written), transformers.ModernBertConfig(**shape)
+    for key in (*written.keys() - {"architectures", "dtype", "classifier_dropout"}, "layer_types", "rope_parameters"):
+        if not key.endswith("_token_id") and hasattr(released, key):
+            assert getattr(ours, key) == getattr(released, key), key
 
 
 # ---- folders with a tokenizer ---------------------------------------------------------------------------------------
