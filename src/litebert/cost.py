@@ -9,7 +9,6 @@ to the word table, and the E -> H map exists where E differs from H.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,13 +140,8 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     weights = sum(model_parameters(config).values())
     width = 4 if config.train.precision == "float32" else 2
     sequences = micro_batch or config.micro_sequences
-    per_token = sum(12 * shape.embedding_size for shape in _encoders(config))
-    layers = [
-        (count, _layer_bytes(shape, width, within and window_block(shape, config.sequences.length) > 0),
-         4 * shape.hidden_size)
-        for shape in _encoders(config)
-        for within, count in Counter(shape.windowed()).items()
-    ]  # fmt: skip
+    per_token = sum(_embedding_bytes(shape) for shape in _encoders(config))
+    layers = [(shape.layers, _layer_bytes(shape, width), 4 * shape.hidden_size) for shape in _encoders(config)]
     if config.train.recompute:
         per_token += sum(count * before for count, _, before in layers) + max(whole for _, whole, _ in layers)
     else:
@@ -178,8 +172,17 @@ def attention_weights(config: Config) -> int:
     return int((max(each) if config.train.recompute else sum(each)) * length)
 
 
-def _layer_bytes(shape: EncoderConfig, width: int, blocked: bool) -> int:
-    """Activations of a layer per token, `width` bytes a number under autocast; `blocked` if it attends by blocks."""
+def _embedding_bytes(shape: EncoderConfig) -> int:
+    """Activations of the embeddings per token, less what a first layer without a norm keeps less than others."""
+    if shape.embedding_norm == "before":
+        kept = 12 * shape.embedding_size
+    else:
+        kept = 8 * shape.hidden_size + (4 * shape.embedding_size if shape.projects else 0)
+    return kept - (0 if shape.first_norm else 4 * shape.hidden_size)
+
+
+def _layer_bytes(shape: EncoderConfig, width: int) -> int:
+    """Activations of a layer per token, `width` bytes a number under autocast."""
     inner = (4 if shape.feedforward == "gated" else 2) * shape.intermediate_size
     attention = 5 if width == 2 else 8 if POSITIONS[shape.positions].rotates else 6
     return (attention * width + 8) * shape.hidden_size + width * inner

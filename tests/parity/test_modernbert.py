@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
 from toys.families import TOLERANCE
 
 HIDDEN, LAYERS, VOCABULARY = 32, 5, 90
@@ -21,8 +22,8 @@ def theirs(kind: str = "ForMaskedLM", length: int = 40, window: int = 8, **chang
     config = transformers.ModernBertConfig(
         vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=24, num_hidden_layers=LAYERS,
         num_attention_heads=2, max_position_embeddings=length, local_attention=window, global_attn_every_n_layers=3,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2, num_labels=3,
-        attn_implementation="sdpa", **changes,
+        pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
+        attn_implementation="sdpa", **{"num_labels": 3, **changes},
     )  # fmt: skip
     model = getattr(transformers, f"ModernBert{kind}")(config)
     generator = torch.Generator().manual_seed(7)
@@ -127,3 +128,33 @@ def test_gradients() -> None:
         expected = wanted[given[name]].grad
         assert parameter.grad is not None
         assert (parameter.grad - expected).norm() <= 1e-5 * expected.norm() + 1e-7, name
+
+
+HEADS: list[tuple[str, bool, int, Any]] = [
+    # class, whether it reads [CLS], numbers it gives, what it reads
+    ("ForSequenceClassification", True, 3, "cls"),
+    ("ForSequenceClassification", True, 3, "mean"),
+    ("ForMultipleChoice", True, 1, "cls"),
+    ("ForMultipleChoice", True, 1, "mean"),
+    ("ForTokenClassification", False, 3, "cls"),
+    ("ForQuestionAnswering", False, 2, "cls"),
+]
+
+
+@pytest.mark.parametrize(("kind", "reads_cls", "classes", "pooling"), HEADS)
+@torch.no_grad()
+def test_heads_of_fine_tuning(kind: str, reads_cls: bool, classes: int, pooling: Any) -> None:
+    changes = {"num_labels": 2} if kind == "ForQuestionAnswering" else {}
+    source = theirs(kind, classifier_pooling=pooling, **changes)
+    given = names("model.", "head") | {f"head.classifier.{leaf}": f"classifier.{leaf}" for leaf in ("weight", "bias")}
+    model = filled(TaskModel(shape(), reads_cls, classes, pooling=pooling), source, given)
+    batch = padded(3, 40)
+    if kind == "ForMultipleChoice":
+        wanted = source(**{name: tensor[None] for name, tensor in batch.items()}).logits.T
+    elif kind == "ForQuestionAnswering":
+        output = source(**batch)
+        wanted = torch.stack((output.start_logits, output.end_logits), -1)
+    else:
+        wanted = source(**batch).logits
+    mask = torch.ones(3, 1) if reads_cls else batch["attention_mask"]
+    compare(model(**batch)[:, None] if reads_cls else model(**batch), wanted[:, None] if reads_cls else wanted, mask)
