@@ -28,6 +28,7 @@ from toys.families import (
     HEADS,
     MODERN,
     assert_equal_outputs,
+    generator_outputs,
     inputs,
     our_outputs,
     ours,
@@ -187,11 +188,17 @@ def test_heads_that_have_no_place_there_are_left_out_with_a_note(
     assert_equal_outputs({key: our_outputs(model, batch)[key] for key in found}, found)
 
 
-def test_a_generator_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    model = ours(("mlm", "rtd"), **{**MODERN, "sharing": "none"})
-    save_hf(model, None, tmp_path, head="mlm")
-    assert type(reopen(tmp_path)).__name__ == "ModernBertForMaskedLM"
-    assert reopen(tmp_path).config.hidden_size == 8
+@pytest.mark.parametrize("size", [8, 16, 32])
+def test_a_generator_has_a_folder_of_its_own(size: int, tmp_path: Path) -> None:
+    """Its hidden size is 8: either of the two has a map from the table, or both."""
+    model, batch = ours(("mlm", "rtd"), **{**SAME, "embedding_size": size}), inputs(types=0)
+    save_hf(model, None, tmp_path / "generator", head="mlm")
+    opened = reopen(tmp_path / "generator")
+    assert (type(opened).__name__, opened.config.hidden_size) == ("ModernBertForMaskedLM", 8)
+    assert_equal_outputs(generator_outputs(model, batch), their_outputs(opened, batch))
+    save_hf(model, None, tmp_path / "model")
+    found = their_outputs(reopen(tmp_path / "model"), batch)
+    assert_equal_outputs({name: our_outputs(model, batch)[name] for name in found}, found)
 
 
 # ---- config.json in both spellings ----------------------------------------------------------------------------------

@@ -225,8 +225,8 @@ def generator_outputs(model: Pretrainer, batch: dict[str, Tensor]) -> dict[str, 
     """Everything that the generator in one of our models computes."""
     mlm: Any = model.objectives["mlm"]
     states = list(mlm.generator.states(**batch, lender=model.encoder.embedding))
-    found = {f"hidden {i}": state for i, state in enumerate(states)}
     last = mlm.generator.read_out(states[-1]).last
+    found = {f"hidden {i}": state for i, state in enumerate((*states[:-1], last))}
     return _real({**found, "mlm": _mlm_everywhere(mlm.head, last, model, mlm.generator)}, batch)
 
 
