@@ -32,6 +32,11 @@ from litebert.train.optim import Optimizers
 
 ROWS, LENGTH, MASKED = 4, 40, 24  # 24 of 160 tokens are 15 %
 
+MODERN: dict[str, Any] = {
+    "norm": "pre", "first_norm": False, "embedding_norm": "after", "feedforward": "gated", "positions": "rotary",
+    "bias": False, "prediction": "hidden", "segment_types": 0, "window": 6, "global_every": 3,
+}  # fmt: skip
+
 POINTS: list[dict[str, Any]] = [
     {},
     {"sharing": "none", "embedding_size": 64},
@@ -41,6 +46,10 @@ POINTS: list[dict[str, Any]] = [
     {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
     {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_embeddings="tables"), "embedding_size": 64},
     {"objectives": ("mlm", "sbo"), "sharing": "none"},
+    {**MODERN, "sharing": "none"},
+    {**MODERN, "embedding_size": 64, "sharing": "none"},
+    {**MODERN, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
+    {**MODERN, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_embeddings="tables")},
 ]
 
 

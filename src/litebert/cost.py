@@ -29,7 +29,7 @@ def norm(width: int, bias: bool = True) -> int:
 
 
 def attention_parameters(config: EncoderConfig) -> int:
-    """One attention block with its norm: 4(H^2 + H) + 2H with biases."""
+    """One attention block with its norm, which one of a first layer may lack: 4(H^2 + H) + 2H with biases."""
     hidden, bias = config.hidden_size, config.bias
     return linear(hidden, 3 * hidden, bias) + linear(hidden, hidden, bias) + norm(hidden, bias)
 
@@ -46,11 +46,13 @@ def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
     embedding, hidden, bias = config.embedding_size, config.hidden_size, config.bias
     positions = POSITIONS[config.positions](config)
     rows = config.vocab_size + config.segment_types
+    after, blocks = config.embedding_norm == "after", len(set(config.attention_of()))
+    without = blocks - len(config.attention_norms())
     return {
-        "embeddings": rows * embedding + positions.table_parameters() + norm(embedding, bias),
+        "embeddings": rows * embedding + positions.table_parameters() + norm(hidden if after else embedding, bias),
         "positions": positions.attention_parameters(),
-        "projection": linear(embedding, hidden, bias) if config.projects else 0,
-        "attention": len(set(config.attention_of())) * attention_parameters(config),
+        "projection": linear(embedding, hidden, bias and not after) if config.projects else 0,
+        "attention": blocks * attention_parameters(config) - without * norm(hidden, bias),
         "feedforward": len(set(config.feedforward_of())) * feedforward_parameters(config),
         "final norm": norm(hidden, bias) if config.norm == "pre" else 0,
         "pooler": linear(hidden, hidden) if config.pooler else 0,
@@ -95,8 +97,24 @@ def recomputed_flops(config: Config) -> float:
 def _layer_flops(shape: EncoderConfig, length: int, projection: bool = True) -> float:
     """Of all layers and the map E -> H, per token."""
     hidden, branches = shape.hidden_size, 3 if shape.feedforward == "gated" else 2
-    layer = 2 * (4 * hidden * hidden + branches * hidden * shape.intermediate_size) + 4 * length * hidden
-    return float(shape.layers * layer + (2 * shape.embedding_size * hidden if projection and shape.projects else 0))
+    layer = 2 * (4 * hidden * hidden + branches * hidden * shape.intermediate_size)
+    scores = sum(4 * keys_read(shape, length, within) * hidden for within in shape.windowed())
+    mapped = 2 * shape.embedding_size * hidden if projection and shape.projects else 0
+    return float(shape.layers * layer + scores + mapped)
+
+
+def window_block(shape: EncoderConfig, length: int) -> int:
+    """Tokens of a block of queries in a windowed layer, which reads two blocks of keys (model/windows.py); 0 where the
+    sequence is so short that a mask over all keys is cheaper.
+    """
+    block = max(2 * (shape.window // 2), 64)  # products of fewer rows are slow
+    return block if shape.window and length > 3 * block else 0
+
+
+def keys_read(shape: EncoderConfig, length: int, within: bool) -> float:
+    """Keys that a query is compared with in a layer, `within` the window or not; those beside the window are masked."""
+    block = window_block(shape, length) if within else 0
+    return -(-length // block) * block * 2 * block / length if block else length
 
 
 @dataclass(frozen=True)
@@ -122,7 +140,7 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     weights = sum(model_parameters(config).values())
     width = 4 if config.train.precision == "float32" else 2
     sequences = micro_batch or config.micro_sequences
-    per_token = sum(12 * shape.embedding_size for shape in _encoders(config))
+    per_token = sum(_embedding_bytes(shape) for shape in _encoders(config))
     layers = [(shape.layers, _layer_bytes(shape, width), 4 * shape.hidden_size) for shape in _encoders(config)]
     if config.train.recompute:
         per_token += sum(count * before for count, _, before in layers) + max(whole for _, whole, _ in layers)
@@ -140,13 +158,27 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
 def attention_weights(config: Config) -> int:
     """Bytes of the A x S x S weights that a CPU keeps of one sequence in bfloat16, in all layers (model/kernels.py).
 
-    With dropout they are kept before and after it, and so is what was dropped. In float32 nothing is.
+    With dropout they are kept before and after it, and so is what was dropped. In float32 nothing is. Within a window
+    there are fewer (`keys_read`).
     """
     if config.train.precision == "float32":
         return 0
-    each = [((5 if shape.attention_dropout else 2) * shape.heads, shape.layers) for shape in _encoders(config)]
-    kept = max(one for one, _ in each) if config.train.recompute else sum(one * layers for one, layers in each)
-    return kept * config.sequences.length**2
+    length = config.sequences.length
+    each = [
+        (5 if shape.attention_dropout else 2) * shape.heads * keys_read(shape, length, within)
+        for shape in _encoders(config)
+        for within in shape.windowed()
+    ]
+    return int((max(each) if config.train.recompute else sum(each)) * length)
+
+
+def _embedding_bytes(shape: EncoderConfig) -> int:
+    """Activations of the embeddings per token, less what a first layer without a norm keeps less than others."""
+    if shape.embedding_norm == "before":
+        kept = 12 * shape.embedding_size
+    else:
+        kept = 8 * shape.hidden_size + (4 * shape.embedding_size if shape.projects else 0)
+    return kept - (0 if shape.first_norm else 4 * shape.hidden_size)
 
 
 def _layer_bytes(shape: EncoderConfig, width: int) -> int:

@@ -18,6 +18,7 @@ from litebert.interop import convert
 from litebert.interop.cards import finetuned_card
 from litebert.model.task_model import TaskModel
 from litebert.tasks.registry import task_of
+from toys.families import MODERN
 from toys.finetuning import config, recipe_file, write_table
 from toys.folders import checkpoint, save_hf, save_litebert, small_tokenizer, tiny
 
@@ -92,12 +93,14 @@ def test_a_converted_model_keeps_its_card(
     assert "prediction" in shown(tmp_path / "own", monkeypatch)[0]
 
 
-@pytest.mark.parametrize("kind", ["sequence", "tokens", "span", "choice", "mlm", "backbone", "unpooled"])
+@pytest.mark.parametrize("kind", ["sequence", "tokens", "span", "choice", "mlm", "backbone", "unpooled", "modernbert"])
 def test_the_code_of_a_card_runs(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = small_tokenizer()
     if kind in ("mlm", "backbone"):
         checkpoint(tmp_path / "run", 5, tiny(("mlm",), **BERT))
         words.save(tmp_path / "run" / "tokenizer")
+    elif kind == "modernbert":
+        save_litebert(tiny(("mlm",), max_positions=64, **MODERN), words, tmp_path / "run")
     elif kind == "unpooled":
         save_litebert(tiny(("mlm",), pooler=False, **BERT), words, tmp_path / "run")
     else:

@@ -35,6 +35,7 @@ ELECTRA_SMALL: dict[str, Any] = {
     "hidden_size": 256, "intermediate_size": 1024, "num_attention_heads": 4, "summary_activation": "gelu",
     "summary_last_dropout": 0.1, "summary_type": "first", "summary_use_proj": True,
 }  # fmt: skip
+WINDOWS: dict[str, Any] = {"window": 9, "global_every": 5, "rotary_base": 500.0, "window_rotary_base": 70.0}
 RELEASED = {"albert": ALBERT_BASE, "bert": BERT_BASE, "roberta": ROBERTA_BASE, "electra": ELECTRA_SMALL}
 
 
@@ -82,17 +83,19 @@ def test_groups(groups: int, sharing: str, ours: int) -> None:
 def test_written_and_read_back(layout: Layout, activation: Any) -> None:
     config = EncoderConfig(
         vocab_size=500, embedding_size=128 if "projection" in layout.parts else 768, hidden_size=768, layers=12,
-        heads=4, intermediate_size=99, max_positions=77, segment_types=3, activation=activation, norm_eps=1e-5,
-        hidden_dropout=0.25, attention_dropout=0.5, init="normal", init_std=0.03,
+        heads=4, intermediate_size=99, max_positions=77, activation=activation, norm_eps=1e-5,
+        hidden_dropout=0.25, attention_dropout=0.5, init="normal", init_std=0.03, pooler="pooler" in layout.parts,
         sharing="groups" if layout.grouped else "none", groups=4 if layout.grouped else 1,
         position_offset=6 if layout.offset_positions else 0,
+        **{"segment_types": 3, **layout.computes, **(WINDOWS if layout.windows else {})},
     )  # fmt: skip
     written = settings_of(layout, config, "backbone", None, (), 0.1)
     assert layout_of(written, "x") is layout
-    assert encoder_config(layout, written, ("pooler",), "x") == config
-    # Every key is one that their class knows.
+    assert encoder_config(layout, written, {"pooler"} & {*layout.parts}, "x") == config
+    # Every key is one that their class knows, in today's version or an older one.
     known = transformers.AutoConfig.for_model(layout.model_type).to_dict()
-    assert set(written) - set(known) == set()
+    older = {"global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"} if layout.windows else set()
+    assert set(written) - set(known) == older
 
 
 def test_special_tokens_come_from_the_tokenizer() -> None:

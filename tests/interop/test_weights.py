@@ -70,7 +70,8 @@ def test_where_their_rounding_differs() -> None:
 def test_tables_name_every_parameter_once(layout: Layout) -> None:
     width = 4 if "projection" in layout.parts else 8
     objectives: tuple[str, ...] = ("mlm", layout.sentence) if layout.sentence else ("mlm",)
-    model = tiny(objectives, sharing="none", embedding_size=width, pooler="pooler" in layout.parts)
+    pooler = "pooler" in layout.parts
+    model = tiny(objectives, sharing="none", embedding_size=width, pooler=pooler, **layout.computes)
     parts = [part for part in PARTS if part in layout.parts]
     table = pairs(layout, parts, model.encoder.config, layout.sentence or "")
     assert sorted(pair.ours for pair in table) == sorted(model.state_dict())
@@ -96,7 +97,7 @@ def bare() -> tuple[Encoder, dict[str, Tensor]]:
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
 def test_old_spellings_are_read(layout: Layout) -> None:
-    model = tiny(("mlm",), sharing="none", embedding_size=8, pooler=False)
+    model = tiny(("mlm",), sharing="none", embedding_size=8, pooler=False, **layout.computes)
     theirs = to_theirs(pairs(layout, ("backbone", "mlm"), model.encoder.config), model.state_dict())
     old = {}
     for name, tensor in theirs.items():
@@ -104,14 +105,14 @@ def test_old_spellings_are_read(layout: Layout) -> None:
         if "norm" in stem.lower():
             leaf = {"weight": "gamma", "bias": "beta"}[leaf]
         old[f"{stem}.{leaf}"] = tensor
-    old[f"{layout.model_type}.embeddings.position_ids"] = torch.arange(16)[None]
-    old[f"{layout.model_type}.embeddings.token_type_ids"] = torch.zeros(1, 16)
+    old[f"{layout.backbone_prefix}embeddings.position_ids"] = torch.arange(16)[None]
+    old[f"{layout.backbone_prefix}embeddings.token_type_ids"] = torch.zeros(1, 16)
     for name, target in layout.tied.items():
         old[name] = theirs[target].clone()
     assert same(modernise(layout, old, "x"), theirs)
     # A bare backbone has no prefix.
-    backbone = {name: tensor for name, tensor in theirs.items() if name.startswith(f"{layout.model_type}.")}
-    bare = {name.removeprefix(f"{layout.model_type}."): old_tensor for name, old_tensor in backbone.items()}
+    backbone = {name: tensor for name, tensor in theirs.items() if name.startswith(layout.backbone_prefix)}
+    bare = {name.removeprefix(layout.backbone_prefix): old_tensor for name, old_tensor in backbone.items()}
     assert same(modernise(layout, bare, "x"), backbone)
 
 

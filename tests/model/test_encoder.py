@@ -107,30 +107,34 @@ def linear(state: dict[str, Tensor], name: str, x: Tensor) -> Tensor:
     return x @ state[f"{name}.weight"].T + state.get(f"{name}.bias", torch.zeros(()))
 
 
-def rotate(x: Tensor) -> Tensor:
-    """(S, D): feature i and i + D/2 are one complex number, turned by position / 10000^(2i/D)."""
+def rotate(x: Tensor, base: float) -> Tensor:
+    """(S, D): feature i and i + D/2 are one complex number, turned by position / base^(2i/D)."""
     half = x.shape[-1] // 2
     place = torch.arange(x.shape[0], dtype=torch.float64)[:, None]
-    angle = place / 10000 ** (2 * torch.arange(half, dtype=torch.float64) / x.shape[-1])
+    angle = place / base ** (2 * torch.arange(half, dtype=torch.float64) / x.shape[-1])
     turned = torch.complex(x[:, :half], x[:, half:]) * torch.exp(1j * angle)
     return torch.cat([turned.real, turned.imag], dim=-1)
 
 
-def attend(state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig) -> Tensor:
+def attend(state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig, layer: int) -> Tensor:
+    within = config.window > 0 and layer % config.global_every != 0
+    base = config.window_rotary_base if within else config.rotary_base
+    far = (torch.arange(len(x)) - torch.arange(len(x))[:, None]).abs() > config.window // 2
     hidden, size = config.hidden_size, config.hidden_size // config.heads
     q, k, v = linear(state, f"{name}.qkv", x).split(hidden, dim=-1)
     heads = []
     for start in range(0, hidden, size):
         one, two, three = (part[:, start : start + size] for part in (q, k, v))
         if config.positions == "rotary":
-            one, two = rotate(one), rotate(two)
-        scores = one @ two.T / math.sqrt(size)
-        weights = scores.exp() / scores.exp().sum(-1, keepdim=True)
+            one, two = rotate(one, base), rotate(two, base)
+        scores = (one @ two.T / math.sqrt(size)).exp()
+        scores = scores.masked_fill(far, 0.0) if within else scores
+        weights = scores / scores.sum(-1, keepdim=True)
         heads.append(weights @ three)
     return linear(state, f"{name}.output", torch.cat(heads, dim=-1))
 
 
-def feed_forward(state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig) -> Tensor:
+def feed_forward(state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig, layer: int) -> Tensor:
     inner = linear(state, f"{name}.input", x)
     if config.feedforward == "gated":
         gate, value = inner[:, : config.intermediate_size], inner[:, config.intermediate_size :]
@@ -149,16 +153,21 @@ def reference(encoder: Encoder, ids: Tensor, types: Tensor) -> list[Tensor]:
         x = x + state["embedding.position.weight"][: len(ids)]
     if config.segment_types:
         x = x + state["embedding.token_type.weight"][types]
-    x = normalise(state, "embedding.norm", x, config.norm_eps)
+    if config.embedding_norm == "before":
+        x = normalise(state, "embedding.norm", x, config.norm_eps)
     if config.projects:
         x = linear(state, "embedding.project", x)
+    if config.embedding_norm == "after":
+        x = normalise(state, "embedding.norm", x, config.norm_eps)
     states = [x]
-    for a, f in zip(config.attention_of(), config.feedforward_of(), strict=True):
+    for layer, (a, f) in enumerate(zip(config.attention_of(), config.feedforward_of(), strict=True)):
         for name, block in ((f"attention.{a}", attend), (f"feedforward.{f}", feed_forward)):
-            if config.norm == "pre":
-                x = x + block(state, name, normalise(state, f"{name}.norm", x, config.norm_eps), config)
+            if layer == 0 and block is attend and not config.first_norm:
+                x = x + block(state, name, x, config, layer)
+            elif config.norm == "pre":
+                x = x + block(state, name, normalise(state, f"{name}.norm", x, config.norm_eps), config, layer)
             else:
-                x = normalise(state, f"{name}.norm", x + block(state, name, x, config), config.norm_eps)
+                x = normalise(state, f"{name}.norm", x + block(state, name, x, config, layer), config.norm_eps)
         states.append(x)
     return states
 
@@ -176,6 +185,14 @@ BLOCKS: list[dict[str, Any]] = [
     *({"activation": name} for name in SCALARS),
     {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False, "activation": "silu"},
     {"sharing": "groups", "groups": 3, "norm": "pre"},
+    {"embedding_norm": "after"},
+    {"embedding_norm": "after", "embedding_size": 16},
+    {"norm": "pre", "first_norm": False},
+    {"norm": "pre", "first_norm": False, "sharing": "none"},
+    {"norm": "pre", "first_norm": False, "sharing": "groups", "groups": 4},
+    {"window": 5, "global_every": 2},
+    {"window": 2, "global_every": 3, "positions": "rotary", "rotary_base": 500.0, "window_rotary_base": 30.0},
+    {"window": 4, "global_every": 9, "positions": "rotary", "rotary_base": 500.0},
 ]
 
 
@@ -202,7 +219,14 @@ def test_every_state_follows_the_formulas(changes: dict[str, Any]) -> None:
 # ---- masks and token types ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "positions": "rotary", "feedforward": "gated"}])
+MODERN: dict[str, Any] = {
+    "positions": "rotary", "window": 4, "global_every": 3, "rotary_base": 160000.0, "embedding_norm": "after",
+    "norm": "pre", "first_norm": False, "feedforward": "gated", "bias": False, "segment_types": 0,
+    "prediction": "hidden",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "positions": "rotary", "feedforward": "gated"}, MODERN])
 def test_padding_changes_nothing(changes: dict[str, Any]) -> None:
     encoder = Encoder(shape(**changes)).eval()
     randomise(encoder)
@@ -396,7 +420,9 @@ def test_fused_attention_is_the_plain_one() -> None:
     assert F.mse_loss(encoder(ids).last, encoder(ids, None, mask).last) > 1e-3
 
 
-@pytest.mark.parametrize("changes", [{"position_offset": 2}, {"positions": "rotary", "norm": "pre"}])
+@pytest.mark.parametrize(
+    "changes", [{"position_offset": 2}, {"positions": "rotary", "norm": "pre"}, {"window": 4, "global_every": 3}]
+)
 def test_an_encoder_exports_with_any_batch_and_every_length_it_has_positions_for(changes: dict[str, Any]) -> None:
     class Last(torch.nn.Module):
         def __init__(self) -> None:

@@ -264,12 +264,41 @@ def test_depth_costs_nothing_when_all_is_shared(layers: int) -> None:
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("segment_types", [0, 2])
+@pytest.mark.parametrize("embedding_norm", ["before", "after"])
+@pytest.mark.parametrize("prediction", ["embedding", "hidden"])
 def test_plan_equals_the_built_model_at_every_corner(
-    norm: Any, feedforward: Any, positions: Any, bias: bool, segment_types: int
+    norm: Any, feedforward: Any, positions: Any, bias: bool, segment_types: int, embedding_norm: Any, prediction: Any
 ) -> None:
     encoder = EncoderConfig(
-        vocab_size=50, embedding_size=6, hidden_size=12, layers=3, heads=3, intermediate_size=20, max_positions=16,
+        vocab_size=50, embedding_size=6, hidden_size=12, layers=3, heads=3, intermediate_size=20, max_positions=512,
         sharing="attention", norm=norm, feedforward=feedforward, positions=positions, bias=bias,
-        segment_types=segment_types,
+        segment_types=segment_types, embedding_norm=embedding_norm, prediction=prediction,
     )  # fmt: skip
     assert planned(encoder) == built(Encoder, encoder)
+    assert planned(encoder, "mlm") == pretrainer(encoder, "mlm")
+
+
+@pytest.mark.parametrize(("sharing", "groups"), [("none", 1), ("all", 1), ("feedforward", 1), ("groups", 4)])
+@pytest.mark.parametrize("layers", [1, 4, 6])
+def test_a_block_of_the_first_layer_alone_has_no_norm_without_first_norm(
+    sharing: Any, groups: int, layers: int
+) -> None:
+    base = recipe("albert-base").encoder
+    encoder = replace(base, norm="pre", sharing=sharing, layers=layers, groups=min(groups, layers))
+    without = replace(encoder, first_norm=False)
+    alone = encoder.attention_of().count(0) == 1
+    assert planned(without) == built(Encoder, without) == planned(encoder) - alone * 2 * 768
+
+
+MODERNBERT = [
+    # recipe, backbone, MaskedLM
+    ("modernbert-base", 149014272, 149655232),
+    ("modernbert-large", 394781696, 395881664),
+]
+
+
+@pytest.mark.parametrize(("name", "backbone", "masked"), MODERNBERT)
+def test_modernbert(name: str, backbone: int, masked: int) -> None:
+    config = recipe(name)
+    assert planned(config.encoder) == built(Encoder, config.encoder) == backbone
+    assert sum(model_parameters(config).values()) == built(Pretrainer, config) == masked

@@ -13,6 +13,7 @@ import transformers
 from torch import Tensor
 
 from litebert.config import Config, EncoderConfig, ReplacedTokenConfig, SequenceConfig, SpanBoundaryConfig
+from litebert.model.encoder import Encoder
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.objectives.rtd import ReplacedTokenDetection
 from litebert.model.objectives.sentence_order import SentenceOrder
@@ -37,7 +38,13 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "Bert": BASE,
     "Roberta": {**BASE, "max_position_embeddings": 22, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
     "Electra": {**BASE, "embedding_size": 16},
-}
+    "ModernBert": {
+        **{key: value for key, value in BASE.items() if not key.endswith("_prob")},
+        "attention_dropout": 0.1, "embedding_dropout": 0.1, "mlp_dropout": 0.1, "local_attention": 5,
+        "global_attn_every_n_layers": 3,
+        "pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3,
+    },
+}  # fmt: skip
 """What each family's config is made of; SpanBERT has BERT's classes."""
 
 _TASKS = {
@@ -47,11 +54,13 @@ _TASKS = {
     "choice": "ForMultipleChoice",
 }
 _SENTENCES = {"backbone": "Model", "mlm": "ForMaskedLM", "pretraining": "ForPreTraining", **_TASKS}
+UNPOOLED = ("Electra", "ModernBert")
 HEADS: dict[str, dict[str, str]] = {
     "Albert": _SENTENCES,
     "Bert": _SENTENCES,
     "Roberta": {"backbone": "Model", "mlm": "ForMaskedLM", **_TASKS},
     "Electra": {"backbone": "Model", "mlm": "ForMaskedLM", "discriminator": "ForPreTraining", **_TASKS},
+    "ModernBert": {"backbone": "Model", "mlm": "ForMaskedLM", **_TASKS},
 }
 
 
@@ -81,6 +90,11 @@ def randomise(model: torch.nn.Module) -> None:
 
 
 NO_POOLER: dict[str, Any] = {"sharing": "none", "pooler": False, "activation": "gelu"}
+MODERN: dict[str, Any] = {
+    "norm": "pre", "embedding_norm": "after", "first_norm": False, "feedforward": "gated", "positions": "rotary",
+    "bias": False, "prediction": "hidden", "segment_types": 0, "pooler": False, "norm_eps": 1e-5,
+}  # fmt: skip
+"""ModernBERT's point; windows, bases and sharing are free."""
 
 
 def point(**changes: Any) -> EncoderConfig:
@@ -106,23 +120,24 @@ def ours(
 
 
 def inputs(pad_id: int = 0, types: int = 2, left: bool = False) -> dict[str, Tensor]:
-    """Ids (B, S) with token types, padded at the right (or the left) to three lengths."""
+    """Ids (B, S) padded at the right (or the left) to three lengths, with token types unless there are 0."""
     generator = torch.Generator().manual_seed(3)
     ids = torch.randint(5, VOCABULARY, (BATCH, LENGTH), generator=generator)
-    segment = ((torch.arange(LENGTH) >= 5).long() % types).repeat(BATCH, 1)
+    segment = ((torch.arange(LENGTH) >= 5).long() % max(1, types)).repeat(BATCH, 1)
     mask = torch.arange(LENGTH) < torch.tensor([[LENGTH], [9], [6]])
     if left:
         mask = mask.flip(1)
     return {
         "input_ids": ids.where(mask, torch.tensor(pad_id)),
-        "token_type_ids": segment * mask,
+        **({"token_type_ids": segment * mask} if types else {}),
         "attention_mask": mask.long(),
     }
 
 
 def inputs_of(family: str, left: bool = False) -> dict[str, Tensor]:
     """Inputs as a family's tokenizer makes them."""
-    return inputs(pad_id=1, types=1, left=left) if family == "Roberta" else inputs(left=left)
+    pad_id, types = {"Roberta": (1, 1), "ModernBert": (0, 0)}.get(family, (0, 2))
+    return inputs(pad_id, types, left)
 
 
 @contextmanager
@@ -186,7 +201,8 @@ def their_outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 def our_outputs(model: Pretrainer | TaskModel, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """Everything one of our models computes."""
     output = model.encoder(**batch)
-    found = {f"hidden {i}": state for i, state in enumerate(model.encoder.states(**batch))}
+    states = [*model.encoder.states(**batch)]
+    found = {f"hidden {i}": state for i, state in enumerate((*states[:-1], output.last))}
     if output.pooled is not None:
         found["pooled"] = output.pooled
     if isinstance(model, TaskModel):
@@ -209,13 +225,13 @@ def generator_outputs(model: Pretrainer, batch: dict[str, Tensor]) -> dict[str, 
     """Everything that the generator in one of our models computes."""
     mlm: Any = model.objectives["mlm"]
     states = list(mlm.generator.states(**batch, lender=model.encoder.embedding))
-    found = {f"hidden {i}": state for i, state in enumerate(states)}
     last = mlm.generator.read_out(states[-1]).last
-    return _real({**found, "mlm": _mlm_everywhere(mlm.head, last, model)}, batch)
+    found = {f"hidden {i}": state for i, state in enumerate((*states[:-1], last))}
+    return _real({**found, "mlm": _mlm_everywhere(mlm.head, last, model, mlm.generator)}, batch)
 
 
-def _mlm_everywhere(head: torch.nn.Module, last: Tensor, model: Pretrainer) -> Tensor:
-    logits: Tensor = head(last, model.encoder.embedding.word.weight)
+def _mlm_everywhere(head: torch.nn.Module, last: Tensor, model: Pretrainer, reader: Encoder | None = None) -> Tensor:
+    logits: Tensor = head(last, model.encoder.embedding.word.weight, (reader or model.encoder).embedding.map)
     return logits
 
 

@@ -38,7 +38,7 @@ PAIR_FORMATS: tuple[Format, ...] = ("segment-pair", "sentence-pair")
 LARGEST_SIZES = {
     "vocab_size": 100_000_000, "embedding_size": 1_000_000, "hidden_size": 1_000_000, "layers": 10_000,
     "heads": 100_000, "intermediate_size": 10_000_000, "max_positions": 10_000_000, "position_offset": 1_000_000,
-    "segment_types": 1_000_000,
+    "segment_types": 1_000_000, "window": 10_000_000, "global_every": 10_000,
 }  # fmt: skip
 """Sizes that nobody means, refused before anything is counted or built. Whether a network fits in memory is asked then
 (`cost.require_room`)."""
@@ -73,8 +73,22 @@ class EncoderConfig:
     positions: str = "learned"
     """How the encoder knows the order of tokens, by a name in `POSITIONS`: learned, a table added to the embeddings;
     rotary, a rotation of queries and keys."""
+    rotary_base: float = 10000.0
+    """Base of the angles of positions=rotary: feature pair i of a head of size D turns by base^(-2i/D) per token."""
+    window_rotary_base: float = 10000.0
+    """The same in the layers that attend within a window."""
+    window: int = 0
+    """Local attention: in a windowed layer, a token reads those at most window // 2 away on each side. 0: every layer
+    reads everything."""
+    global_every: int = 1
+    """With a window, layer i reads everything where i is a multiple of this, and the other layers are windowed."""
+    embedding_norm: Literal["before", "after"] = "before"
+    """The layer norm of the embeddings stands before the map E -> H, or after it, where it has width H. After, the map
+    has no bias, so that the table times the map is exactly one V x H table."""
     norm: Literal["post", "pre"] = "post"
     """post: a layer norm after each residual sum. pre: one before each block, and one more at the end."""
+    first_norm: bool = True
+    """With norm=pre, whether the first layer's attention normalises its input, which the embeddings already did."""
     norm_eps: float = 1e-12
     """Epsilon of every layer norm."""
     feedforward: Literal["plain", "gated"] = "plain"
@@ -82,9 +96,14 @@ class EncoderConfig:
     activation: Activation = "gelu_tanh"
     """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses."""
     bias: bool = True
-    """Biases in the encoder's linear maps and norms. Heads always have theirs."""
+    """Biases in the encoder's linear maps and norms. Heads have theirs whatever this says, except the dense map and the
+    norm of prediction=hidden."""
     always_project: bool = False
     """Keep the E -> H map even if E = H, as `transformers` does for ALBERT."""
+    prediction: Literal["embedding", "hidden"] = "embedding"
+    """What stands between the last state and the vocabulary. embedding: a dense map H -> E, activation, norm. hidden:
+    a dense map H -> H, activation, norm, and the transpose of the map E -> H; heads of fine-tuning begin with the
+    first three, and start from the pretrained ones."""
     pooler: bool = True
     """tanh(W h_[CLS] + b), which sentence objectives and classifiers read."""
     hidden_dropout: float = 0.0
@@ -112,7 +131,8 @@ class EncoderConfig:
             self.positions in POSITIONS,
             f"encoder.positions is '{self.positions}'; {nearest(self.positions, POSITIONS)}",
         )
-        POSITIONS[self.positions](self).check()
+        kind = POSITIONS[self.positions](self)
+        kind.check()
         require(
             self.sharing == "groups" or self.groups == 1,
             f"encoder.groups is {self.groups}, which only encoder.sharing=groups reads",
@@ -120,6 +140,36 @@ class EncoderConfig:
         require(self.groups <= self.layers, f"encoder.groups {self.groups} exceeds encoder.layers {self.layers}")
         for name in ("hidden_dropout", "attention_dropout"):
             require(0 <= getattr(self, name) < 1, f"encoder.{name} is {getattr(self, name)}; it must be in [0, 1)")
+        require(
+            self.first_norm or self.norm == "pre",
+            f"encoder.first_norm=False leaves out a norm that only encoder.norm=pre has, and encoder.norm={self.norm}",
+        )
+        require(
+            self.window == 0 or self.window >= 2,
+            f"encoder.window is {self.window}; it must be 0 for none, or at least 2",
+        )
+        require(self.global_every >= 1, f"encoder.global_every is {self.global_every}; it must be at least 1")
+        require(
+            self.window > 0 or self.global_every == 1,
+            f"encoder.global_every is {self.global_every}, which only a window reads; set encoder.window as well",
+        )
+        require(
+            self.window == 0 or self.global_every > 1,
+            f"encoder.window is {self.window}, and with encoder.global_every=1 no layer attends within it; set "
+            "encoder.global_every to 2 or more",
+        )
+        for name in ("rotary_base", "window_rotary_base"):
+            base = getattr(self, name)
+            require(1 <= base <= 1e12, f"encoder.{name} is {base}; it must be from 1 to 1e12")
+            require(
+                kind.rotates or base == getattr(EncoderConfig, name),
+                f"encoder.{name} is {base}, which only rotary positions read; set encoder.positions=rotary",
+            )
+        require(
+            self.window > 0 or self.window_rotary_base == EncoderConfig.window_rotary_base,
+            f"encoder.window_rotary_base is {self.window_rotary_base}, which only a window reads; set encoder.window "
+            "as well",
+        )
         require(self.norm_eps > 0, f"encoder.norm_eps is {self.norm_eps}; it must be positive")
         require(self.init_std > 0, f"encoder.init_std is {self.init_std}; it must be positive")
 
@@ -136,6 +186,15 @@ class EncoderConfig:
         if self.sharing == "groups":
             return tuple(i * self.groups // depth for i in range(depth))
         return (0,) * depth if shared else tuple(range(depth))
+
+    def windowed(self, layers: int | None = None) -> tuple[bool, ...]:
+        """Whether each layer attends within the window."""
+        depth = self.layers if layers is None else layers
+        return tuple(self.window > 0 and i % self.global_every > 0 for i in range(depth))
+
+    def attention_norms(self) -> frozenset[int]:
+        """The attention blocks that have a norm: without `first_norm`, a block of the first layer alone has none."""
+        return frozenset(self.attention_of()[0 if self.first_norm else 1 :])
 
     @property
     def projects(self) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.scoring import metric_name
 from litebert.finetuning.task import Task
 from litebert.interop import read_folder
-from litebert.interop.loaded import fresh_dense, untrained_notes
-from litebert.model.heads import HeadActivation
+from litebert.interop.loaded import LoadedModel, fresh_dense, untrained_notes
+from litebert.model.heads import HeadActivation, Pooling
+from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import names_recipe, recipe
 from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
@@ -45,6 +46,10 @@ class InitialModel:
     """The activation of the dense map that a head puts on [CLS] where there is no pooler; None: a fresh pooler."""
     notes: tuple[str, ...] = ()
     """What a person should know about it."""
+    pooling: Pooling = "cls"
+    """What a head of whole texts reads in an encoder with `prediction=hidden`."""
+    head: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """The weights that every head starts from in such an encoder, by their names in the head; empty for fresh ones."""
 
 
 def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: Task[Any] | None = None) -> InitialModel:
@@ -79,9 +84,27 @@ def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: T
                           f"{shape.vocab_size}; give the model's own")  # fmt: skip
     unread = untrained_notes(loaded.untrained, loaded.config, loaded.path)  # of heads that fine-tuning has no use for
     notes = [note for note in loaded.notes if note not in unread]
-    if task is not None and task.output.reads_cls and not shape.pooler and loaded.dense is None:
+    head, hidden = _pretrained_head(loaded), shape.prediction == "hidden"
+    if task is not None and hidden and not head:
+        notes.append(f"{model} has no dense map of a prediction head; the task learns one of its own")
+    if task is not None and task.output.reads_cls and not hidden and not shape.pooler and loaded.dense is None:
         notes.append(f"{model} has no pooler; the task learns one of its own")
-    return InitialModel(shape, loaded.model.encoder.state_dict(), words, loaded.dense, tuple(notes))
+    state = loaded.model.encoder.state_dict()
+    return InitialModel(shape, state, words, loaded.dense, tuple(notes), loaded.pooling, head)
+
+
+def _pretrained_head(loaded: LoadedModel) -> dict[str, torch.Tensor]:
+    """The dense map and the norm that fine-tuning goes on with; those of a generator have its width, and stay there."""
+    if loaded.config.encoder.prediction != "hidden":
+        return {}
+    model = loaded.model
+    if isinstance(model, Pretrainer):
+        if "mlm" not in model.objectives or "mlm" in loaded.untrained or model.config.generator is not None:
+            return {}
+        state = model.objectives["mlm"].get_submodule("head").state_dict()
+    else:
+        state = model.head.state_dict()
+    return {name: tensor for name, tensor in state.items() if name.startswith(("dense.", "norm."))}
 
 
 def task_model(start: InitialModel, task: Task[Any], config: FinetuneConfig) -> TaskModel:
@@ -90,15 +113,17 @@ def task_model(start: InitialModel, task: Task[Any], config: FinetuneConfig) -> 
     if config.dropout >= 0:
         shape = replace(shape, hidden_dropout=config.dropout, attention_dropout=config.dropout)
     reads_cls = task.output.reads_cls
-    dense = start.dense if reads_cls and not shape.pooler else None
-    shape = replace(shape, pooler=reads_cls and dense is None)
+    hidden = shape.prediction == "hidden"
+    dense = start.dense if reads_cls and not hidden and not shape.pooler else None
+    shape = replace(shape, pooler=reads_cls and not hidden and dense is None)
     torch.manual_seed(config.train.seed)
-    model = TaskModel(shape, reads_cls, task.output.width, dense)
+    model = TaskModel(shape, reads_cls, task.output.width, dense, start.pooling if hidden and reads_cls else "cls")
     model.head.dropout.p = config.head_dropout
     model.encoder.recompute = config.train.recompute
     if start.state is not None:  # a pooler that it lacks stays fresh, and one without use is left out
         fresh = model.encoder.state_dict()
         model.encoder.load_state_dict({name: start.state.get(name, tensor) for name, tensor in fresh.items()})
+    model.head.load_state_dict({**model.head.state_dict(), **start.head})
     return model
 
 
@@ -221,7 +246,9 @@ def _digest(pieces: Iterable[bytes]) -> str:
 
 def _weights(start: InitialModel) -> Iterator[bytes]:
     yield json.dumps(to_dict(start.encoder)).encode()
-    for name, tensor in (start.state or {}).items():
+    if start.pooling != "cls":
+        yield start.pooling.encode()
+    for name, tensor in (*(start.state or {}).items(), *start.head.items()):
         yield name.encode() + tensor.contiguous().numpy().tobytes()
 
 

@@ -19,8 +19,8 @@ from litebert.interop.files import read_tensors, read_tokenizer, weights_file
 from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
 from litebert.interop.loaded import LoadedModel, built, check, fill, outputs_of, untrained_notes
 from litebert.interop.sentence_modules import modules_note
-from litebert.interop.settings import encoder_config, layout_of, problem_of
-from litebert.interop.weights import modernise, pairs, to_ours
+from litebert.interop.settings import encoder_config, layout_of, pooling_of, problem_of
+from litebert.interop.weights import modernise, pairs, shared_again, to_ours
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import OBJECTIVES
@@ -43,7 +43,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     layout = layout_of(settings, source)
     file = weights_file(folder)
     tensors = modernise(layout, read_tensors(file), str(file))
-    found = [part for part, names in layout.parts.items() if part != "backbone" and tensors.keys() & _names(names)]
+    found = _found(layout, tensors)
     head = _head(layout, settings, found, head, source)
     notes: list[str] = []
     if "dense" in found and "pooler" in found:  # older classifiers of RoBERTa's have both, and read one
@@ -55,6 +55,10 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     config = encoder_config(layout, settings, found, source)
     if config.projects and "projection" not in found:
         found.append("projection")
+    unshared, config = config, shared_again(layout, config, tensors)
+    if config != unshared:
+        notes.append(f"{folder} has equal weights in several layers; they are read as one block that the layers share "
+                     f"(encoder.sharing={config.sharing})")  # fmt: skip
     state = to_ours(pairs(layout, ["backbone", *found], config, layout.sentence or ""), tensors, str(file))
 
     model: Pretrainer | TaskModel
@@ -64,6 +68,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
               if head is None and one.foreign_file and (folder / one.foreign_file).is_file()}  # fmt: skip
     objectives, untrained = _objectives(layout, found, beside)
     whole = _whole_config(folder, config, objectives, beside)
+    pooling = pooling_of(layout, settings, source)
     if head is None:
         model = built(folder / "config.json", Pretrainer, whole)
         for name, stored in beside.items():
@@ -72,14 +77,15 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     else:
         classes, usual = len(state["head.classifier.bias"]), next(iter(outputs_of(head).values()))
         dense = layout.dense if "head.dense.bias" in state else None
-        model = built(folder / "config.json", TaskModel, config, usual.reads_cls, classes, dense)
+        read = pooling if usual.reads_cls else "cls"
+        model = built(folder / "config.json", TaskModel, config, usual.reads_cls, classes, dense, read)
         labels, untrained = _labels(settings, classes) if usual.classes is None else (), ()
         longest = _longest(folder, config.max_positions)
         task = {"kind": head, "length": longest, **problem_of(settings, head, source)}
     fill(model, state, untrained, file)
     notes += untrained_notes(untrained, whole, folder) + modules_note(folder)
     tokenizer = read_tokenizer(folder)
-    return LoadedModel(model, whole, tokenizer, folder, labels, untrained, tuple(notes), task, layout.dense)
+    return LoadedModel(model, whole, tokenizer, folder, labels, untrained, tuple(notes), task, layout.dense, pooling)
 
 
 def _longest(folder: Path, positions: int) -> int:
@@ -140,6 +146,13 @@ def _whole_config(
         return Config(name=folder.resolve().name, **fields)
     except ConfigError as error:
         raise ModelError(f"{folder}: {error}") from None
+
+
+def _found(layout: Layout, tensors: Collection[str]) -> list[str]:
+    """The parts beside the backbone of which a file holds something; heads may begin with the same names."""
+    names = {part: _names(modules) for part, modules in layout.parts.items() if part != "backbone"}
+    return [part for part, own in names.items()
+            if own.difference(*(of for other, of in names.items() if other != part)) & {*tensors}]  # fmt: skip
 
 
 def _names(modules: Sequence[Names]) -> set[str]:

@@ -14,15 +14,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from litebert.config import EncoderConfig
+from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError, nearest
 from litebert.interop.cards import CARD, card_of
 from litebert.interop.files import WEIGHTS, new_folder, write_tensors
-from litebert.interop.layouts import HEADS, Layout
+from litebert.interop.layouts import HEADS, TASK_HEADS, Layout
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.sentence_modules import carry_modules
-from litebert.interop.settings import layout_for, padding_id, settings_of
+from litebert.interop.settings import folds, layout_for, padding_id, settings_of
 from litebert.interop.weights import pairs, to_theirs
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -64,7 +64,7 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
         has.remove(proposes)
         notes.append(f"the generator is left out; head={proposes} (--head {proposes}) writes it to a folder of its own")
     _pooler_as_dense(state, has, parts, dense)
-    notes += _left_out(has, parts, name, {one.foreign_part: one.network_name for one in objectives.values()})
+    notes += _left_out(has, head, parts, name, {one.foreign_part: one.network_name for one in objectives.values()})
     if "pooler" in parts and "pooler" not in has:
         parts.remove("pooler")
         notes.append(f"the model has no pooler; open it with {name}.from_pretrained(folder, add_pooling_layer=False)")
@@ -76,6 +76,8 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
         )
     homeless = [one for key, one in objectives.items() if not one.foreign_part and key not in loaded.untrained]
     notes += [f"the {one.network_name} is {_place(one.foreign_file)}" for one in homeless]
+    if folds(config):
+        config = _fold_map(state, config)
     notes += _fit_embeddings(state, layout, config, tokenizer) + _settings_left_out(loaded.task)
     labels = loaded.labels
     if classifier and labels and len(labels) != classifier.classes:
@@ -87,10 +89,11 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
     parts = ["backbone", *(["projection"] if config.projects or layout.always_projects else []), *parts]
     numbered = tuple(f"LABEL_{index}" for index in range(classifier.classes)) if classifier else ()
     dropout = classifier.head.dropout.p if classifier else 0.1
-    settings = settings_of(layout, config, head, tokenizer, labels or numbered, dropout, loaded.task.get("problem"))
+    pooling, problem = classifier.pooling if classifier else loaded.pooling, loaded.task.get("problem")
+    settings = settings_of(layout, config, head, tokenizer, labels or numbered, dropout, problem, pooling)
     tensors = to_theirs(pairs(layout, parts, config, sentence), state)
     if head == "backbone":  # its class is the backbone, and names nothing after itself
-        tensors = _without_prefix(tensors, f"{layout.model_type}.")
+        tensors = _without_prefix(tensors, layout.backbone_prefix)
     unpooled = {"add_pooling_layer": False} if "pooler" in layout.heads[head] and "pooler" not in parts else {}
     with new_folder(Path(folder)) as partial:
         write_tensors(partial / WEIGHTS, tensors)
@@ -130,10 +133,12 @@ def _head_to_write(
     return asked or possible[-1]
 
 
-def _left_out(has: Sequence[str], parts: Sequence[str], architecture: str, heads: Mapping[str, str]) -> list[str]:
+def _left_out(
+    has: Sequence[str], head: HeadName, parts: Sequence[str], architecture: str, heads: Mapping[str, str]
+) -> list[str]:
     words = {**heads, "pooler": "pooler", "sentence": "sentence head", "classifier": "classifier",
              "span": "span classifier"}  # fmt: skip
-    written = {*parts, *(["classifier"] if "output" in parts else [])}
+    written = {*parts, *([HEADS[head][-1]] if head in TASK_HEADS else [])}
     return [f"the {words[part]} is left out: {architecture} has none" for part in has if part not in written]
 
 
@@ -178,12 +183,19 @@ def _pooler_as_dense(state: dict[str, Tensor], has: list[str], parts: Sequence[s
         has.remove("pooler")
 
 
+def _fold_map(state: dict[str, Tensor], config: EncoderConfig) -> EncoderConfig:
+    """Put the product of the table and its map E -> H in the table's place; the config of what is then there."""
+    word_VE, map_HE = state["encoder.embedding.word.weight"], state.pop("encoder.embedding.project.weight")
+    state["encoder.embedding.word.weight"] = (word_VE.double() @ map_HE.double().T).float()
+    return replace(config, embedding_size=config.hidden_size, always_project=False)
+
+
 def _fit_embeddings(
     state: dict[str, Tensor], layout: Layout, config: EncoderConfig, tokenizer: Tokenizer | None
 ) -> list[str]:
     """Add what their embeddings always have, and begin the positions where they do; notes on what is moved."""
-    word_VE, position_PE = state["encoder.embedding.word.weight"], state["encoder.embedding.position.weight"]
-    if config.segment_types == 0:
+    word_VE = state["encoder.embedding.word.weight"]
+    if config.segment_types == 0 and "segment_types" in layout.keys:
         state["encoder.embedding.token_type.weight"] = word_VE.new_zeros(1, config.embedding_size)
     if layout.always_projects and not config.projects:
         state["encoder.embedding.project.weight"] = torch.eye(config.hidden_size, device=word_VE.device)
@@ -191,6 +203,7 @@ def _fit_embeddings(
     by = padding_id(config, tokenizer) + 1 - config.position_offset if layout.offset_positions else 0
     if by == 0:
         return []
+    position_PE = state["encoder.embedding.position.weight"]
     # No token reads the rows before padding's, so that they may go, and zeros may stand there.
     zeros = position_PE.new_zeros(max(by, 0), config.embedding_size)
     state["encoder.embedding.position.weight"] = torch.cat((zeros, position_PE[max(-by, 0) :]))

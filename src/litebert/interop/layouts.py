@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from litebert.config.finetuning import HeadName
 
@@ -39,6 +39,10 @@ class Names:
     ours: str
     theirs: tuple[str, ...]
     leaves: tuple[str, ...] = ("weight", "bias")
+    first: bool = True
+    """Whether slot 0 has it."""
+    may_bias: bool = False
+    """Whether it has a bias, beside the leaves, where `encoder.bias` says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +50,9 @@ class Layout:
     """All that is particular to one `model_type`."""
 
     model_type: str
-    """With a dot after it, it comes before backbone names in every class but the bare backbone."""
+    prefix: str = ""
+    """With a dot after it, it comes before backbone names in every class but the bare backbone; empty where it is the
+    `model_type`."""
     classes: str
     """How the names of its classes begin."""
     parts: Mapping[str, tuple[Names, ...]]
@@ -67,10 +73,20 @@ class Layout:
     """The map E -> H exists where E = H too."""
     offset_positions: bool = False
     """The first token's position is pad_token_id + 1 and padding is not counted, else every place is, from 0."""
-    dropout: float = 0.1
-    """What an absent dropout means."""
-    activation: str = "gelu"
-    """What an absent hidden_act means."""
+    keys: Mapping[str, str] = field(default_factory=lambda: KEYS)
+    """Fields of EncoderConfig and their keys in config.json."""
+    absent: Mapping[str, Any] = field(default_factory=lambda: ABSENT)
+    """What an absent key of some fields means."""
+    computes: Mapping[str, object] = field(default_factory=lambda: CLASSIC)
+    """Fields of EncoderConfig for which its classes have one value only."""
+    windows: bool = False
+    """config.json says which layers attend within a window, and how each kind of them rotates (windows.py)."""
+    biases: tuple[str, ...] = ()
+    """Keys that are each `encoder.bias` of some maps or norms, the last one of those in heads."""
+    pooling: str = ""
+    """The key of what its classifiers of texts read, where that is a choice."""
+    repeats: Mapping[str, str] = field(default_factory=dict)
+    """Further keys, and the fields of EncoderConfig that they repeat: ours has one dropout or activation for both."""
     fixed: Mapping[str, object]
     """Keys that change the computation, with the one value ours has; an absent key means that value."""
     fixed_by_part: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
@@ -83,6 +99,34 @@ class Layout:
         """The name of their class."""
         return self.classes + _CLASSES[head]
 
+    @property
+    def backbone_prefix(self) -> str:
+        """What comes before backbone names, dot included."""
+        return f"{self.prefix or self.model_type}."
+
+
+KEYS: Mapping[str, str] = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "max_positions": "max_position_embeddings",
+    "segment_types": "type_vocab_size",
+    "hidden_dropout": "hidden_dropout_prob",
+    "attention_dropout": "attention_probs_dropout_prob",
+    "norm_eps": "layer_norm_eps",
+    "init_std": "initializer_range",
+    "activation": "hidden_act",
+}
+ABSENT: Mapping[str, Any] = {
+    "hidden_dropout": 0.1, "attention_dropout": 0.1, "norm_eps": 1e-12, "init_std": 0.02, "activation": "gelu",
+}  # fmt: skip
+CLASSIC: Mapping[str, object] = {
+    "norm": "post", "embedding_norm": "before", "feedforward": "plain", "positions": "learned", "window": 0,
+    "bias": True, "prediction": "embedding",
+}  # fmt: skip
+"""What all families but the last compute."""
 
 HEADS: Mapping[HeadName, tuple[str, ...]] = {
     "backbone": ("pooler",),
@@ -152,8 +196,7 @@ ALBERT = Layout(
     sentence="sop",
     grouped=True,
     always_projects=True,
-    dropout=0.0,
-    activation="gelu_new",
+    absent={**ABSENT, "hidden_dropout": 0.0, "attention_dropout": 0.0, "activation": "gelu_new"},
     fixed={"inner_group_num": 1, "position_embedding_type": "absolute"},
     token_ids={"pad_token_id": ("pad_id", 0), "bos_token_id": ("cls_id", 2), "eos_token_id": ("sep_id", 3)},
     classifier_dropout="classifier_dropout_prob",
@@ -231,4 +274,68 @@ ELECTRA = Layout(
     token_ids={"pad_token_id": ("pad_id", 0)},
 )
 
-LAYOUTS: Mapping[str, Layout] = {layout.model_type: layout for layout in (ALBERT, BERT, ROBERTA, ELECTRA)}
+
+def _modern(ours: str, theirs: str, first: bool = True) -> Names:
+    return Names(ours, (theirs,), ("weight",), first, may_bias=True)
+
+
+MODERNBERT = Layout(
+    model_type="modernbert",
+    prefix="model",
+    classes="ModernBert",
+    parts={
+        "backbone": (
+            Names("encoder.embedding.word", ("model.embeddings.tok_embeddings",), ("weight",)),
+            _modern("encoder.embedding.norm", "model.embeddings.norm"),
+            _modern("encoder.attention.{attention}.norm", "model.layers.{slot}.attn_norm", first=False),
+            _modern("encoder.attention.{attention}.qkv", "model.layers.{slot}.attn.Wqkv"),
+            _modern("encoder.attention.{attention}.output", "model.layers.{slot}.attn.Wo"),
+            _modern("encoder.feedforward.{feedforward}.norm", "model.layers.{slot}.mlp_norm"),
+            _modern("encoder.feedforward.{feedforward}.input", "model.layers.{slot}.mlp.Wi"),
+            _modern("encoder.feedforward.{feedforward}.output", "model.layers.{slot}.mlp.Wo"),
+            _modern("encoder.norm", "model.final_norm"),
+        ),
+        "mlm": (
+            _modern("objectives.mlm.head.dense", "head.dense"),
+            _modern("objectives.mlm.head.norm", "head.norm"),
+            Names("objectives.mlm.head", ("decoder",), ("bias",)),
+        ),
+        "classifier": (
+            _modern("head.dense", "head.dense"),
+            _modern("head.norm", "head.norm"),
+            Names("head.classifier", ("classifier",)),
+        ),
+    },
+    heads={
+        "backbone": (),
+        "mlm": ("mlm",),
+        "sequence": ("classifier",),
+        "tokens": ("classifier",),
+        "span": ("classifier",),
+        "choice": ("classifier",),
+    },
+    tied={"decoder.weight": "model.embeddings.tok_embeddings.weight"},
+    keys={
+        **{field: key for field, key in KEYS.items() if field != "segment_types"},
+        "hidden_dropout": "embedding_dropout",
+        "attention_dropout": "attention_dropout",
+        "norm_eps": "norm_eps",
+        "activation": "hidden_activation",
+    },
+    absent={**ABSENT, "hidden_dropout": 0.0, "attention_dropout": 0.0, "norm_eps": 1e-5},
+    computes={
+        "norm": "pre", "embedding_norm": "after", "first_norm": False, "feedforward": "gated", "positions": "rotary",
+        "segment_types": 0, "prediction": "hidden",
+    },
+    windows=True,
+    biases=("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"),
+    pooling="classifier_pooling",
+    repeats={"mlp_dropout": "hidden_dropout", "classifier_activation": "activation"},
+    fixed={"decoder_bias": True, "rope_scaling": None},
+    token_ids={
+        "pad_token_id": ("pad_id", 0), "bos_token_id": ("cls_id", 2), "eos_token_id": ("sep_id", 3),
+        "cls_token_id": ("cls_id", 2), "sep_token_id": ("sep_id", 3),
+    },
+)  # fmt: skip
+
+LAYOUTS: Mapping[str, Layout] = {one.model_type: one for one in (ALBERT, BERT, ROBERTA, ELECTRA, MODERNBERT)}

@@ -13,7 +13,7 @@ from torch import Tensor
 from litebert.config import Config
 from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError
-from litebert.model.heads import HeadActivation
+from litebert.model.heads import HeadActivation, Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import OUTPUTS
@@ -42,6 +42,8 @@ class LoadedModel:
     """Of a fine-tuned model: what its task.json says, the `kind` of its head among it."""
     dense: HeadActivation | None = None
     """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler."""
+    pooling: Pooling = "cls"
+    """What a fresh classifier of texts reads."""
     card: str = ""
     """The text of its README.md."""
 
@@ -69,10 +71,11 @@ class LoadedModel:
         if isinstance(network, Pretrainer):
             return {}
         if isinstance(network, TaskModel):
-            classes, dense = network.classes, network.dense
+            classes, dense, pooling = network.classes, network.dense, network.pooling
         else:  # not built yet
-            classes, dense = self.task["classes"], self.task.get("dense")
-        return {**self.task, "kind": self.head, "classes": classes, "dense": dense, "labels": list(self.labels)}
+            classes, dense, pooling = self.task["classes"], self.task.get("dense"), self.task.get("pooling", "cls")
+        read = {} if pooling == "cls" else {"pooling": pooling}
+        return {**self.task, "kind": self.head, "classes": classes, "dense": dense, **read, "labels": list(self.labels)}
 
     def __post_init__(self) -> None:
         pieces = self.config.encoder.vocab_size
@@ -98,8 +101,10 @@ def fresh_dense(config: Config) -> HeadActivation | None:
     """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler.
 
     An objective may say it. Otherwise tanh where positions have an offset, as in RoBERTa's code alone; a pooler in the
-    code of the other papers.
+    code of the other papers. With prediction=hidden every head has a dense map, whatever the objectives.
     """
+    if config.encoder.prediction == "hidden":
+        return None
     said = next((one.classifier for one in config.named_objectives().values() if one.classifier), None)
     return said or ("tanh" if config.encoder.position_offset > 0 else None)
 

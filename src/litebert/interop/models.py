@@ -18,7 +18,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from litebert import progress
 from litebert.config import Config
@@ -31,6 +31,7 @@ from litebert.interop.hf_reading import read_hf
 from litebert.interop.layouts import TASK_HEADS
 from litebert.interop.loaded import LoadedModel, built, fill, fresh_dense, outputs_of, untrained_notes
 from litebert.interop.sentence_modules import carry_modules
+from litebert.model.heads import Pooling
 from litebert.model.kernels import ACTIVATIONS
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -153,14 +154,14 @@ def _load_tuned(folder: Path, config: Config, lazy: bool) -> LoadedModel:
     def network() -> TaskModel:
         file = _weights(folder)
         tensors = files.read_tensors(file)
-        fitting = (config.encoder, usual.reads_cls, task["classes"], task.get("dense"))
+        fitting = (config.encoder, usual.reads_cls, task["classes"], task.get("dense"), task.get("pooling", "cls"))
         classifier = built(folder / "task.json", TaskModel, *fitting)
         fill(classifier, tensors, (), file)
         return classifier
 
     model, tokenizer = network if lazy else network(), _own_tokenizer(folder, folder / files.WEIGHTS)
     dense = task.get("dense") or fresh_dense(config)
-    return LoadedModel(model, config, tokenizer, folder, labels, (), (), task, dense)
+    return LoadedModel(model, config, tokenizer, folder, labels, (), (), task, dense, task.get("pooling", "cls"))
 
 
 def _weights(folder: Path) -> Path:
@@ -188,7 +189,8 @@ def _task(path: Path) -> dict[str, Any]:
     """What a task.json says, checked."""
     task = read_json(path, ModelError)
     outputs, classes, labels = outputs_of(task.get("kind")), task.get("classes"), task.get("labels", [])
-    known = {"kind": TASK_HEADS, "dense": (None, *ACTIVATIONS), "problem": (None, *outputs)}
+    known = {"kind": TASK_HEADS, "dense": (None, *ACTIVATIONS), "problem": (None, *outputs),
+             "pooling": (None, *get_args(Pooling))}  # fmt: skip
     for key, names in known.items():
         if (name := task.get(key)) not in names:
             raise ModelError(f"{path} has {key} {name!r}; {nearest(str(name), filter(None, names))}")

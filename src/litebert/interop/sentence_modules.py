@@ -49,7 +49,8 @@ def _present(folder: Path) -> list[str]:
         raise ModelError(f"{folder / LIST} cannot be read as JSON ({error}); restore it") from None
     listed = modules if isinstance(modules, list) else []
     paths = [module.get("path") for module in listed if isinstance(module, dict)]
-    # A path may name the folder itself, where the encoder is; nothing outside it is copied.
-    names = [path for path in paths if isinstance(path, str) and "\0" not in path and Path(path).name == path != ".."]
+    # An empty path is the folder itself, where the encoder is; nothing outside it is copied.
+    named = [path for path in paths if isinstance(path, str) and path not in ("", "..") and "\0" not in path]
+    names = [path for path in named if Path(path).name == path]
     inside = [name for name in names if (folder / name).is_dir() and not (folder / name).is_symlink()]
     return [LIST, *(name for name in _SETTINGS if (folder / name).is_file()), *dict.fromkeys(inside)]

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from litebert.config import Activation, EncoderConfig
 from litebert.config.finetuning import HeadName
 from litebert.config.pretraining import LARGEST_SIZES
 from litebert.errors import ConfigError, ModelError, nearest
-from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA, Layout
+from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, MODERNBERT, ROBERTA, Layout
 from litebert.interop.loaded import outputs_of
+from litebert.interop.values import number, whole
 from litebert.interop.weights import groups_agree, slots
+from litebert.interop.windows import window_fields, window_settings
+from litebert.model.heads import Pooling
 from litebert.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -29,27 +32,11 @@ _ACTIVATIONS: Mapping[str, Activation] = {
 }
 """Their hidden_act, ours; the first spelling of each of ours is the one written."""
 
-_SIZES = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "layers": "num_hidden_layers",
-    "heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "max_positions": "max_position_embeddings",
-    "segment_types": "type_vocab_size",
-}
-"""Fields of EncoderConfig and their required whole-number keys; `embedding_size` too where a map E -> H can be."""
+_SIZES = ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions", "segment_types")
+"""Fields of EncoderConfig with required whole-number keys; `embedding_size` too where a map E -> H can be."""
 
-_NUMBERS = {
-    "hidden_dropout": "hidden_dropout_prob",
-    "attention_dropout": "attention_probs_dropout_prob",
-    "norm_eps": "layer_norm_eps",
-    "init_std": "initializer_range",
-}
-"""Fields of EncoderConfig and their keys, which may be absent."""
-
-_COMPUTED: Mapping[str, object] = {"norm": "post", "feedforward": "plain", "positions": "learned", "bias": True}
-"""Fields for which their classes have one value only."""
+_NUMBERS = ("hidden_dropout", "attention_dropout", "norm_eps", "init_std")
+"""Fields of EncoderConfig with keys that may be absent."""
 
 
 def layout_of(settings: Mapping[str, Any], source: str) -> Layout:
@@ -76,19 +63,20 @@ def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = 
     Raises:
         ModelError: no class of theirs computes it.
     """
-    refused = [f"{name}={getattr(config, name)}" for name, value in _COMPUTED.items() if getattr(config, name) != value]
-    if refused:
+    classic, modern = (_unlike(layout, config, has) for layout in (BERT, MODERNBERT))
+    if classic and modern:
         raise ModelError(
-            f"Hugging Face has no class that computes encoder.{', encoder.'.join(refused)}; keep the model as a "
-            "litebert folder, or train one with norm=post, feedforward=plain, positions=learned and biases"
+            f"Hugging Face has no class that computes this encoder: {BERT.class_of('backbone')} and its relatives have "
+            f"no {', '.join(classic)}, and {MODERNBERT.class_of('backbone')} has no {', '.join(modern)}; keep the "
+            "model as a litebert folder, or train one without the first or without the second"
         )
-    layout = _layout(config, has, dense)
+    layout = MODERNBERT if classic else _layout(config, has, dense)
     if dense not in (None, "tanh", layout.dense):
         raise ModelError(
             f"Hugging Face has no class whose classifier computes dense={dense} on this encoder; keep the model as a "
             "litebert folder, or fine-tune one with dense=tanh"
         )
-    if config.projects and not layout.always_projects:
+    if config.projects and not layout.always_projects and not folds(config):
         if config.embedding_size == config.hidden_size:
             raise ModelError(f"{layout.class_of('backbone')} has no map from embeddings to hidden states "
                              "where E = H; train with encoder.always_project=False, or keep the model as a litebert "
@@ -100,6 +88,22 @@ def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = 
                 "the model as a litebert folder, or train one with the two sizes equal or the offset 0"
             )
     return layout, _differences(layout, config)
+
+
+def _unlike(layout: Layout, config: EncoderConfig, has: Collection[str]) -> list[str]:
+    """The fields of a config that the classes of a layout cannot compute."""
+    without_meaning = set()
+    if not config.projects:
+        without_meaning.add("embedding_norm")  # before and after a map that is not there
+    if not {*has} & {"mlm", "classifier", "span"}:
+        without_meaning.add("prediction")
+    return [f"encoder.{field}={getattr(config, field)}" for field, value in layout.computes.items()
+            if getattr(config, field) != value and field not in without_meaning]  # fmt: skip
+
+
+def folds(config: EncoderConfig) -> bool:
+    """Whether there is a map E -> H with nothing between it and the table, so that their product is one V x H table."""
+    return config.projects and config.embedding_norm == "after"
 
 
 def _layout(config: EncoderConfig, has: Collection[str], dense: str | None) -> Layout:
@@ -121,14 +125,17 @@ def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
     """What a layout can hold only by writing it differently."""
     notes = []
     name = layout.class_of("backbone")
-    if config.segment_types == 0:
+    if config.segment_types == 0 and "segment_types" in layout.keys:
         notes.append(f"the one row of token types is zero: the model has none, and {name} adds one")
     if layout.always_projects and not config.projects:
         notes.append("the map from embeddings to hidden states is written as an identity matrix: E = H needs none, and "
                      f"{name} always has one")  # fmt: skip
+    if folds(config):
+        notes.append(f"the table of embeddings and its map are written as their product, one table of width "
+                     f"{config.hidden_size}: {name} has no map")  # fmt: skip
     copied = f"written {config.layers} times, one copy per layer: {name}"
     if not layout.grouped:
-        if config.sharing != "none":
+        if config.sharing != "none" and config.layers > 1:
             notes.append(f"the blocks that layers share are {copied} shares none")
     elif config.sharing in ("attention", "feedforward"):
         other = "feed-forward" if config.sharing == "attention" else "attention"
@@ -158,36 +165,30 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
     for key, value in fixed.items():
         if settings.get(key, value) != value:
             raise ModelError(f"{source} has {key}={settings[key]!r}; only {value!r} can be computed")
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {**layout.computes}
     for field, key in _sizes(layout).items():
-        values[field] = _whole(settings, key, source)
+        values[field] = whole(settings, key, source)
         if values[field] > LARGEST_SIZES[field]:  # before anything is counted up to it
             raise ModelError(f"{source} has {key}={values[field]}; it must be at most {LARGEST_SIZES[field]}")
     values.setdefault("embedding_size", values["hidden_size"])
     if layout.offset_positions:
         (_, pad_id) = layout.token_ids["pad_token_id"]
-        values["position_offset"] = _whole(settings, "pad_token_id", source, least=0, default=pad_id) + 1
+        values["position_offset"] = whole(settings, "pad_token_id", source, least=0, default=pad_id) + 1
         values["max_positions"] -= values["position_offset"]
-    absent = {"norm_eps": 1e-12, "init_std": 0.02}
-    for field, key in _NUMBERS.items():
-        number = settings.get(key, absent.get(field, layout.dropout))
-        if isinstance(number, bool) or not isinstance(number, (int, float)):
-            raise ModelError(f"{source} has {key}={number!r}; it must be a number")
-        values[field] = float(number)
+    for field in _NUMBERS:
+        values[field] = number(settings, layout.keys[field], source, layout.absent[field])
     if layout.grouped:
-        groups = _whole(settings, "num_hidden_groups", source, default=1)
+        groups = whole(settings, "num_hidden_groups", source, default=1)
         values.update(_sharing(values["layers"], groups, source))
     else:
         values["sharing"] = "none"
-    activation = _known(_ACTIVATIONS, "hidden_act", settings.get("hidden_act", layout.activation), source)
-    if activation != "gelu" and (bound := {*layout.gelu_parts} & {*parts}):
-        raise ModelError(
-            f"{source} has hidden_act={settings['hidden_act']!r}, but the head of {layout.class_of(bound.pop())} "
-            "computes gelu whatever hidden_act says; only hidden_act='gelu' can be computed"
-        )
+    if layout.windows:
+        values.update(window_fields(settings, values["layers"], source))
+    if layout.biases:
+        values["bias"] = _bias(layout.biases if parts else layout.biases[:-1], settings, source)
+    values["activation"] = _activation(layout, settings, parts, source)
     try:
         return EncoderConfig(
-            activation=activation,
             always_project=layout.always_projects and values["embedding_size"] == values["hidden_size"],
             pooler="pooler" in parts,
             init="normal",
@@ -198,16 +199,44 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
 
 
 def _sizes(layout: Layout) -> dict[str, str]:
-    return {**_SIZES, "embedding_size": "embedding_size"} if "projection" in layout.parts else _SIZES
+    sizes = {field: layout.keys[field] for field in _SIZES if field in layout.keys}
+    return {**sizes, "embedding_size": "embedding_size"} if "projection" in layout.parts else sizes
 
 
-def _whole(settings: Mapping[str, Any], key: str, source: str, least: int = 1, default: int | None = None) -> int:
-    value = settings.get(key, default)
-    if key not in settings and value is None:
-        raise ModelError(f"{source} has no '{key}'; add it, as the weights were made with it")
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ModelError(f"{source} has {key}={value!r}; it must be a whole number of at least {least}")
-    return value
+def _bias(keys: Sequence[str], settings: Mapping[str, Any], source: str) -> bool:
+    """Whether maps and norms have biases: all of them or none."""
+    said = {key: settings.get(key, False) for key in keys}
+    if unclear := next((key for key, value in said.items() if not isinstance(value, bool)), ""):
+        raise ModelError(f"{source} has {unclear}={said[unclear]!r}; it must be true or false")
+    if len({*said.values()}) > 1:
+        told = ", ".join(f"{key}={value}" for key, value in said.items())
+        raise ModelError(f"{source} has {told}; only all of them True or all of them False can be computed")
+    return any(said.values())
+
+
+def pooling_of(layout: Layout, settings: Mapping[str, Any], source: str) -> Pooling:
+    """What classifiers of texts read."""
+    named = settings.get(layout.pooling, "cls") if layout.pooling else "cls"
+    return _known({name: name for name in get_args(Pooling)}, layout.pooling, named, source)
+
+
+def _activation(layout: Layout, settings: Mapping[str, Any], parts: Collection[str], source: str) -> Activation:
+    """The one activation of the encoder and its heads."""
+    key = layout.keys["activation"]
+    activation = _known(_ACTIVATIONS, key, settings.get(key, layout.absent["activation"]), source)
+    if activation != "gelu" and (bound := {*layout.gelu_parts} & {*parts}):
+        raise ModelError(
+            f"{source} has {key}={settings[key]!r}, but the head of {layout.class_of(bound.pop())} computes gelu "
+            f"whatever {key} says; only {key}='gelu' can be computed"
+        )
+    for other, field in layout.repeats.items():
+        named = settings.get(other, layout.absent[field])
+        if field == "activation" and parts and _known(_ACTIVATIONS, other, named, source) != activation:
+            raise ModelError(
+                f"{source} has {other}={named!r} beside {key}={settings.get(key, 'gelu')!r}; only one activation for "
+                "both can be computed"
+            )
+    return activation
 
 
 def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
@@ -255,31 +284,41 @@ def settings_of(
     labels: Sequence[str],
     dropout: float,
     problem: str | None = None,
+    pooling: Pooling = "cls",
 ) -> dict[str, Any]:
     """The config.json of a model.
 
     Args:
         labels: names of its classes; written where the head has classes.
         problem: the name of its output.
+        pooling: what a classifier of texts reads.
     """
+    activation = next(name for name, ours in _ACTIVATIONS.items() if ours == config.activation)
     settings: dict[str, Any] = {
         "architectures": [layout.class_of(head)],
         "model_type": layout.model_type,
         "dtype": "float32",
         "tie_word_embeddings": True,
-        "hidden_act": next(name for name, ours in _ACTIVATIONS.items() if ours == config.activation),
+        layout.keys["activation"]: activation,
         layout.classifier_dropout: dropout,
     }
     for part in layout.heads[head]:
         settings.update(layout.fixed_by_part.get(part, {}))
     settings.update({key: getattr(config, field) for field, key in _sizes(layout).items()})
-    settings[_SIZES["segment_types"]] = max(1, config.segment_types)
-    settings.update({key: getattr(config, field) for field, key in _NUMBERS.items()})
+    if "segment_types" in layout.keys:
+        settings[layout.keys["segment_types"]] = max(1, config.segment_types)
+    settings.update({layout.keys[field]: getattr(config, field) for field in _NUMBERS})
+    if layout.windows:
+        settings.update(window_settings(config))
+    settings.update({key: settings[layout.keys[field]] for key, field in layout.repeats.items()})
+    settings.update(dict.fromkeys(layout.biases, config.bias))
+    if layout.pooling:
+        settings[layout.pooling] = pooling
     settings.update({key: getattr(tokenizer, name, default) for key, (name, default) in layout.token_ids.items()})
     if layout.offset_positions:
         pad_id = padding_id(config, tokenizer)
         settings["pad_token_id"] = pad_id
-        settings[_SIZES["max_positions"]] += pad_id + 1
+        settings[layout.keys["max_positions"]] += pad_id + 1
     if layout.grouped:
         settings.update(num_hidden_groups=len(slots(layout, config)), inner_group_num=1)
     if any(one.classes is None for one in outputs_of(head).values()):

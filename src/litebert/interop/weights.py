@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from litebert.config import EncoderConfig
+from litebert.config import EncoderConfig, replace
 from litebert.errors import ModelError
 from litebert.interop.layouts import Layout
 
@@ -50,7 +50,8 @@ def pairs(layout: Layout, parts: Collection[str], config: EncoderConfig, sentenc
         for slot, (attention, feedforward) in enumerate(slots(layout, config)):
             ours = module.ours.format(attention=attention, feedforward=feedforward, sentence=sentence)
             theirs = [name.format(slot=slot) for name in module.theirs]
-            for leaf in module.leaves:
+            leaves = (*module.leaves, *["bias"] * (module.may_bias and config.bias))
+            for leaf in leaves if slot or module.first else ():
                 found[Pair(f"{ours}.{leaf}", tuple(f"{name}.{leaf}" for name in theirs))] = None
     return list(found)
 
@@ -76,6 +77,45 @@ def to_ours(table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str) -
     return {pair.ours: torch.cat([tensors[name] for name in pair.theirs]).float() for pair in table}
 
 
+def shared_again(layout: Layout, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> EncoderConfig:
+    """The config, with blocks shared where a layout without sharing holds bit-equal copies of them.
+
+    Args:
+        config: one that shares nothing.
+    """
+    if layout.grouped or config.layers == 1:
+        return config
+    blocks: dict[str, list[dict[str, Tensor]]] = {
+        kind: [{} for _ in range(config.layers)] for kind in ("attention", "feedforward")
+    }
+    for pair in pairs(layout, ["backbone"], config):
+        _, kind, number, *leaf = pair.ours.split(".", 3)
+        if kind in blocks:
+            held = {f"{leaf} {i}": tensors[name] for i, name in enumerate(pair.theirs) if name in tensors}
+            blocks[kind][int(number)].update(held)
+    attention, feedforward = map(_runs, blocks.values())
+    layers, groups = range(config.layers), attention[-1] + 1
+    if attention == feedforward and groups < config.layers:
+        if groups == 1:
+            return replace(config, sharing="all")
+        if attention == [i * groups // config.layers for i in layers]:
+            return replace(config, sharing="groups", groups=groups)
+    if max(attention) == 0 and feedforward == [*layers]:
+        return replace(config, sharing="attention")
+    if max(feedforward) == 0 and attention == [*layers]:
+        return replace(config, sharing="feedforward")
+    return config
+
+
+def _runs(blocks: Sequence[Mapping[str, Tensor]]) -> list[int]:
+    """For each of adjacent blocks, in which run of equal ones it is; one may lack a tensor that the others have."""
+    runs = [0]
+    for block, last in zip(blocks[1:], blocks, strict=False):
+        same = all(torch.equal(block[name], last[name]) for name in block.keys() & last.keys())
+        runs.append(runs[-1] + (not same))
+    return runs
+
+
 def _named(names: Sequence[str], others: Sequence[str]) -> str:
     """The first of some names, how many more there are, and the nearest of the others where one is near."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -99,7 +139,7 @@ def modernise(layout: Layout, tensors: Mapping[str, Tensor], source: str) -> dic
     Raises:
         ModelError: keys that must be tied differ.
     """
-    prefix = f"{layout.model_type}."
+    prefix = layout.backbone_prefix
     bare = not any(name.startswith(prefix) for name in tensors)
     clean: dict[str, Tensor] = {}
     for name, tensor in tensors.items():

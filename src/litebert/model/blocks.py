@@ -13,24 +13,27 @@ from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
 from litebert.model.kernels import layer_norm, linear_activation, linear_heads, linear_norm, scaled_dot_product
+from litebert.model.windows import windowed
 
 
 class Block(nn.Module):
     """A part of a layer, owning the layer norm of its residual sum. Layers that share it hold the same instance."""
 
     pre_norm: bool
-    norm: nn.LayerNorm
+    norm: nn.LayerNorm | nn.Identity
     inner: Callable[..., Tensor]
     """What the last product takes, of a state, normalised in a pre-norm encoder, and further inputs."""
     output: nn.Linear
     """The last product, whose result is added to the state."""
     dropout: nn.Dropout
 
-    def forward(self, x_BSH: Tensor, *inputs: Any) -> Tensor:
-        """Transform, add and normalise, (B, S, H) in and out."""
+    def forward(self, x_BSH: Tensor, *inputs: Any, norm: bool = True) -> Tensor:
+        """Transform, add and normalise, (B, S, H) in and out; without `norm` a pre-norm block leaves out its own."""
         if self.pre_norm:
-            added: Tensor = self.dropout(self.output(self.inner(layer_norm(x_BSH, self.norm), *inputs)))
+            normed = layer_norm(x_BSH, self.norm) if norm else x_BSH
+            added: Tensor = self.dropout(self.output(self.inner(normed, *inputs)))
             return x_BSH + added
+        assert isinstance(self.norm, nn.LayerNorm)
         return linear_norm(self.inner(x_BSH, *inputs), self.output, self.dropout, x_BSH, self.norm)
 
     def matrices(self) -> list[nn.Parameter]:
@@ -98,23 +101,28 @@ class Rotary(AttentionPositions):
 
 
 class Attention(Block):
-    """One attention block (BERT section 3)."""
+    """One attention block (BERT section 3); without `norm`, that of a first layer whose input is not normalised."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, norm: bool = True) -> None:
         super().__init__()
         self.heads = config.heads
         self.pre_norm = config.norm == "pre"
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=config.bias)
         self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
+        kept = nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
+        self.norm = kept if norm else nn.Identity()
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.attention_dropout = config.attention_dropout
 
-    def inner(self, x_BSH: Tensor, mask: Tensor | None, positions: AttentionPositions) -> Tensor:
-        """Attend, with a mask as `kernels.scaled_dot_product` takes it."""
+    def inner(self, x_BSH: Tensor, mask: Tensor | None, positions: AttentionPositions, block: int = 0) -> Tensor:
+        """Attend, with a mask as `kernels.scaled_dot_product` takes it, or by blocks of queries (model/windows.py)."""
         q_BASD, k_BASD, v_BASD = linear_heads(x_BSH, self.qkv, self.heads, positions)
         dropout = self.attention_dropout if self.training else 0.0
-        y_BASD = scaled_dot_product(q_BASD, k_BASD, v_BASD, mask, dropout)
+        if block:
+            assert mask is not None
+            y_BASD = windowed(q_BASD, k_BASD, v_BASD, mask, block, dropout)
+        else:
+            y_BASD = scaled_dot_product(q_BASD, k_BASD, v_BASD, mask, dropout)
         return y_BASD.transpose(1, 2).reshape(x_BSH.shape)
 
 

@@ -1,7 +1,7 @@
 """Token, position and token type embeddings of width E, and the map to the hidden size.
 
 ALBERT section 3.1: a V x E table and an E x H map instead of a V x H table. Order as in the official code: sum,
-layer norm, dropout, then the map with nothing after it.
+layer norm, dropout, then the map with nothing after it; or with `embedding_norm=after`, sum, map, layer norm, dropout.
 
 Shapes: B sequences, S tokens, E embedding size, H hidden size.
 """
@@ -48,8 +48,8 @@ class Embedding(nn.Module):
     """Ids to vectors.
 
     A generator's borrows from the encoder's: the token and position tables (ELECTRA section 3.2), or as in its code
-    the token types and the layer norm too. The lender comes with every call and is no child of this module, so that
-    its weights are held and saved once.
+    the token types and the layer norm too, unless the norm has width H, which differs. The lender comes with every
+    call and is no child of this module, so that its weights are held and saved once.
     """
 
     position: AddedPositions | None
@@ -58,14 +58,23 @@ class Embedding(nn.Module):
         super().__init__()
         width = config.embedding_size
         self.max_positions, self.borrows = config.max_positions, borrows
+        self.norm_after = config.embedding_norm == "after"
         if borrows is None:
             self.word = nn.Embedding(config.vocab_size, width)
             self.position = POSITIONS[config.positions](config).table()
         if borrows != "all":
             self.token_type = nn.Embedding(config.segment_types, width) if config.segment_types else None
-            self.norm = nn.LayerNorm(width, eps=config.norm_eps, bias=config.bias)
+        if borrows != "all" or self.norm_after:
+            normed = config.hidden_size if self.norm_after else width
+            self.norm = nn.LayerNorm(normed, eps=config.norm_eps, bias=config.bias)
         self.dropout = nn.Dropout(config.hidden_dropout)
-        self.project = nn.Linear(width, config.hidden_size, bias=config.bias) if config.projects else nn.Identity()
+        bias = config.bias and not self.norm_after
+        self.project = nn.Linear(width, config.hidden_size, bias=bias) if config.projects else nn.Identity()
+
+    @property
+    def map(self) -> Tensor | None:
+        """The map E -> H, (H, E); None where E = H and there is none."""
+        return self.project.weight if isinstance(self.project, nn.Linear) else None
 
     def forward(
         self,
@@ -89,5 +98,8 @@ class Embedding(nn.Module):
                 x_BSE = x_BSE + owner.token_type.weight[0]
             else:
                 x_BSE = x_BSE + owner.token_type(token_type_ids)
+        if self.norm_after:
+            normed: Tensor = self.dropout(layer_norm(self.project(x_BSE), self.norm))
+            return normed
         projected: Tensor = self.project(self.dropout(layer_norm(x_BSE, owner.norm)))
         return projected

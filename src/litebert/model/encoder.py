@@ -19,10 +19,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from litebert import cost
 from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention, FeedForward
 from litebert.model.embedding import Borrows, Embedding
-from litebert.model.kernels import additive, layer_norm
+from litebert.model.kernels import additive, computing_dtype, layer_norm
+from litebert.model.windows import blocked, masked
 from litebert.registry import POSITIONS
 
 
@@ -45,8 +47,11 @@ class Encoder(nn.Module):
         self.recompute = False
         """Whether a pass keeps the state before each layer alone, and computes the rest again in the backward pass."""
         self.embedding = Embedding(config, borrows)
-        self.positions = POSITIONS[config.positions](config).attention()
-        self.attention = nn.ModuleList(Attention(config) for _ in range(max(config.attention_of()) + 1))
+        positions = POSITIONS[config.positions](config)
+        self.positions = positions.attention()
+        self.window_positions = positions.window_attention() if any(config.windowed()) else None
+        normed = config.attention_norms()
+        self.attention = nn.ModuleList(Attention(config, i in normed) for i in range(max(config.attention_of()) + 1))
         self.feedforward = nn.ModuleList(FeedForward(config) for _ in range(max(config.feedforward_of()) + 1))
         pre_norm = config.norm == "pre"
         self.norm = nn.LayerNorm(config.hidden_size, config.norm_eps, bias=config.bias) if pre_norm else nn.Identity()
@@ -73,20 +78,39 @@ class Encoder(nn.Module):
             DataError: a sequence is longer than `max_positions`.
         """
         x_BSH = self.embedding(input_ids, token_type_ids, attention_mask, lender)
-        mask = None if attention_mask is None else attention_mask.bool()[:, None, None, :]
-        bias = self.positions.bias(x_BSH.shape[1])
-        if bias is not None:  # the lowest number of bfloat16 is finite in float32 too, and autocast may go either way
-            mask = bias if mask is None else bias + additive(mask, torch.bfloat16)
         yield x_BSH
-        for a, f in zip(self.config.attention_of(layers), self.config.feedforward_of(layers), strict=True):
+        real_BS, windowed = None if attention_mask is None else attention_mask.bool(), self.config.windowed(layers)
+        reads = {within: self._reads(within, x_BSH, real_BS) for within in set(windowed)}
+        blocks = zip(self.config.attention_of(layers), self.config.feedforward_of(layers), windowed, strict=True)
+        for i, (a, f, within) in enumerate(blocks):
+            given = (a, f, x_BSH, reads[within], i > 0 or self.config.first_norm)
             if self.recompute and torch.is_grad_enabled():  # with the same dropout
-                x_BSH = checkpoint(self._layer, a, f, x_BSH, mask, use_reentrant=False)
+                x_BSH = checkpoint(self._layer, *given, use_reentrant=False)
             else:
-                x_BSH = self._layer(a, f, x_BSH, mask)
+                x_BSH = self._layer(*given)
             yield x_BSH
 
-    def _layer(self, a: int, f: int, x_BSH: Tensor, mask: Tensor | None) -> Tensor:
-        state: Tensor = self.feedforward[f](self.attention[a](x_BSH, mask, self.positions))
+    def _reads(self, within: bool, x_BSH: Tensor, real_BS: Tensor | None) -> tuple[Tensor | None, nn.Module, int]:
+        """What attention of the layers within the window, or of the others, is given besides a state."""
+        (batch, length), device = x_BSH.shape[:2], x_BSH.device
+        positions = self.window_positions if within and self.window_positions is not None else self.positions
+        bias, block, reach = positions.bias(length), 0, self.config.window // 2
+        mask = None if real_BS is None else real_BS[:, None, None, :]
+        if within:
+            traced = torch.compiler.is_compiling() or torch._C._get_tracing_state()
+            block = 0 if bias is not None or traced else cost.window_block(self.config, length)
+            mask = (
+                blocked(reach, block, batch, length, real_BS, device)
+                if block
+                else masked(reach, length, real_BS, device)
+            )
+            mask = mask if bias is not None else additive(mask, computing_dtype(x_BSH))  # once for all layers
+        if bias is not None:  # the lowest number of bfloat16 is finite in float32 too, and autocast may go either way
+            mask = bias if mask is None else bias + additive(mask, torch.bfloat16)
+        return mask, positions, block
+
+    def _layer(self, a: int, f: int, x_BSH: Tensor, reads: tuple[Tensor | None, nn.Module, int], norm: bool) -> Tensor:
+        state: Tensor = self.feedforward[f](self.attention[a](x_BSH, *reads, norm=norm))
         return state
 
     def read_out(self, state_BSH: Tensor) -> EncoderOutput:
@@ -110,7 +134,8 @@ class Encoder(nn.Module):
         """The highest layer that reads each parameter: 0 is the embedding, L + 1 the norm and the pooler on top."""
         depths = dict.fromkeys(self.parameters(), self.config.layers + 1)
         depths.update(dict.fromkeys(self.embedding.parameters(), 0))
-        depths.update(dict.fromkeys(self.positions.parameters(), self.config.layers))
+        for positions in filter(None, (self.positions, self.window_positions)):
+            depths.update(dict.fromkeys(positions.parameters(), self.config.layers))
         for layer, (a, f) in enumerate(zip(self.config.attention_of(), self.config.feedforward_of(), strict=True)):
             for block in (self.attention[a], self.feedforward[f]):
                 depths.update(dict.fromkeys(block.parameters(), layer + 1))

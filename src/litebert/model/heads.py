@@ -20,39 +20,64 @@ from litebert.model.kernels import layer_norm, linear_activation, pad_rows
 
 
 class VocabularyHead(nn.Module):
-    """dense H -> E, activation, layer norm, then the word table and a bias (BERT's and ALBERT's code)."""
+    """dense H -> E, activation, layer norm, then the word table and a bias (BERT's and ALBERT's code).
+
+    With `prediction=hidden`: dense H -> H, activation, layer norm, the map E -> H of the embeddings the other way, then
+    the word table and a bias (ModernBERT's code, whose table has the width H).
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
+        self.hidden = config.prediction == "hidden"
+        width, bias = (config.hidden_size, config.bias) if self.hidden else (config.embedding_size, True)
         self.activation = config.activation
-        self.dense = nn.Linear(config.hidden_size, config.embedding_size)
-        self.norm = nn.LayerNorm(config.embedding_size, eps=config.norm_eps)
+        self.dense = nn.Linear(config.hidden_size, width, bias=bias)
+        self.norm = nn.LayerNorm(width, eps=config.norm_eps, bias=bias)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.apply(initialiser(config))
 
-    def forward(self, x_KH: Tensor, word_VE: Tensor) -> Tensor:
-        """Logits over the vocabulary, (..., H) with the tied table (V, E) -> (..., V)."""
-        y_KE = layer_norm(linear_activation(pad_rows(x_KH), self.dense, self.activation), self.norm)
-        return F.linear(y_KE, word_VE, self.bias)[: len(x_KH)]
+    def forward(self, x_KH: Tensor, word_VE: Tensor, map_HE: Tensor | None = None) -> Tensor:
+        """Logits over the vocabulary, (..., H) with the tied table (V, E) -> (..., V).
+
+        Args:
+            map_HE: the embedding's (`Embedding.map`), which `prediction=hidden` needs where it has one.
+        """
+        y_K = layer_norm(linear_activation(pad_rows(x_KH), self.dense, self.activation), self.norm)
+        if self.hidden and map_HE is not None:
+            y_K = y_K @ map_HE
+        return F.linear(y_K, word_VE, self.bias)[: len(x_KH)]
 
 
 HeadActivation = Literal[Activation, "tanh"]
 """What may follow the dense map of a classifier."""
+Pooling = Literal["cls", "mean"]
+"""What a classifier of a whole text reads of the last states: that of [CLS], or the mean over the real tokens."""
 
 
 class ClassifierHead(nn.Module):
     """Dropout and one linear map, H -> C; with `dense`, dropout and a map H -> H with that activation come before.
 
     RTD's is that of ELECTRA's code; its paper (section 3.1) has the last map alone, of the token being original.
+    With `predicts`, what comes before is what `VocabularyHead` with `prediction=hidden` begins with: a map H -> H, the
+    encoder's activation and a layer norm (ModernBERT's code).
     """
 
     def __init__(
-        self, config: EncoderConfig, classes: int, dense: HeadActivation | None = None, dropout: float = 0.0
+        self,
+        config: EncoderConfig,
+        classes: int,
+        dense: HeadActivation | None = None,
+        dropout: float = 0.0,
+        predicts: bool = False,
     ) -> None:
         super().__init__()
         self.dropout = nn.Dropout(dropout)
-        self.dense = None
-        if dense is not None:
+        self.dense, self.norm = None, None
+        if predicts:
+            self.activation: HeadActivation = config.activation
+            self.dense = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
+            self.norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
+        elif dense is not None:
             self.activation = dense
             self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.classifier = nn.Linear(config.hidden_size, classes)
@@ -60,9 +85,12 @@ class ClassifierHead(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., H) -> (..., C)."""
-        x = self.dropout(x)
-        if self.dense is not None:
-            x = self.dropout(linear_activation(x, self.dense, self.activation))
+        if self.dense is None:
+            x = self.dropout(x)
+        elif self.norm is None:
+            x = self.dropout(linear_activation(self.dropout(x), self.dense, self.activation))
+        else:
+            x = self.dropout(layer_norm(linear_activation(x, self.dense, self.activation), self.norm))
         logits: Tensor = self.classifier(x)
         return logits
 

@@ -115,6 +115,12 @@ def scaled_dot_product(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Ten
     return F.dropout(weights_BASS, dropout) @ v_BASD
 
 
+def computing_dtype(x: Tensor) -> torch.dtype:
+    """What products of x are computed in: that of autocast, where it is on."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """A bool mask as numbers to add to scores: 0 where it is True, elsewhere the lowest finite number of `dtype`."""
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)

@@ -45,10 +45,15 @@ class Positions:
         return None
 
     def attention(self) -> AttentionPositions:
-        """A module that rotates queries and keys or biases the scores; all layers of a stack use it."""
+        """A module that rotates queries and keys or biases the scores; all layers of a stack use it, but those with a
+        `window_attention`."""
         from litebert.model.blocks import AttentionPositions
 
         return AttentionPositions()
+
+    def window_attention(self) -> AttentionPositions | None:
+        """Such a module for the layers that attend within a window; None where they use the same."""
+        return None
 
 
 class LearnedPositions(Positions):
@@ -80,4 +85,10 @@ class RotaryPositions(Positions):
     def attention(self) -> AttentionPositions:
         from litebert.model.blocks import Rotary
 
-        return Rotary(self.config)
+        return Rotary(self.config, self.config.rotary_base)
+
+    def window_attention(self) -> AttentionPositions | None:
+        from litebert.model.blocks import Rotary
+
+        base = self.config.window_rotary_base
+        return None if base == self.config.rotary_base else Rotary(self.config, base)

@@ -5,13 +5,14 @@ Shapes: B sequences, S tokens, H hidden size, C classes.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from litebert import cost
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.model.encoder import Encoder, EncoderOutput
-from litebert.model.heads import ClassifierHead, HeadActivation
+from litebert.model.heads import ClassifierHead, HeadActivation, Pooling
 
 
 class TaskModel(nn.Module):
@@ -19,27 +20,44 @@ class TaskModel(nn.Module):
 
     Of [CLS] the head reads the pooled state, or without a pooler the last state through a dense map of its own with
     the activation `dense`: tanh in RoBERTa's code, which makes that map a pooler, and gelu in ELECTRA's.
+    In an encoder with `prediction=hidden` all heads begin with a dense map, activation and norm instead, and read no
+    pooler; of [CLS] they read the last state, or with `pooling="mean"` the mean of all (ModernBERT's code).
 
     Raises:
-        ModelError: `dense` where the head has no place for it, or neither `dense` nor a pooler where it needs one; or
-            more parameters than the memory has room for.
+        ModelError: `dense` where the head has no place for it, or neither `dense` nor a pooler where it needs one; a
+            mean that nothing reads; or more parameters than the memory has room for.
     """
 
     def __init__(
-        self, config: EncoderConfig, reads_cls: bool, classes: int, dense: HeadActivation | None = None
+        self,
+        config: EncoderConfig,
+        reads_cls: bool,
+        classes: int,
+        dense: HeadActivation | None = None,
+        pooling: Pooling = "cls",
     ) -> None:
         cost.require_room({**cost.encoder_parameters(config), "head": cost.linear(config.hidden_size, classes)})
         super().__init__()
-        if reads_cls and config.pooler == (dense is not None):
+        predicts = config.prediction == "hidden"
+        if predicts and (config.pooler or dense is not None):
+            raise ModelError(
+                "a head of an encoder with prediction=hidden has its own dense map; set encoder.pooler=False and leave "
+                f"dense={dense} out"
+            )
+        if pooling == "mean" and not (predicts and reads_cls):
+            raise ModelError(
+                "only a head of whole texts over an encoder with prediction=hidden reads a mean; give pooling=cls"
+            )
+        if not predicts and reads_cls and config.pooler == (dense is not None):
             raise ModelError(
                 "a head reads the pooled [CLS] state or has a dense map of its own; set encoder.pooler=True, or give "
                 "dense an activation, and not both"
             )
         if not reads_cls and dense is not None:
             raise ModelError(f"a head that reads every token has no dense map; leave dense={dense} out")
-        self.reads_cls, self.classes, self.dense = reads_cls, classes, dense
+        self.reads_cls, self.classes, self.dense, self.pooling = reads_cls, classes, dense, pooling
         self.encoder = Encoder(config)
-        self.head = ClassifierHead(config, classes, dense, dropout=0.1)
+        self.head = ClassifierHead(config, classes, dense, dropout=0.1, predicts=predicts)
 
     def forward(
         self, input_ids: Tensor, token_type_ids: Tensor | None = None, attention_mask: Tensor | None = None
@@ -47,7 +65,10 @@ class TaskModel(nn.Module):
         """Logits, (B, C) or (B, S, C); inputs as in `Encoder.forward`."""
         output: EncoderOutput = self.encoder(input_ids, token_type_ids, attention_mask)
         read = output.last
-        if self.reads_cls:
+        if self.reads_cls and self.pooling == "mean":
+            real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+            read = (read * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+        elif self.reads_cls:
             read = output.last[:, 0] if output.pooled is None else output.pooled
         logits: Tensor = self.head(read)
         return logits

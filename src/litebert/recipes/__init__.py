@@ -21,6 +21,7 @@ _FUNCTIONS: tuple[Callable[[], Config], ...] = (
     small.roberta_mini, published.roberta_base, published.roberta_large,
     small.electra_mini, published.electra_small, published.electra_base, published.electra_large,
     small.spanbert_mini, published.spanbert_base, published.spanbert_large,
+    published.modernbert_base, published.modernbert_large,
 )  # fmt: skip
 RECIPES = {function.__name__.replace("_", "-"): function for function in _FUNCTIONS}
 

@@ -52,17 +52,22 @@ class MaskedLanguageModeling(TokenPrediction):
     def parameters(self) -> dict[str, int]:
         """Of the generator beside the tables it borrows, and of the vocabulary head, whose table is tied."""
         shape = self._reader
-        head = cost.linear(shape.hidden_size, shape.embedding_size) + cost.norm(shape.embedding_size) + shape.vocab_size
+        hidden, embedding, after = shape.hidden_size, shape.embedding_size, shape.embedding_norm == "after"
+        width, bias = (hidden, shape.bias) if shape.prediction == "hidden" else (embedding, True)
+        head = cost.linear(hidden, width, bias) + cost.norm(width, bias) + shape.vocab_size
         if self.config.generator is None:
             return {"mlm head": head}
-        own = shape.segment_types * shape.embedding_size + cost.norm(shape.embedding_size, shape.bias)
-        tables = {"embeddings": own if self.config.rtd.generator_embeddings == "tables" else 0}
+        types, norm = shape.segment_types * embedding, cost.norm(hidden if after else embedding, shape.bias)
+        own = types + norm if self.config.rtd.generator_embeddings == "tables" else norm if after else 0
+        tables = {"embeddings": own}
         return {"generator": sum((cost.encoder_parameters(shape) | tables).values()), "mlm head": head}
 
     def flops(self, length: int) -> float:
         """Of the vocabulary head, on the masked share of the tokens."""
         shape = self._reader
-        head = shape.hidden_size * shape.embedding_size + shape.embedding_size * shape.vocab_size
+        hidden, embedding = shape.hidden_size, shape.embedding_size
+        mapped = hidden * embedding if shape.prediction == "embedding" or shape.projects else 0
+        head = mapped + (hidden * hidden if shape.prediction == "hidden" else 0) + embedding * shape.vocab_size
         return self.config.masking.rate * 2 * head
 
     def head(self) -> nn.Module:
@@ -89,8 +94,8 @@ class MaskedLanguageModeling(TokenPrediction):
 
     def guesses(self, last_BSH: Tensor, positions_K: Tensor, context: Context) -> Tensor:
         """(K, V) logits at flat positions of (B, S)."""
-        table = context.encoder.embedding.word.weight
-        logits: Tensor = context.network.head(last_BSH.flatten(0, 1)[positions_K], table)
+        table, reader = context.encoder.embedding.word.weight, getattr(context.network, "generator", context.encoder)
+        logits: Tensor = context.network.head(last_BSH.flatten(0, 1)[positions_K], table, reader.embedding.map)
         return logits
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:

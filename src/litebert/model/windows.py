@@ -1,0 +1,65 @@
+"""Attention within a window, computed without what the window excludes.
+
+Queries are cut into blocks of C tokens, C at least the window, and a block reads two blocks of keys: its own and half a
+block on each side. So scores, masks and the copies of keys and values grow with S and not with S x S. Short sequences
+(`cost.window_block` says which) take one product of all queries and keys under a mask instead, which is cheaper there;
+so do exports and traces, whose length is not known, and positions that bias the scores.
+
+Every token reads itself, padding too: no row of scores is empty, and no number that is not finite arises.
+
+Shapes: B sequences, S tokens, A heads, D head size, N = ceil(S / C) blocks.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from litebert.model.kernels import scaled_dot_product
+
+
+def masked(reach: int, length: int, real_BS: Tensor | None, device: torch.device) -> Tensor:
+    """Which keys are read, among all of them: (1, 1, S, S), or with padding (B, 1, S, S).
+
+    Args:
+        reach: tokens that are read on each side.
+        real_BS: bool, True on real tokens; None where nothing is padded.
+    """
+    place = torch.arange(length, device=device)
+    distance = (place - place[:, None]).abs()
+    near = (distance <= reach)[None, None]
+    return near if real_BS is None else near & (real_BS[:, None, None] | (distance == 0))
+
+
+def blocked(reach: int, block: int, batch: int, length: int, real_BS: Tensor | None, device: torch.device) -> Tensor:
+    """Which keys are read, among those of each block of queries: (B N, 1, C, 2 C); arguments as of `masked`."""
+    half, count = block // 2, -(-length // block)
+    query, key = torch.arange(block, device=device), torch.arange(-half, block + half, device=device)
+    distance = (key - query[:, None]).abs()
+    if real_BS is None:
+        real_BS = torch.ones(1, length, dtype=torch.bool, device=device)
+    real_BNK = F.pad(real_BS, (half, count * block - length + half)).unfold(1, 2 * block, block)
+    read = (distance <= reach) & (real_BNK[:, :, None] | (distance == 0))
+    return read.expand(batch, count, block, 2 * block).flatten(0, 1)[:, None]
+
+
+def windowed(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor, block: int, dropout: float) -> Tensor:
+    """Attention by blocks of `block` queries, (B, A, S, D), with the mask that `blocked` makes, as bool or additive."""
+    batch, heads, length, size = q_BASD.shape
+    count = -(-length // block)
+
+    def cut(x_BASD: Tensor, blocks: int, before: int) -> Tensor:
+        """(B, blocks, A, C, D), the first `before` tokens and those behind the last of them zeros."""
+        after = blocks * block - before - length
+        x_BASD = F.pad(x_BASD, (0, 0, before, after)) if before or after else x_BASD
+        return x_BASD.view(batch, heads, blocks, block, size).transpose(1, 2)
+
+    def neighbours(x_BASD: Tensor) -> Tensor:
+        x_BNACD = cut(x_BASD, count + 1, block // 2)
+        return torch.cat((x_BNACD[:, :-1], x_BNACD[:, 1:]), dim=3).flatten(0, 1)
+
+    q_NACD = cut(q_BASD, count, 0).flatten(0, 1)
+    y_NACD = scaled_dot_product(q_NACD, neighbours(k_BASD), neighbours(v_BASD), mask, dropout)
+    y_BNACD = y_NACD.view(batch, count, heads, block, size)
+    return y_BNACD.transpose(1, 2).flatten(2, 3)[:, :, :length]

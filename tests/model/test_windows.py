@@ -1,0 +1,103 @@
+"""Attention within a window by blocks: the same as under a mask, in work and memory that grow with the sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from litebert import cost
+from litebert.config import EncoderConfig
+from litebert.model.blocks import Attention
+from litebert.model.encoder import Encoder
+from litebert.model.kernels import additive, scaled_dot_product
+from litebert.model.windows import blocked, masked, windowed
+from toys.points import randomise
+
+
+def shape(**changes: Any) -> EncoderConfig:
+    base: dict[str, Any] = {
+        "vocab_size": 50, "embedding_size": 16, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 16,
+        "max_positions": 4096, "positions": "rotary", "window": 128, "global_every": 2, "norm": "pre", "pooler": False,
+    }  # fmt: skip
+    return EncoderConfig(**{**base, **changes})
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    length=st.integers(1, 200), half=st.integers(1, 20), extra=st.integers(0, 20), batch=st.integers(1, 3),
+    padded=st.booleans(), bfloat16=st.booleans(), numbers=st.booleans(), seed=st.integers(0, 99),
+)  # fmt: skip
+def test_blocks_are_a_mask(
+    length: int, half: int, extra: int, batch: int, padded: bool, bfloat16: bool, numbers: bool, seed: int
+) -> None:
+    """Values and gradients at real tokens; what stands at padding is finite, and reaches no real token."""
+    generator = torch.Generator().manual_seed(seed)
+    dtype, block = torch.bfloat16 if bfloat16 else torch.float32, 2 * (half + extra)
+    inputs = [torch.randn(batch, 2, length, 8, generator=generator).to(dtype) for _ in range(3)]
+    real = torch.arange(length) < torch.randint(1, length + 1, (batch, 1), generator=generator) if padded else None
+    weights = torch.randn(batch, 2, length, 8, generator=generator).to(dtype)
+    if real is not None:
+        weights = weights * real[:, None, :, None]
+
+    def outcome(by_blocks: bool, mask: Tensor) -> list[Tensor]:
+        leaves = [one.clone().requires_grad_() for one in inputs]
+        mask = additive(mask, dtype) if numbers else mask
+        found = windowed(*leaves, mask, block, 0.0) if by_blocks else scaled_dot_product(*leaves, mask, 0.0)
+        return [found.detach() * weights, *torch.autograd.grad(found, leaves, weights)]
+
+    device = inputs[0].device
+    ours = outcome(True, blocked(half, block, batch, length, real, device))
+    wanted = outcome(False, masked(half, length, real, device))
+    for one, other in zip(ours, wanted, strict=True):
+        assert one.isfinite().all()
+        assert (one - other).float().norm() <= (0.02 if bfloat16 else 1e-5) * other.float().norm() + 1e-5
+
+
+@pytest.mark.parametrize("changes", [{}, {"sharing": "none", "hidden_dropout": 0.0, "window": 7}])
+def test_an_encoder_computes_long_sequences_as_short_ones(
+    changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = Encoder(shape(layers=3, **changes)).eval()
+    randomise(encoder)
+    ids = torch.randint(5, 50, (2, 420), generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(420) < torch.tensor([[420], [230]])
+    assert cost.window_block(encoder.config, 420) > 0
+    found = encoder(ids, None, mask).last[mask]
+    monkeypatch.setattr(cost, "window_block", lambda *_: 0)
+    assert torch.allclose(found, encoder(ids, None, mask).last[mask], atol=1e-5)
+
+
+class Largest(TorchDispatchMode):
+    """The numbers of the largest tensor that any operation makes."""
+
+    most = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = function(*args, **(kwargs or {}))
+        for one in made if isinstance(made, (tuple, list)) else (made,):
+            if isinstance(one, Tensor):
+                self.most = max(self.most, one.numel())
+        return made
+
+
+def test_work_and_memory_grow_with_the_sequence() -> None:
+    config = shape()
+    block, reads = Attention(config), Encoder(config)
+    flops, largest = [], []
+    for length in (1024, 2048, 4096):
+        x = torch.randn(1, length, 16, requires_grad=True)
+        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, Largest() as seen:
+            block(x, *reads._reads(True, x, None)).sum().backward()
+        flops.append(counter.get_total_flops())
+        largest.append(seen.most)
+    assert flops[2] == 2 * flops[1] == 4 * flops[0]
+    assert largest[2] == 2 * largest[1] == 4 * largest[0]
+    assert largest[2] < 4096 * 4096 / 4
