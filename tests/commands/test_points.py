@@ -107,4 +107,4 @@ def test_a_recipe_in_json_and_one_in_python(run: Callable[..., Output], tmp_path
     for name in (tmp_path / "mine.json", f"{tmp_path / 'mine.py'}:deeper"):
         status, out, err = run("plan", name, "--json")
         assert status == 0, err
-        assert json.loads(out)["parameters"]["total"] == 730_242
+        assert json.loads(out)["parameters"]["total"] == 738_306

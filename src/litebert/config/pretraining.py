@@ -142,7 +142,8 @@ class EncoderConfig:
             require(0 <= getattr(self, name) < 1, f"encoder.{name} is {getattr(self, name)}; it must be in [0, 1)")
         require(
             self.first_norm or self.norm == "pre",
-            f"encoder.first_norm=False leaves out a norm that only encoder.norm=pre has, and encoder.norm={self.norm}",
+            f"encoder.first_norm=False leaves out a norm that only encoder.norm=pre has, and encoder.norm={self.norm}; "
+            "set encoder.first_norm=True too",
         )
         require(
             self.window == 0 or self.window >= 2,

@@ -1,6 +1,6 @@
 """Small points of every family, which train in minutes or an hour on two CPU cores.
 
-They take the block that measurement prefers (docs/decisions.md).
+They take the block that measurement prefers, in the form that other software computes (docs/decisions.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ from litebert.recipes.published import SPANS
 
 
 def _small(name: str, hidden: int, embedding: int, layers: int, length: int, budget: str) -> Config:
-    """The block that learns fastest here: pre-norm, gated, rotary, without biases; Muon; depth that grows."""
+    """The block that learns fastest here: pre-norm, gated, rotary, without biases; Muon; depth that grows.
+
+    ModernBERT's classes in `transformers` compute it, so all of these leave (docs/space.md).
+    """
     return Config(
         name=name,
         encoder=EncoderConfig(
@@ -31,10 +34,14 @@ def _small(name: str, hidden: int, embedding: int, layers: int, length: int, bud
             intermediate_size=2 * hidden,
             max_positions=512,
             sharing="all",
+            segment_types=0,
             positions="rotary",
+            embedding_norm="after",
             norm="pre",
+            first_norm=False,
             norm_eps=1e-6,
             feedforward="gated",
+            prediction="hidden",
             bias=False,
         ),
         sequences=SequenceConfig(length=length),
@@ -93,7 +100,7 @@ def roberta_mini() -> Config:
     return replace(
         bert,
         name="roberta-mini",
-        encoder=replace(bert.encoder, segment_types=1, pooler=False),
+        encoder=replace(bert.encoder, pooler=False),
         sequences=replace(bert.sequences, format="full-sentences", short_probability=0.0),
         masking=replace(bert.masking, copies=0),
         objectives=("mlm",),

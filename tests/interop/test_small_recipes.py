@@ -1,0 +1,53 @@
+"""Every small recipe, narrower and else as it stands, can be opened by `transformers`, and computes the same there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from litebert.config import EncoderConfig, replace
+from litebert.config.serialization import from_dict
+from litebert.model.pretrainer import Pretrainer
+from litebert.recipes import RECIPES
+from litebert.recipes.files import recipe
+from toys.families import VOCABULARY, assert_equal_outputs, inputs, our_outputs, randomise, reopen, their_outputs
+from toys.folders import save_hf
+
+SMALL = [name for name in RECIPES if name.endswith(("-tiny", "-mini"))]
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_every_small_recipe_leaves(name: str, tmp_path: Path) -> None:
+    config = recipe(name)
+    encoder = config.encoder
+    narrow = 16 if encoder.embedding_size < encoder.hidden_size else 32
+    sizes = {"vocab_size": VOCABULARY, "embedding_size": narrow, "hidden_size": 32, "heads": 4, "intermediate_size": 48}
+    model = Pretrainer(replace(config, encoder=replace(encoder, **sizes))).eval()
+    randomise(model)
+    save_hf(model, None, tmp_path / "hf")
+    opened = reopen(tmp_path / "hf")
+    assert type(opened).__name__.startswith("ModernBert")
+    batch = inputs(types=0)
+    ours, theirs = our_outputs(model, batch), their_outputs(opened, batch)
+    shown = {key: tensor for key, tensor in ours.items() if key in theirs}
+    assert {"hidden 0", f"hidden {encoder.layers}"} < shown.keys()
+    assert ("mlm" in shown) == ("rtd" not in config.objectives)
+    assert_equal_outputs(shown, theirs)
+
+
+def test_an_encoder_of_before_is_read_as_it_was() -> None:
+    """Recipes of runs that began when the small block was another name none of the fields that came with this one."""
+    before = {
+        "vocab_size": VOCABULARY, "embedding_size": 8, "hidden_size": 16, "layers": 6, "heads": 2, "sharing": "all",
+        "intermediate_size": 32, "segment_types": 2, "positions": "rotary", "norm": "pre", "feedforward": "gated",
+        "bias": False,
+    }  # fmt: skip
+    encoder = from_dict(EncoderConfig, before)
+    assert (encoder.embedding_norm, encoder.first_norm, encoder.prediction, encoder.window) == (
+        "before", True, "embedding", 0,
+    )  # fmt: skip
+    weights = Pretrainer(replace(recipe("albert-tiny"), encoder=encoder)).state_dict()
+    assert weights["encoder.embedding.norm.weight"].shape == (8,)
+    assert weights["encoder.embedding.token_type.weight"].shape == (2, 8)
+    assert weights["objectives.mlm.head.dense.weight"].shape == (8, 16)
