@@ -58,6 +58,15 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
     *((OptimizerConfig, {name: 0.0}, [f"train.optimizer.{name}", 0.0])
       for name in ("learning_rate", "muon_learning_rate", "eps")),
     *((OptimizerConfig, {name: 1.0}, [f"train.optimizer.{name}", 1.0]) for name in ("beta1", "beta2", "muon_momentum")),
+    (EncoderConfig, {"first_norm": False}, ["encoder.first_norm", "encoder.norm=post"]),
+    (EncoderConfig, {"window": 1, "global_every": 3}, ["encoder.window", 1, 2]),
+    (EncoderConfig, {"window": -2, "global_every": 3}, ["encoder.window", -2]),
+    (EncoderConfig, {"window": 8}, ["encoder.window", 8, "encoder.global_every"]),
+    (EncoderConfig, {"global_every": 3}, ["encoder.global_every", 3, "encoder.window"]),
+    (EncoderConfig, {"window": 8, "global_every": 0}, ["encoder.global_every", 0]),
+    (EncoderConfig, {"rotary_base": 5e5}, ["encoder.rotary_base", 5e5, "encoder.positions=rotary"]),
+    (EncoderConfig, {"positions": "rotary", "rotary_base": 0.0}, ["encoder.rotary_base", 0.0]),
+    (EncoderConfig, {"positions": "rotary", "window_rotary_base": 5e5}, ["encoder.window_rotary_base", 5e5]),
     (OptimizerConfig, {"weight_decay": -1.0}, ["train.optimizer.weight_decay", -1.0]),
     (ScheduleConfig, {"warmup": -1.0}, ["train.schedule.warmup", -1.0]),
     (ScheduleConfig, {"cooldown": 2.0}, ["train.schedule.cooldown", 2.0]),
@@ -191,12 +200,18 @@ def configs(draw: st.DrawFn) -> Config:
         sharing=sharing,
         groups=draw(st.integers(1, layers)) if sharing == "groups" else 1,
         positions=draw(st.sampled_from(["learned", "rotary"])),
-        norm=draw(st.sampled_from(["post", "pre"])),
         norm_eps=draw(positive),
         feedforward=draw(st.sampled_from(["plain", "gated"])),
         activation=draw(st.sampled_from(get_args(Activation))),
         bias=draw(st.booleans()),
         always_project=draw(st.booleans()),
+        embedding_norm=draw(st.sampled_from(["before", "after"])),
+        prediction=draw(st.sampled_from(["embedding", "hidden"])),
+        **draw(
+            st.sampled_from(
+                [{}, {"norm": "pre"}, {"window": 6, "global_every": 2}, {"norm": "pre", "first_norm": False}]
+            )
+        ),
         hidden_dropout=draw(share),
         init_std=draw(positive),
     )

@@ -108,7 +108,7 @@ def window_block(shape: EncoderConfig, length: int) -> int:
     sequence is so short that a mask over all keys is cheaper.
     """
     block = max(2 * (shape.window // 2), 64)  # products of fewer rows are slow
-    return block if shape.window and length > 3 * block else 0
+    return block if shape.window and length > 4 * block else 0
 
 
 def keys_read(shape: EncoderConfig, length: int, within: bool) -> float:

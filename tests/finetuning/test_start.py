@@ -93,6 +93,40 @@ def test_an_encoder_read_elsewhere_keeps_its_familys_head(words: Tokenizer, tabl
     assert task_model(load_initial(tmp_path / "tuned"), table, config()).dense == "gelu"
 
 
+@pytest.mark.parametrize("layout", ["run", "tuned"])
+def test_a_head_starts_from_the_dense_map_of_the_prediction_head(
+    layout: str, words: Tokenizer, table: Table, tmp_path: Path
+) -> None:
+    modern: dict[str, Any] = {"prediction": "hidden", "bias": False, "norm": "pre"}
+    if layout == "run":
+        whole: Any = pretrained(("mlm",), **modern)
+        source = whole.objectives["mlm"].head
+    else:
+        whole = TaskModel(EncoderConfig(**{**SHAPE, **modern}), True, 5, pooling="mean")
+        source = whole.head
+    torch.nn.init.normal_(source.norm.weight)
+    save_litebert(whole, words, tmp_path / "m")
+    start = load_initial(tmp_path / "m", task=table)
+    assert start.notes == ()
+    model = task_model(start, table, config())
+    assert not model.encoder.config.pooler
+    assert model.pooling == ("cls" if layout == "run" else "mean")
+    assert torch.equal(model.head.dense.weight, source.dense.weight)
+    assert torch.equal(model.head.norm.weight, source.norm.weight)
+    assert set(model.head.state_dict()) == {"dense.weight", "norm.weight", "classifier.weight", "classifier.bias"}
+    save_litebert(model, words, tmp_path / "again")
+    assert load_initial(tmp_path / "again").pooling == model.pooling
+
+
+def test_a_generators_prediction_head_is_no_start(words: Tokenizer, table: Table, tmp_path: Path) -> None:
+    save_litebert(pretrained(("mlm", "rtd"), prediction="hidden"), words, tmp_path / "m")
+    start = load_initial(tmp_path / "m", task=table)
+    (note,) = start.notes
+    names(note, tmp_path / "m")
+    model = task_model(start, table, config())
+    assert (model.dense, model.encoder.config.pooler, model.head.norm is None) == (None, False, False)
+
+
 def test_an_untrained_recipe_has_the_head_of_its_family(tiny_tokenizer: Path, table: Table, tmp_path: Path) -> None:
     shape = recipe_file(tmp_path).read_text().rstrip()
     for objectives, pooler, dense in (

@@ -63,6 +63,16 @@ def test_a_block_is_compiled_once_for_all_layers_and_depths(sharing: Any, graphs
     assert len(graphs) == 2
 
 
+def test_windows_and_a_first_layer_without_norm_are_kinds_of_their_own(graphs: list[Any]) -> None:
+    modern = {"norm": "pre", "first_norm": False, "window": 4, "global_every": 3, "positions": "rotary"}
+    point = config(encoder={"layers": 9, "sharing": "all", **modern})
+    model = Pretrainer(point)
+    expected = losses(model, point, 4)
+    compile_blocks(model)
+    torch.testing.assert_close(losses(model, point, 4), expected)
+    assert len(graphs) == 4  # three kinds of attention, one of feed-forward
+
+
 def test_batches_of_many_kinds_stay_compiled(graphs: list[Any]) -> None:
     point = config(objectives=("mlm", "rtd"), encoder={"layers": 1, "heads": 4})
     model = Pretrainer(point)

@@ -67,9 +67,9 @@ def test_an_encoder_computes_long_sequences_as_short_ones(
 ) -> None:
     encoder = Encoder(shape(layers=3, **changes)).eval()
     randomise(encoder)
-    ids = torch.randint(5, 50, (2, 420), generator=torch.Generator().manual_seed(1))
-    mask = torch.arange(420) < torch.tensor([[420], [230]])
-    assert cost.window_block(encoder.config, 420) > 0
+    ids = torch.randint(5, 50, (2, 540), generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(540) < torch.tensor([[540], [230]])
+    assert cost.window_block(encoder.config, 540) > 0
     found = encoder(ids, None, mask).last[mask]
     monkeypatch.setattr(cost, "window_block", lambda *_: 0)
     assert torch.allclose(found, encoder(ids, None, mask).last[mask], atol=1e-5)

@@ -31,6 +31,11 @@ Run = Callable[..., tuple[int, str, str]]
 CPU = choose("float32", "cpu")
 MIB = 1 << 20
 
+MODERN: dict[str, Any] = {
+    "layers": 3, "pooler": False, "norm": "pre", "first_norm": False, "embedding_norm": "after", "positions": "rotary",
+    "window": 6, "global_every": 2, "window_rotary_base": 500.0, "bias": False, "prediction": "hidden",
+}  # fmt: skip
+
 POINTS: list[dict[str, Any]] = [
     {},
     {"encoder": {"hidden_dropout": 0.2, "attention_dropout": 0.1}, "train": {"micro_batch": 3}},
@@ -38,6 +43,8 @@ POINTS: list[dict[str, Any]] = [
     {"encoder": {"norm": "pre", "feedforward": "gated", "positions": "rotary", "sharing": "none"}},
     {"encoder": {"pooler": False}, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
     {"encoder": {"pooler": False}, "objectives": ("mlm", "sbo")},
+    {"encoder": MODERN, "objectives": ("mlm",), "train": {"depth_schedule": ((0.5, 1),)}},
+    {"encoder": MODERN, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
 ]
 
 
