@@ -2,11 +2,12 @@
 
 Every `sh` and `python` block of the README is run in one folder, in the page's order, as it is printed but for the
 sizes in `SIZES`. What installs is left out (`pip`, `make`). The folder holds what the page says it does: a corpus
-`my-text/` and a table `reviews.csv`.
+`my-text/`, a table `reviews.csv` and a pair of sentences in `pairs.jsonl`.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -63,6 +64,8 @@ def folder(tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -
     sentences = tiny_corpus.read_text(encoding="utf-8").replace("\n", " ").split(". ")[:60]
     rows = [f"{sentence},{i % 3}" for i, sentence in enumerate(sentences)]
     (tmp_path / "reviews.csv").write_text("\n".join(["text,stars", *rows, ""]), encoding="utf-8")
+    pair = {"sentence_good": sentences[0], "sentence_bad": sentences[0][::-1]}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair), encoding="utf-8")
 
     few = [(where, list(texts)) for i, (where, texts) in enumerate(python_docs._modules()) if i % 40 == 0]
     monkeypatch.setattr(python_docs, "_modules", lambda: ((where, iter(texts)) for where, texts in few))
@@ -103,7 +106,7 @@ def test_options_that_are_shown_exist(page: Path) -> None:
     known |= {field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)}
     known |= {"help", "version", "strict"}  # of every program; of mypy
     known |= set(re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help()))  # of torchrun
-    programs = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").glob("*.py")]
+    programs = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
     known |= {option for text in programs for option in re.findall(r'add_argument\("--([a-z-]+)"', text)}
     shown = re.findall(r"(?<![\w-])--([a-z][a-z0-9.-]*[a-z0-9])", page.read_text(encoding="utf-8"))
     assert {option if option in known else option.removeprefix("no-") for option in shown} <= known
