@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import pytest
 from coverage import Coverage
+from hypothesis import settings
 
 from toys.preload import MODULES
 from toys.warm_commands import start
@@ -25,6 +26,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on tiny tensors t
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job, whose children would ignore Ctrl-C too
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+settings.register_profile("litebert", deadline=None)  # what a test proves does not depend on the speed of the machine
+settings.load_profile("litebert")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -318,7 +318,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(content=st.one_of(st.binary(max_size=60), st.lists(PIECES, max_size=25).map(b"".join)))
 def test_any_bytes_give_answers_or_one_sentence(fuzzed: Model, content: bytes) -> None:
     before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")

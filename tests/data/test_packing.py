@@ -131,7 +131,7 @@ ON_A_SEPARATOR = [[5], [12], [1, 4], [1, 1, 4]]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(some_documents | tiny_documents | few_tokens, lengths, st.integers(0, 2**32))
 @example(ON_A_SEPARATOR, 9, 0)
 @example(ON_A_SEPARATOR, 9, 1)
@@ -152,7 +152,7 @@ def test_sequences_grow_by_the_law(kind: Kind, documents: list[list[int]], lengt
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(some_documents | tiny_documents | few_tokens, lengths)
 @example(ON_A_SEPARATOR, 9)
 def test_what_no_sequence_shows_did_not_fit(kind: Kind, documents: list[list[int]], length: int) -> None:
@@ -185,7 +185,7 @@ def test_version_1_passes_over_a_sentence_that_fits_behind_a_separator() -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(some_documents, lengths)
 def test_every_token_has_its_turn(kind: Kind, documents: list[list[int]], length: int) -> None:
     """A token's chance is one half or more in each of 40 epochs, however long the sentences around it."""

@@ -52,7 +52,7 @@ def as_lists(split: Split) -> Documents:
 # ---- writing and reading -------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     chunks=st.lists(
         st.lists(

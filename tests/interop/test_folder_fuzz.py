@@ -109,7 +109,6 @@ USES: dict[str, list[Callable[[Path], None]]] = {
 @pytest.mark.parametrize(("kind", "file"), [(kind, file) for kind, files in FILES.items() for file in files])
 @settings(
     max_examples=10,
-    deadline=None,
     derandomize=True,
     suppress_health_check=list(HealthCheck),
 )

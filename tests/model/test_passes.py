@@ -24,7 +24,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 NEAR = 2e-6
 """How far both ways may be apart in float32, as a share of a tensor's norm; in bfloat16, where the two round in other
 places, it is 0.01, and twice the distance of PyTorch's own way from its result in float32."""
-fast = settings(max_examples=40, deadline=None)
+fast = settings(max_examples=40)
 
 
 @contextmanager

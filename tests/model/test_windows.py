@@ -30,7 +30,7 @@ def shape(**changes: Any) -> EncoderConfig:
     return EncoderConfig(**{**base, **changes})
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     length=st.integers(1, 200), half=st.integers(1, 20), extra=st.integers(0, 20), batch=st.integers(1, 3),
     padded=st.booleans(), bfloat16=st.booleans(), numbers=st.booleans(), seed=st.integers(0, 99),

@@ -18,9 +18,7 @@ from litebert.tasks.table import Table
 from litebert.tasks.tagging.task import TaggingTask
 from toys.readers import READERS
 
-FEW = settings(
-    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+FEW = settings(max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 KEYS = ("text", "label", "context", "question", "questions", "choices", "options", "answers", "article", "id", "data",
         "paragraphs", "qas", "answer_start", "is_impossible", "version", "x")  # fmt: skip
 LEAVES = st.one_of(

@@ -168,7 +168,7 @@ def test_long_questions_are_cut(letters: Tokenizer, length: int, kept: int) -> N
     names(note, kept, 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(n=st.integers(0, 90), size=st.integers(1, 40), stride=st.integers(1, 40))
 def test_every_token_is_in_a_window_and_belongs_to_one(n: int, size: int, stride: int) -> None:
     cut = list(windows(n, size, stride))
@@ -269,7 +269,7 @@ def test_special_tokens_and_the_question_are_no_answer(letters: Tokenizer) -> No
     assert answer.odds == 98
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(n=st.integers(0, 40), longest=st.integers(1, 12), seed=st.integers(0, 99))
 def test_the_best_spans_are_those_of_a_full_search(n: int, longest: int, seed: int) -> None:
     draw = np.random.default_rng(seed)

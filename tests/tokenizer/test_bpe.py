@@ -22,7 +22,7 @@ from toys.tokenizing import EXTRA, PROSE, TRICKY, pieces, train
 TEXTS = TRICKY + EXTRA + PROSE
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(text=st.text(max_size=40))
 def test_any_text_comes_back(text: str) -> None:
     tokenizer = train("bpe")

@@ -73,7 +73,7 @@ CHARACTERS = st.characters(exclude_categories=["Cs", "Cn", "Co"]) | st.sampled_f
 
 
 @EVERY_KIND
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(text=st.text(CHARACTERS, max_size=30))
 def test_any_text(kind: str, text: str) -> None:
     tokenizer = KINDS[kind]()

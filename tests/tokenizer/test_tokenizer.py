@@ -137,7 +137,7 @@ def test_transformers_reads_a_mask_in_text_where_we_do_not(saved: tuple[Tokenize
     assert theirs(text, add_special_tokens=False)["input_ids"] == [*before, tokenizer.mask_id, *after]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     text=st.text(
         st.characters(exclude_categories=["Cs", "Cn", "Co"]) | st.sampled_from("Aaé \u0301\u0323ｶﾞ각"), max_size=40
@@ -150,7 +150,7 @@ def test_any_text_gives_the_ids_of_transformers(saved: tuple[Tokenizer, Path], t
     assert theirs(text, add_special_tokens=False)["input_ids"] == saved[0].encode([text])[0]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(texts=st.lists(st.text(max_size=30), max_size=5))
 def test_flat_is_the_batch_end_to_end(saved: tuple[Tokenizer, Path], texts: list[str]) -> None:
     flat, lengths = saved[0].encode_flat(texts)
