@@ -29,7 +29,7 @@ def norm(width: int, bias: bool = True) -> int:
 
 
 def attention_parameters(config: EncoderConfig) -> int:
-    """One attention block with its norm, which one of a first layer may lack: 4(H^2 + H) + 2H with biases."""
+    """One attention block with its norm, 4(H^2 + H) + 2H with biases; `first_norm=False` may leave out one norm."""
     hidden, bias = config.hidden_size, config.bias
     return linear(hidden, 3 * hidden, bias) + linear(hidden, hidden, bias) + norm(hidden, bias)
 

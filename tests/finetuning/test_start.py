@@ -11,7 +11,7 @@ import torch
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.errors import ConfigError
-from litebert.finetuning.start import load_initial, task_model
+from litebert.finetuning.start import InitialModel, _digest, _weights, load_initial, task_model
 from litebert.interop import convert
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -179,3 +179,13 @@ def test_a_damaged_checkpoint_that_was_passed_over_is_said(words: Tokenizer, tmp
     load_initial(tmp_path / "run")
     [remark] = logged
     names(remark, last)
+
+
+def test_the_model_fingerprint_is_that_of_earlier_versions(words: Tokenizer) -> None:
+    """So a run that began before the encoder had windows continues; a window is still another model."""
+
+    def fingerprint(**changes: Any) -> str:
+        return _digest(_weights(InitialModel(EncoderConfig(**changes), None, words)))
+
+    assert fingerprint() == "7518e1a2db7b923fb680be9c5787b09391092949b47fc9e5ae6d8ca19d670f51"
+    assert fingerprint(window=64, global_every=3) != fingerprint()

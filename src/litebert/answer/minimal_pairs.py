@@ -18,7 +18,7 @@ from litebert import progress
 from litebert.answer.predictor import Model, load
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.text.files import files_of
-from litebert.text.lines import plain_suffix
+from litebert.text.lines import COMPRESSIONS, plain_suffix
 from litebert.text.records import SUFFIXES, Notes, records, require_text
 from litebert.tokenizer import Tokenizer
 
@@ -172,7 +172,7 @@ def _inside(folder: Path) -> list[Path]:
 
 def _stem(path: Path) -> str:
     """The name of a file without the suffixes of its format and its compression."""
-    return path.name[: path.name.lower().rindex(plain_suffix(path) or path.name.lower())] or path.name
+    return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).stem
 
 
 # ---- scores ----------------------------------------------------------------------------------------------------------

@@ -152,7 +152,8 @@ class EncoderConfig:
         require(self.global_every >= 1, f"encoder.global_every is {self.global_every}; it must be at least 1")
         require(
             self.window > 0 or self.global_every == 1,
-            f"encoder.global_every is {self.global_every}, which only a window reads; set encoder.window as well",
+            f"encoder.global_every is {self.global_every}, which only a window reads; set it to 1, or set "
+            "encoder.window",
         )
         require(
             self.window == 0 or self.global_every > 1,

@@ -244,8 +244,15 @@ def _digest(pieces: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
+_LATER = ("rotary_base", "window_rotary_base", "window", "global_every", "embedding_norm", "first_norm", "prediction")
+"""Fields of the encoder that earlier versions lacked: at their defaults the fingerprint leaves them out, so that a run
+of such a version continues."""
+
+
 def _weights(start: InitialModel) -> Iterator[bytes]:
-    yield json.dumps(to_dict(start.encoder)).encode()
+    shape = {name: value for name, value in to_dict(start.encoder).items()
+             if name not in _LATER or value != getattr(EncoderConfig, name)}  # fmt: skip
+    yield json.dumps(shape).encode()
     if start.pooling != "cls":
         yield start.pooling.encode()
     for name, tensor in (*(start.state or {}).items(), *start.head.items()):

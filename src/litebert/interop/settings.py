@@ -68,7 +68,7 @@ def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = 
         raise ModelError(
             f"Hugging Face has no class that computes this encoder: {BERT.class_of('backbone')} and its relatives have "
             f"no {', '.join(classic)}, and {MODERNBERT.class_of('backbone')} has no {', '.join(modern)}; keep the "
-            "model as a litebert folder, or train one without the first or without the second"
+            "model as a litebert folder, or train one that changes all fields of one of these lists"
         )
     layout = MODERNBERT if classic else _layout(config, has, dense)
     if dense not in (None, "tanh", layout.dense):

@@ -21,7 +21,7 @@ from litebert.recipes.published import SPANS
 def _small(name: str, hidden: int, embedding: int, layers: int, length: int, budget: str) -> Config:
     """The block that learns fastest here: pre-norm, gated, rotary, without biases; Muon; depth that grows.
 
-    ModernBERT's classes in `transformers` compute it, so all of these leave (docs/space.md).
+    ModernBERT's classes in `transformers` compute it, so all of these convert (docs/finetuning.md).
     """
     return Config(
         name=name,

@@ -83,6 +83,7 @@ def file_format(source: str | Path) -> FileFormat:
         return "text"
     form = SUFFIXES.get(plain_suffix(Path(source)))
     if form is None:
+        _check_file(Path(source))
         raise DataError(f"{source} has no suffix that tells its format; use one of {', '.join(SUFFIXES)}")
     return form
 

@@ -132,16 +132,16 @@ def build_optimizers(
     root mean square as when done apart, but the part with the larger gradient takes the larger share of the step.
 
     Raises:
-        ConfigError: Muon is asked for and this torch has none (it came with 2.9).
+        ConfigError: torch's Muon is asked for and this torch has none (it came with 2.9).
     """
     named = [(name, param) for name, param in module.named_parameters() if param.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []
     decay, lr, eps, betas = config.weight_decay, config.learning_rate, config.eps, (config.beta1, config.beta2)
     if config.name == "muon":
-        if not hasattr(torch.optim, "Muon"):
+        if not muon_in_float32 and not hasattr(torch.optim, "Muon"):
             raise ConfigError(
-                f"train.optimizer.name=muon needs torch 2.9 or later and this is {torch.__version__}; "
-                "upgrade torch or choose adamw or lamb"
+                "train.optimizer.name=muon needs torch 2.9 or later, except in float32 on a CPU, and this is "
+                f"{torch.__version__}; upgrade torch or choose adamw or lamb"
             )
         owned = {param for block in module.modules() if isinstance(block, Block) for param in block.matrices()}
         own = _groups([(name, param) for name, param in named if param in owned], rates, config.muon_learning_rate)
