@@ -1,9 +1,10 @@
-"""The campaign for a GPU works from start to end, so that no hour on one is lost to a slip."""
+"""Campaigns of hours work from start to end, so that no night is lost to a slip."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -41,6 +42,48 @@ def test_a_step_is_measured_by_one_process_and_by_two(tmp_path: Path) -> None:
         "one thread": 1, "one process": 1, "ddp": 2, "fsdp": 2, "no exchange": 2, "transformers": 2
     }  # fmt: skip
     assert all(one["seconds"] > 0 for one in sides.values())
+
+
+def speedrun(*words: object) -> None:
+    subprocess.run([sys.executable, ROOT / "benchmarks" / "speedrun", *map(str, words)], check=True)
+
+
+def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(tmp_path: Path, tiny_corpus: Path) -> None:
+    for kind, losses in (("albert-tiny-ours", (3.0, 5.0, 4.0)), ("albert-peer", (6.0, 6.5, 7.0))):
+        for seed, loss in enumerate(losses):
+            result = {
+                "system": kind, "seed": seed, "minutes": 2.0, "seconds": 119.0, "tokens": 1000, "parameters": 70_000,
+                "loss": loss, "accuracy": 0.25, "curve": [(1.0, 8.0), (2.0, loss)], "tasks": {"cola": 0.5},
+                "blimp": {"plain": {"accuracy": 0.625, "standard_error": 0.01}},
+            }  # fmt: skip
+            file = tmp_path / "out" / "2m" / kind / f"seed-{seed}" / "result.json"
+            file.parent.mkdir(parents=True)
+            file.write_text(json.dumps(result))
+    words = ("--minutes", 2, "--recipes", "albert-tiny", "--baselines", "albert")
+    speedrun("--text", tiny_corpus, "--out", tmp_path / "out", *words)  # nothing is missing, so nothing trains
+    assert len(json.loads((tmp_path / "out" / "results.json").read_text())["results"]) == 6
+    page = (tmp_path / "out" / "report.html").read_text()
+    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr>(.*?)</tr>", page, re.S)]
+    ours, peer = rows[1:]  # the lower loss first
+    assert (ours[0], ours[4:7], ours[9]) == ("albert-tiny-ours", ["4.000", "25.0%", "62.5%"], "0.500")
+    assert (peer[0], peer[4]) == ("albert-peer", "6.500")
+    assert page.count("<svg") == 1
+
+
+@pytest.mark.slow
+def test_a_speedrun(tmp_path: Path, tiny_corpus: Path) -> None:
+    small = tmp_path / "small.toml"
+    sizes = "hidden_size = 32\nembedding_size = 16\nheads = 2\nintermediate_size = 32\nlayers = 2"
+    small.write_text(
+        f'base = "albert-tiny"\n[encoder]\n{sizes}\n[train]\ndepth_schedule = [[0.5, 1]]\nevaluate_sequences = 16\n'
+    )
+    words = ("--minutes", 0.6, "--seeds", 1, "--recipes", small, "--baselines", "modernbert")
+    speedrun("--text", tiny_corpus, "--out", tmp_path / "out", *words)
+    ours, peer = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
+    assert ours["tokens"] > 1000
+    assert peer["tokens"] > 1000
+    assert all(len(one["curve"]) > 1 and one["loss"] < 8 for one in (ours, peer))
+    assert peer["curve"][-1][1] == pytest.approx(peer["loss"], rel=0.1)
 
 
 def test_its_script_can_be_run(tmp_path: Path) -> None:

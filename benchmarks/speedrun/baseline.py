@@ -86,7 +86,7 @@ class Ready(Trainer):
 
 
 class Clock(TrainerCallback):
-    """Saves the weights at the points of the curve, and stops when the time is up."""
+    """Saves the weights at the points of the curve, which the clock does not count, and stops when the time is up."""
 
     def __init__(self, folder: Path, began: float, seconds: float, points: int) -> None:
         self.folder, self.began, self.seconds, self.points = folder, began, seconds, points
@@ -95,8 +95,10 @@ class Clock(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **inputs: Any) -> None:
         passed = time.monotonic() - self.began
         if passed >= self.seconds * (len(self.times) + 1) / self.points or state.global_step == state.max_steps:
+            begun = time.monotonic()
             inputs["model"].save_pretrained(self.folder / f"point-{len(self.times)}")
             self.times.append((state.global_step, passed))
+            self.began += time.monotonic() - begun
         control.should_training_stop = control.should_training_stop or passed >= self.seconds
 
 
