@@ -80,7 +80,7 @@ def test_a_speedrun(tmp_path: Path, tiny_corpus: Path) -> None:
     words = ("--minutes", 0.6, "--seeds", 1, "--recipes", small, "--baselines", "modernbert")
     speedrun("--text", tiny_corpus, "--out", tmp_path / "out", *words)
     ours, peer = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
-    assert ours["tokens"] > 1000
+    assert 1000 < ours["tokens"] < 20_000_000
     assert peer["tokens"] > 1000
     assert all(len(one["curve"]) > 1 and one["loss"] < 8 for one in (ours, peer))
     assert peer["curve"][-1][1] == pytest.approx(peer["loss"], rel=0.1)

@@ -53,10 +53,10 @@ def ours(recipe: str, changes: Sequence[str], shards: Path, folder: Path, minute
     before = seconds - max(at.values())  # of the command, before the first step and after the last
     points = [((before + at[row["step"]]) / 60, row["mlm_loss"]) for row in rows
              if row["kind"] == "heldout" and row["step"] in at]  # fmt: skip
-    tokens = sum(row.get("tokens", 0) for row in rows if row["kind"] == "train")
+    tokens = max(row.get("tokens", 0) for row in rows)  # so far
     loss, accuracy = protocol.heldout_loss(folder / "run", shards, protocol.FINAL_SEQUENCES, LENGTH)
     settings = json.loads((folder / "run" / "recipe.json").read_text(encoding="utf-8"))
-    name = " ".join([recipe, *changes])
+    name = " ".join([settings["name"], *changes])
     return Result(name, seed, minutes, seconds, tokens, parameters(folder / "run"), loss, accuracy, points,
                   settings=settings)  # fmt: skip
 
@@ -145,7 +145,8 @@ def sections(results: Sequence[Result]) -> list[Section]:
         columns = ("system", "parameters", "tokens", "seconds", "loss", "accuracy", *BLIMP.values(), *protocol.TASKS)
         rows = tuple(sorted((row(name, runs) for name, runs in groups.items()), key=lambda cells: float(cells[4])))
         most = max(len(runs) for runs in groups.values())
-        made.append(Table(f"{minutes:g} minutes", columns, rows, f"Medians of {most} seeds."))
+        note = f"Medians of {most} seeds." if most > 1 else "One seed."
+        made.append(Table(f"{minutes:g} minutes", columns, rows, note))
         lines = tuple(curve(name, runs) for name, runs in groups.items())
         made.append(Chart(f"Held-out loss in {minutes:g} minutes", lines, "minutes", "cross entropy, nats"))
     return made
