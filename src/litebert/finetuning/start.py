@@ -244,14 +244,18 @@ def _digest(pieces: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-_LATER = ("rotary_base", "window_rotary_base", "window", "global_every", "embedding_norm", "first_norm", "prediction")
-"""Fields of the encoder that earlier versions lacked: at their defaults the fingerprint leaves them out, so that a run
-of such a version continues."""
+_FIRST = frozenset((
+    "vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "sharing", "groups",
+    "max_positions", "position_offset", "segment_types", "positions", "norm", "norm_eps", "feedforward", "activation",
+    "bias", "always_project", "pooler", "hidden_dropout", "attention_dropout", "init", "init_std",
+))  # fmt: skip
+"""Fields of the encoder in the first fingerprints. Those that came later count where they differ from their defaults
+only, so that a run of an earlier version continues."""
 
 
 def _weights(start: InitialModel) -> Iterator[bytes]:
     shape = {name: value for name, value in to_dict(start.encoder).items()
-             if name not in _LATER or value != getattr(EncoderConfig, name)}  # fmt: skip
+             if name in _FIRST or value != getattr(EncoderConfig, name)}  # fmt: skip
     yield json.dumps(shape).encode()
     if start.pooling != "cls":
         yield start.pooling.encode()
