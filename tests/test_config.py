@@ -43,6 +43,10 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
      ["encoder.positions=rotary", "12/4"]),
     (EncoderConfig, {"groups": 2}, ["encoder.groups", 2, "encoder.sharing=groups"]),
     (EncoderConfig, {"sharing": "groups", "groups": 13}, ["encoder.groups", 13, "encoder.layers", 12]),
+    (EncoderConfig, {"own_ends": -1}, ["encoder.own_ends", -1]),
+    (EncoderConfig, {"own_ends": 1, "sharing": "none"}, ["encoder.own_ends", 1, "encoder.sharing=none", "cycle"]),
+    (EncoderConfig, {"own_ends": 5, "sharing": "cycle", "groups": 3},
+     ["encoder.own_ends 5", "encoder.groups 3", 13, "encoder.layers", 12]),
     (EncoderConfig, {"hidden_dropout": 1.0}, ["encoder.hidden_dropout", 1.0]),
     (EncoderConfig, {"attention_dropout": -0.1}, ["encoder.attention_dropout", -0.1]),
     (EncoderConfig, {"norm_eps": 0.0}, ["encoder.norm_eps", 0.0]),
@@ -195,10 +199,12 @@ def configs(draw: st.DrawFn) -> Config:
         embedding_size=draw(st.integers(1, heads * size)),
         hidden_size=heads * size,
         heads=heads,
+    ends = draw(st.integers(0, (layers - 1) // 2)) if sharing in ("all", "groups", "cycle") else 0
         layers=layers,
         intermediate_size=draw(st.integers(1, 99)),
         sharing=sharing,
-        groups=draw(st.integers(1, layers)) if sharing == "groups" else 1,
+        groups=draw(st.integers(1, layers - 2 * ends)) if sharing in ("groups", "cycle") else 1,
+        own_ends=ends,
         positions=draw(st.sampled_from(["learned", "rotary"])),
         norm_eps=draw(positive),
         feedforward=draw(st.sampled_from(["plain", "gated"])),
@@ -215,7 +221,7 @@ def configs(draw: st.DrawFn) -> Config:
         hidden_dropout=draw(share),
         init_std=draw(positive),
     )
-    depths = sorted(draw(st.lists(st.integers(encoder.groups, layers), max_size=3)))
+    depths = sorted(draw(st.lists(st.integers(encoder.least_layers, layers), max_size=3)))
     schedule = tuple((round(0.1 * (i + 1), 1), depth) for i, depth in enumerate(depths))
     return Config(
         name=draw(st.text(max_size=8)),
@@ -225,7 +231,7 @@ def configs(draw: st.DrawFn) -> Config:
         objectives=draw(st.sampled_from([("mlm",), ("mlm", "sop"), ("mlm", "nsp"), ("sop",)])),
         train=TrainConfig(
             seed=draw(st.integers(1 - 2**63, 2**63 - 1)),
-            depth_schedule=schedule if sharing in ("all", "groups") else (),
+            depth_schedule=schedule if sharing in ("all", "groups", "cycle") else (),
             optimizer=OptimizerConfig(learning_rate=draw(positive), beta2=draw(share)),
             schedule=ScheduleConfig(warmup=draw(positive)),
         ),

@@ -47,6 +47,8 @@ POINTS: list[dict[str, Any]] = [
     {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_embeddings="tables"), "embedding_size": 64},
     {"objectives": ("mlm", "sbo"), "sharing": "none"},
     {**MODERN, "sharing": "none"},
+    {**MODERN, "sharing": "all", "own_ends": 1},
+    {"sharing": "cycle", "groups": 3},
     {**MODERN, "embedding_size": 64, "sharing": "none"},
     {**MODERN, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
     {**MODERN, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_embeddings="tables")},

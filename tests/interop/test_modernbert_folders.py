@@ -88,6 +88,9 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"sharing": "groups", "groups": 3}, ("written 4 times",)),
     ({"sharing": "attention", **WINDOW}, ("written 4 times",)),
     ({"sharing": "feedforward"}, ("written 4 times",)),
+    ({"sharing": "cycle", "groups": 2, **WINDOW}, ("written 4 times",)),
+    ({"sharing": "cycle", "groups": 3}, ("written 4 times",)),
+    ({"sharing": "all", "own_ends": 1}, ("written 4 times",)),
     ({"sharing": "all", "layers": 1}, ()),
     ({"embedding_norm": "before"}, ()),
 ]
@@ -110,7 +113,8 @@ def test_our_pretrained_model_opens_there_and_comes_back(
     assert_equal_outputs(expected, our_outputs(back.model, batch))
     found = back.config.encoder
     unshared = shape.layers == 1
-    assert (found.sharing, found.groups) == ("none" if unshared else shape.sharing, shape.groups)
+    sharing = "none" if unshared else shape.sharing
+    assert (found.sharing, found.groups, found.own_ends) == (sharing, shape.groups, shape.own_ends)
     assert bool(back.notes) == (found.sharing != "none")
     assert (found.window, found.windowed(), found.embedding_size) == (shape.window, shape.windowed(), 32)
     save_hf(back.model, None, tmp_path / "again")

@@ -29,6 +29,10 @@ MAPS: list[tuple[dict[str, Any], list[int], list[int]]] = [
     ({"sharing": "groups", "groups": 2}, [0, 0, 1, 1], [0, 0, 1, 1]),
     ({"sharing": "groups", "groups": 3}, [0, 0, 1, 2], [0, 0, 1, 2]),
     ({"sharing": "groups", "groups": 4}, [0, 1, 2, 3], [0, 1, 2, 3]),
+    ({"sharing": "cycle", "groups": 1}, [0, 0, 0, 0], [0, 0, 0, 0]),
+    ({"sharing": "cycle", "groups": 3}, [0, 1, 2, 0], [0, 1, 2, 0]),
+    ({"sharing": "all", "own_ends": 1}, [0, 2, 2, 1], [0, 2, 2, 1]),
+    ({"sharing": "cycle", "groups": 2, "own_ends": 1}, [0, 2, 3, 1], [0, 2, 3, 1]),
 ]
 
 
@@ -190,7 +194,9 @@ BLOCKS: list[dict[str, Any]] = [
     {"norm": "pre", "first_norm": False},
     {"norm": "pre", "first_norm": False, "sharing": "none"},
     {"norm": "pre", "first_norm": False, "sharing": "groups", "groups": 4},
+    {"norm": "pre", "first_norm": False, "sharing": "all", "own_ends": 1},
     {"window": 5, "global_every": 2},
+    {"window": 5, "global_every": 2, "sharing": "cycle", "groups": 3},
     {"window": 2, "global_every": 3, "positions": "rotary", "rotary_base": 500.0, "window_rotary_base": 30.0},
     {"window": 4, "global_every": 9, "positions": "rotary", "rotary_base": 500.0},
 ]
@@ -338,6 +344,22 @@ def test_groups_stretch_over_another_depth() -> None:
     config = shape(sharing="groups", groups=2)
     assert config.attention_of(2) == (0, 1)
     assert config.attention_of(6) == (0, 0, 0, 1, 1, 1)
+
+
+@given(blocks=st.integers(1, 9), ends=st.integers(0, 4), layers=st.integers(1, 40), cycle=st.booleans())
+def test_the_blocks_of_both_ends_are_the_same_at_every_depth(blocks: int, ends: int, layers: int, cycle: bool) -> None:
+    least = blocks + 2 * ends
+    layers = max(layers, least)
+    config = EncoderConfig(layers=layers, sharing="cycle" if cycle else "groups", groups=blocks, own_ends=ends)
+    assert config.least_layers == least
+    for depth in range(least, layers + 1):
+        found = config.attention_of(depth)
+        assert len(found) == depth
+        assert {*found} == {*range(least)}
+        assert found[:ends] + found[depth - ends :] == tuple(range(2 * ends))
+        middle = found[ends : depth - ends]
+        assert all(middle[i] == middle[i - blocks] for i in range(blocks, len(middle))) or not cycle
+        assert list(middle) == sorted(middle) or cycle
 
 
 # ---- dropout, gradients, initialisation ---------------------------------------------------------------------------

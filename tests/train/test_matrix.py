@@ -27,6 +27,7 @@ SHARING: list[dict[str, Any]] = [
     {"sharing": "attention"},
     {"sharing": "feedforward"},
     *({"sharing": "groups", "groups": groups} for groups in (1, 2, 3)),
+    {"sharing": "cycle", "groups": 2},
 ]
 EMBEDDING = {"E < H": 8, "E = H": 16}
 OBJECTIVES: list[tuple[str, ...]] = [
@@ -118,4 +119,4 @@ def test_every_two_values_of_different_axes_meet_in_the_cover(first: int, second
 
     cover = [cell for cell in PRODUCT if covers(cell)]
     assert met(cover) == met(PRODUCT)
-    assert len(cover) == 49
+    assert len(cover) == 56

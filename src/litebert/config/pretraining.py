@@ -28,7 +28,7 @@ from litebert.config.run import TrainConfig
 from litebert.errors import nearest, require
 from litebert.registry import OBJECTIVES, POSITIONS
 
-Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
+Sharing = Literal["none", "all", "attention", "feedforward", "groups", "cycle"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 Format = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 PAIR_FORMATS: tuple[Format, ...] = ("segment-pair", "sentence-pair")
@@ -38,7 +38,7 @@ PAIR_FORMATS: tuple[Format, ...] = ("segment-pair", "sentence-pair")
 LARGEST_SIZES = {
     "vocab_size": 100_000_000, "embedding_size": 1_000_000, "hidden_size": 1_000_000, "layers": 10_000,
     "heads": 100_000, "intermediate_size": 10_000_000, "max_positions": 10_000_000, "position_offset": 1_000_000,
-    "segment_types": 1_000_000, "window": 10_000_000, "global_every": 10_000,
+    "segment_types": 1_000_000, "window": 10_000_000, "global_every": 10_000, "own_ends": 10_000,
 }  # fmt: skip
 """Sizes that nobody means, refused before anything is counted or built. Whether a network fits in memory is asked then
 (`cost.require_room`)."""
@@ -61,9 +61,13 @@ class EncoderConfig:
     intermediate_size: int = 3072
     """I: width of the feed-forward block (of each of its two branches when gated)."""
     sharing: Sharing = "all"
-    """What the layers share: none, all, attention, feedforward, or groups of adjacent layers."""
+    """What the layers share: none, all, attention, feedforward, groups of adjacent layers, or a cycle of blocks, where
+    layer i uses block i mod `groups`."""
     groups: int = 1
-    """Number of groups; used only with sharing=groups."""
+    """Number of groups, or of blocks in the cycle; used only with these."""
+    own_ends: int = 0
+    """So many layers at each end have blocks of their own, and those between them share as `sharing` says: all, groups
+    or cycle (Takase and Kiyono 2021, "Lessons on Parameter Sharing across Layers in Transformers", has the cycle)."""
     max_positions: int = 512
     """Longest sequence, in tokens."""
     position_offset: int = 0
@@ -134,10 +138,21 @@ class EncoderConfig:
         kind = POSITIONS[self.positions](self)
         kind.check()
         require(
-            self.sharing == "groups" or self.groups == 1,
-            f"encoder.groups is {self.groups}, which only encoder.sharing=groups reads",
+            self.sharing in ("groups", "cycle") or self.groups == 1,
+            f"encoder.groups is {self.groups}, which only encoder.sharing=groups and cycle read",
         )
         require(self.groups <= self.layers, f"encoder.groups {self.groups} exceeds encoder.layers {self.layers}")
+        require(self.own_ends >= 0, f"encoder.own_ends is {self.own_ends}; it cannot be negative")
+        require(
+            self.own_ends == 0 or self.sharing in ("all", "groups", "cycle"),
+            f"encoder.own_ends is {self.own_ends}, and with encoder.sharing={self.sharing} no layers between the ends "
+            "share whole blocks; set encoder.sharing to all, groups or cycle",
+        )
+        require(
+            self.least_layers <= self.layers,
+            f"encoder.own_ends {self.own_ends} at each end and encoder.groups {self.groups} between them are "
+            f"{self.least_layers} blocks; set encoder.layers, {self.layers}, to so many or more",
+        )
         for name in ("hidden_dropout", "attention_dropout"):
             require(0 <= getattr(self, name) < 1, f"encoder.{name} is {getattr(self, name)}; it must be in [0, 1)")
         require(
@@ -185,9 +200,18 @@ class EncoderConfig:
 
     def _map(self, layers: int | None, shared: bool) -> tuple[int, ...]:
         depth = self.layers if layers is None else layers
-        if self.sharing == "groups":
-            return tuple(i * self.groups // depth for i in range(depth))
-        return (0,) * depth if shared else tuple(range(depth))
+        if not shared and self.sharing in ("none", "attention", "feedforward"):
+            return tuple(range(depth))
+        ends, middle = self.own_ends, depth - 2 * self.own_ends
+        cycle = self.sharing == "cycle"
+        between = (i % self.groups if cycle else i * self.groups // middle for i in range(middle))
+        # The blocks of both ends come first, so that these are the same blocks at every depth.
+        return *range(ends), *(2 * ends + block for block in between), *range(ends, 2 * ends)
+
+    @property
+    def least_layers(self) -> int:
+        """Layers that it takes to use every block, where layers share whole blocks."""
+        return self.groups + 2 * self.own_ends
 
     def windowed(self, layers: int | None = None) -> tuple[bool, ...]:
         """Whether each layer attends within the window."""
@@ -339,14 +363,17 @@ class Config:
         depths = [depth for _, depth in self.train.depth_schedule]
         if depths:
             require(
-                self.encoder.sharing in ("all", "groups"),
+                self.encoder.sharing in ("all", "groups", "cycle"),
                 f"train.depth_schedule grows shared layers, and encoder.sharing={self.encoder.sharing} has layers "
                 "of their own; use sharing=all or drop the schedule",
             )
             require(
-                self.encoder.groups <= min(depths) and depths == sorted(depths) and depths[-1] <= self.encoder.layers,
-                f"train.depth_schedule depths {depths} must rise from encoder.groups ({self.encoder.groups}) "
-                f"to encoder.layers ({self.encoder.layers}); give other depths, or none: --train.depth-schedule",
+                self.encoder.least_layers <= min(depths)
+                and depths == sorted(depths)
+                and depths[-1] <= self.encoder.layers,
+                f"train.depth_schedule depths {depths} must rise from the number of blocks "
+                f"({self.encoder.least_layers}: encoder.groups, and encoder.own_ends twice) to encoder.layers "
+                f"({self.encoder.layers}); give other depths, or none: --train.depth-schedule",
             )
 
     def named_objectives(self) -> dict[str, Any]:

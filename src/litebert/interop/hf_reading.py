@@ -57,8 +57,9 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
         found.append("projection")
     unshared, config = config, shared_again(layout, config, tensors)
     if config != unshared:
-        notes.append(f"{folder} has equal weights in several layers; they are read as one block that the layers share "
-                     f"(encoder.sharing={config.sharing})")  # fmt: skip
+        how = ", ".join(f"encoder.{name}={getattr(config, name)}" for name in ("sharing", "groups", "own_ends")
+                        if getattr(config, name) != getattr(unshared, name))  # fmt: skip
+        notes.append(f"{folder} has equal weights in several layers; they are read as blocks that layers share ({how})")
     state = to_ours(pairs(layout, ["backbone", *found], config, layout.sentence or ""), tensors, str(file))
 
     model: Pretrainer | TaskModel

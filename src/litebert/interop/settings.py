@@ -142,6 +142,8 @@ def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
         notes.append(
             f"the shared {config.sharing} block is {copied} cannot share it while every layer has its own {other} block"
         )
+    elif config.sharing == "cycle" or config.own_ends > 0:
+        notes.append(f"the blocks that layers share are {copied} shares adjacent layers alone")
     elif config.sharing == "groups" and not groups_agree(config.layers, config.groups):
         notes.append(
             f"the {config.groups} groups are written as {config.layers} layers with copied weights: {name} would "

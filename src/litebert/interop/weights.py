@@ -6,7 +6,7 @@ block of ours that sits in several slots of theirs is written once per slot: tha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
@@ -32,9 +32,15 @@ class Pair(NamedTuple):
 
 def slots(layout: Layout, config: EncoderConfig) -> list[tuple[int, int]]:
     """Our (attention, feed-forward) blocks in each of their slots, which are groups of layers or layers."""
-    if layout.grouped and config.sharing in ("all", "groups") and groups_agree(config.layers, config.groups):
+    if layout.grouped and as_groups(config):
         return [(group, group) for group in range(config.groups)]
     return list(zip(config.attention_of(), config.feedforward_of(), strict=True))
+
+
+def as_groups(config: EncoderConfig) -> bool:
+    """Whether the groups of transformers say what these layers share."""
+    adjacent = config.sharing in ("all", "groups") and config.own_ends == 0
+    return adjacent and groups_agree(config.layers, config.groups)
 
 
 def groups_agree(layers: int, groups: int) -> bool:
@@ -78,12 +84,8 @@ def to_ours(table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str) -
 
 
 def shared_again(layout: Layout, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> EncoderConfig:
-    """The config, with blocks shared where a layout without sharing holds bit-equal copies of them.
-
-    Args:
-        config: one that shares nothing.
-    """
-    if layout.grouped or config.layers == 1:
+    """The config, where it shares nothing, with blocks shared of which the file holds bit-equal copies."""
+    if config.sharing != "none" or config.layers == 1:
         return config
     blocks: dict[str, list[dict[str, Tensor]]] = {
         kind: [{} for _ in range(config.layers)] for kind in ("attention", "feedforward")
@@ -93,27 +95,46 @@ def shared_again(layout: Layout, config: EncoderConfig, tensors: Mapping[str, Te
         if kind in blocks:
             held = {f"{leaf} {i}": tensors[name] for i, name in enumerate(pair.theirs) if name in tensors}
             blocks[kind][int(number)].update(held)
-    attention, feedforward = map(_runs, blocks.values())
-    layers, groups = range(config.layers), attention[-1] + 1
-    if attention == feedforward and groups < config.layers:
-        if groups == 1:
-            return replace(config, sharing="all")
-        if attention == [i * groups // config.layers for i in layers]:
-            return replace(config, sharing="groups", groups=groups)
-    if max(attention) == 0 and feedforward == [*layers]:
-        return replace(config, sharing="attention")
-    if max(feedforward) == 0 and attention == [*layers]:
-        return replace(config, sharing="feedforward")
+    attention, feedforward = map(_kinds, blocks.values())
+    for like in _sharings(config, 1 + max(attention), 1 + max(feedforward)):
+        if attention == _numbered(like.attention_of()) and feedforward == _numbered(like.feedforward_of()):
+            return like
     return config
 
 
-def _runs(blocks: Sequence[Mapping[str, Tensor]]) -> list[int]:
-    """For each of adjacent blocks, in which run of equal ones it is; one may lack a tensor that the others have."""
-    runs = [0]
-    for block, last in zip(blocks[1:], blocks, strict=False):
-        same = all(torch.equal(block[name], last[name]) for name in block.keys() & last.keys())
-        runs.append(runs[-1] + (not same))
-    return runs
+def _sharings(config: EncoderConfig, attention: int, feedforward: int) -> Iterator[EncoderConfig]:
+    """Every way to share so many blocks of either kind between the layers, the simplest first."""
+    if attention == feedforward < config.layers:
+        for ends in range((attention + 1) // 2):
+            middle = attention - 2 * ends
+            if middle == 1:
+                yield replace(config, sharing="all", own_ends=ends)
+            yield replace(config, sharing="groups", groups=middle, own_ends=ends)
+            yield replace(config, sharing="cycle", groups=middle, own_ends=ends)
+    if attention == 1:
+        yield replace(config, sharing="attention")
+    if feedforward == 1:
+        yield replace(config, sharing="feedforward")
+
+
+def _kinds(blocks: Sequence[Mapping[str, Tensor]]) -> list[int]:
+    """The number of each block among the different ones; one may lack a tensor that its equals have."""
+    different: list[dict[str, Tensor]] = []
+    kinds = []
+    for block in blocks:
+        same = (i for i, other in enumerate(different)
+                if all(torch.equal(block[name], other[name]) for name in block.keys() & other.keys()))  # fmt: skip
+        kinds.append(next(same, len(different)))
+        if kinds[-1] == len(different):
+            different.append({})
+        different[kinds[-1]].update(block)
+    return kinds
+
+
+def _numbered(blocks: Sequence[int]) -> list[int]:
+    """The same map with blocks numbered as they come."""
+    numbers: dict[int, int] = {}
+    return [numbers.setdefault(block, len(numbers)) for block in blocks]
 
 
 def _named(names: Sequence[str], others: Sequence[str]) -> str:

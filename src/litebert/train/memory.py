@@ -178,8 +178,8 @@ def _probe_sizes(planned: int) -> tuple[int, int]:
 
 
 def _shallow(config: Config) -> Config:
-    """The same with few layers, whose peak stands in the same proportion to what is planned."""
-    layers = min(config.encoder.layers, max(4, config.encoder.groups))
+    """The same with few layers, whose peak stands in the same proportion to what is planned, and with most masks."""
+    layers = min(config.encoder.layers, max(4, config.encoder.least_layers))
     train = replace(config.train, depth_schedule=())
     return replace(config, encoder=replace(config.encoder, layers=layers), train=train)
 

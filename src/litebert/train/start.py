@@ -228,7 +228,8 @@ def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
 
 def _shape_differences(theirs: EncoderConfig, ours: EncoderConfig) -> list[str]:
     """The fields in which two encoders differ so that the weights of one are no weights of the other."""
-    free = {*_NO_WEIGHTS, *(["layers"] if theirs.sharing == ours.sharing == "all" else [])}  # shared: depth is free
+    by_depth = theirs.sharing != ours.sharing or ours.sharing not in ("all", "cycle")  # else depth is free
+    free = {*_NO_WEIGHTS, *([] if by_depth else ["layers"])}
     pairs = {one.name: (getattr(theirs, one.name), getattr(ours, one.name)) for one in fields(ours)}
     return [f"encoder.{name} is {was} there and {now} here"
             for name, (was, now) in pairs.items() if was != now and name not in free]  # fmt: skip
