@@ -61,7 +61,8 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
     (MaskingConfig, {"replace_mask": 0.0, "replace_random": 0.0}, ["masking.replace_mask", "masking.replace_random"]),
     *((OptimizerConfig, {name: 0.0}, [f"train.optimizer.{name}", 0.0])
       for name in ("learning_rate", "muon_learning_rate", "eps")),
-    *((OptimizerConfig, {name: 1.0}, [f"train.optimizer.{name}", 1.0]) for name in ("beta1", "beta2", "muon_momentum")),
+    *((OptimizerConfig, {name: 1.0}, [f"train.optimizer.{name}", 1.0])
+      for name in ("beta1", "beta2", "muon_momentum", "muon_rows_beta")),
     (EncoderConfig, {"first_norm": False}, ["encoder.first_norm", "encoder.norm=post"]),
     (EncoderConfig, {"window": 1, "global_every": 3}, ["encoder.window", 1, 2]),
     (EncoderConfig, {"window": -2, "global_every": 3}, ["encoder.window", -2]),
@@ -75,6 +76,8 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
     (ScheduleConfig, {"warmup": -1.0}, ["train.schedule.warmup", -1.0]),
     (ScheduleConfig, {"cooldown": 2.0}, ["train.schedule.cooldown", 2.0]),
     (ScheduleConfig, {"final": 2.0}, ["train.schedule.final", 2.0]),
+    *((OptimizerConfig, {"name": "lamb", name: True}, [f"train.optimizer.{name}", "train.optimizer.name", "lamb"])
+      for name in ("muon_rows", "muon_cautious_decay")),
     *((loop, {name: value}, [f"train.{name}", value]) for loop in (LoopConfig, TrainConfig) for name, value in (
         ("batch", "30m"), ("save_every", "10%"), ("evaluate_every", "5m"), ("micro_batch", -1), ("clip", -1.0),
         ("keep_checkpoints", 0), ("seed", 2**63))),

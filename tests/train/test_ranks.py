@@ -89,10 +89,10 @@ def newest(run: Path) -> int:
     return max((int(path.name[5:13]) for path in (run / "checkpoints").glob("step-????????")), default=0)
 
 
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon --train.optimizer.muon-rows"])
 def test_two_ranks_train_as_one_does(optimizer: str, groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
     for out, size, more in (("one", 1, ()), ("ddp", 2, ()), ("fsdp", 2, ("--train.parallel", "fsdp"))):
-        words = words_of(tmp_path, tiny_data, out, "--train.optimizer.name", optimizer, *SELDOM, *more)
+        words = words_of(tmp_path, tiny_data, out, "--train.optimizer.name", *optimizer.split(), *SELDOM, *more)
         ended = groups.run(size, *words)
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1), "only the main process speaks"

@@ -31,13 +31,27 @@ class OptimizerConfig:
     """Peak rate of Muon on the matrices of the attention and feed-forward blocks."""
     muon_momentum: float = 0.95
     """Momentum of Muon; used only with name=muon."""
+    muon_rows: bool = False
+    """Divide each row of Muon's update by the root of its mean square over the steps, the update's norm kept: NorMuon
+    (Li et al. 2025, "NorMuon: Making Muon more efficient and scalable")."""
+    muon_rows_beta: float = 0.95
+    """Decay of that mean square; used only with muon_rows."""
+    muon_cautious_decay: bool = False
+    """Muon decays only those weights that its update also brings nearer to zero (Chen et al. 2025, "Cautious Weight
+    Decay")."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "muon_learning_rate", "eps"):
             require(getattr(self, name) > 0, f"train.optimizer.{name} is {getattr(self, name)}; it must be positive")
-        for name in ("beta1", "beta2", "muon_momentum"):
+        for name in ("beta1", "beta2", "muon_momentum", "muon_rows_beta"):
             value = getattr(self, name)
             require(0 <= value < 1, f"train.optimizer.{name} is {value}; it must be in [0, 1)")
+        for name in ("muon_rows", "muon_cautious_decay"):
+            require(
+                self.name == "muon" or not getattr(self, name),
+                f"train.optimizer.{name} changes a step of Muon, and train.optimizer.name is {self.name}; set it to "
+                "muon, or leave that out",
+            )
         require(self.weight_decay >= 0, f"train.optimizer.weight_decay is {self.weight_decay}; it cannot be negative")
 
 

@@ -21,7 +21,7 @@ from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
 from litebert.model import passes
 from litebert.model.blocks import Block
-from litebert.train.muon import Muon
+from litebert.train.muon import Muon, zero_state
 from litebert.train.parallel import cut, is_split, local, received, whole
 from litebert.train.ranks import Ranks
 
@@ -138,15 +138,20 @@ def build_optimizers(
     optimizers: list[torch.optim.Optimizer] = []
     decay, lr, eps, betas = config.weight_decay, config.learning_rate, config.eps, (config.beta1, config.beta2)
     if config.name == "muon":
-        if not muon_in_float32 and not hasattr(torch.optim, "Muon"):
+        plain = not muon_in_float32 and not config.muon_rows and not config.muon_cautious_decay
+        if plain and not hasattr(torch.optim, "Muon"):
             raise ConfigError(
                 "train.optimizer.name=muon needs torch 2.9 or later, except in float32 on a CPU, and this is "
                 f"{torch.__version__}; upgrade torch or choose adamw or lamb"
             )
         owned = {param for block in module.modules() if isinstance(block, Block) for param in block.matrices()}
         own = _groups([(name, param) for name, param in named if param in owned], rates, config.muon_learning_rate)
-        kind = Muon if muon_in_float32 else torch.optim.Muon
-        optimizers.append(kind(own, momentum=config.muon_momentum, weight_decay=decay))
+        if plain:
+            optimizers.append(torch.optim.Muon(own, momentum=config.muon_momentum, weight_decay=decay))
+        else:
+            rows, cautious = config.muon_rows_beta if config.muon_rows else 0.0, config.muon_cautious_decay
+            dtype = torch.float32 if muon_in_float32 else torch.bfloat16
+            optimizers.append(Muon(own, config.muon_learning_rate, decay, config.muon_momentum, rows, cautious, dtype))
         named = [(name, param) for name, param in named if param not in owned]
     groups = [
         *_groups([(name, param) for name, param in named if param.ndim >= 2], rates, lr, weight_decay=decay),
@@ -209,7 +214,9 @@ class Optimizers:
             for group in optimizer.param_groups:
                 params, group["params"] = group["params"], [self._held(param) for param in group["params"]]
                 for param, held in zip(params, group["params"], strict=True):
-                    state = optimizer.state[held] = _zero_state(optimizer, held)
+                    own = isinstance(optimizer, Muon)
+                    state = zero_state(held, group, len(param)) if own else _zero_state(optimizer, held)
+                    optimizer.state[held] = state
                     named = {f"{names[param]}.{key}": value for key, value in state.items()}
                     self._state |= named
                     self._like |= {name: param if value.shape == held.shape else value for name, value in named.items()}
@@ -245,7 +252,7 @@ class Optimizers:
                 full.grad = whole(held.grad, like)
                 kind: Any = type(muon)
                 one = kind([{**group, "params": [full]}])
-                one.state[full]["momentum_buffer"] = momentum
+                one.state[full].update({**muon.state[held], "momentum_buffer": momentum})
                 one.step()
                 held.copy_(cut(full, like))
                 rows.copy_(cut(momentum, like))
