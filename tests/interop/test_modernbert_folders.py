@@ -80,6 +80,7 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     (WINDOW, ()),
     ({**WINDOW, "global_every": 9, "activation": "gelu"}, ()),
     ({"activation": "silu", "rotary_base": 100.0}, ()),
+    ({"activation": "relu2"}, ()),
     ({"bias": True, "embedding_size": 16}, ("their product",)),
     ({"embedding_size": 16}, ("their product",)),
     ({"always_project": True}, ("their product",)),

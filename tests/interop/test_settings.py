@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import transformers
 
-from litebert.config import EncoderConfig
+from litebert.config import Activation, EncoderConfig
 from litebert.errors import ModelError
 from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA, Layout
 from litebert.interop.settings import encoder_config, layout_for, layout_of, problem_of, settings_of
@@ -79,7 +79,7 @@ def test_groups(groups: int, sharing: str, ours: int) -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
-@pytest.mark.parametrize("activation", ["gelu", "gelu_tanh", "relu", "silu"])
+@pytest.mark.parametrize("activation", get_args(Activation))
 def test_written_and_read_back(layout: Layout, activation: Any) -> None:
     config = EncoderConfig(
         vocab_size=500, embedding_size=128 if "projection" in layout.parts else 768, hidden_size=768, layers=12,

@@ -94,6 +94,7 @@ SCALARS = {
     "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "relu": lambda x: max(x, 0.0),
     "silu": lambda x: x / (1 + math.exp(-x)),
+    "relu2": lambda x: max(x, 0.0) ** 2,
 }
 
 
@@ -363,6 +364,18 @@ def test_the_blocks_of_both_ends_are_the_same_at_every_depth(blocks: int, ends: 
 
 
 # ---- dropout, gradients, initialisation ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changes", [{}, {"sharing": "none", "feedforward": "gated"}], ids=str)
+def test_an_encoder_whose_outputs_are_zero_gives_its_embeddings_and_is_else_as_drawn(changes: dict[str, Any]) -> None:
+    encoders = []
+    for zero in (False, True):
+        torch.manual_seed(3)
+        encoders.append(Encoder(shape(norm="pre", zero_outputs=zero, **changes)))
+    for (name, drawn), zero in zip(encoders[0].named_parameters(), encoders[1].parameters(), strict=True):
+        assert torch.equal(zero, torch.zeros_like(drawn) if name.endswith("output.weight") else drawn)
+    first, *others = encoders[1].states(torch.arange(5, 21).view(2, 8))
+    assert all(torch.equal(first, state) for state in others)
 
 
 @pytest.mark.parametrize("name", ["hidden_dropout", "attention_dropout"])

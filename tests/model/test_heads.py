@@ -72,6 +72,7 @@ ACTIVATION = {
     "gelu_tanh": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
     "relu": lambda x: x.clamp(min=0),
     "silu": lambda x: x / (1 + torch.exp(-x)),
+    "relu2": lambda x: x.clamp(min=0) ** 2,
 }
 
 

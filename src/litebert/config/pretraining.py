@@ -29,7 +29,7 @@ from litebert.errors import nearest, require
 from litebert.registry import OBJECTIVES, POSITIONS
 
 Sharing = Literal["none", "all", "attention", "feedforward", "groups", "cycle"]
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "relu2"]
 Format = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 PAIR_FORMATS: tuple[Format, ...] = ("segment-pair", "sentence-pair")
 """Formats of two segments; the others have one."""
@@ -98,7 +98,8 @@ class EncoderConfig:
     feedforward: Literal["plain", "gated"] = "plain"
     """plain: act(xW)V. gated: (act(xW) * xU)V."""
     activation: Activation = "gelu_tanh"
-    """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses."""
+    """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses. relu2 is the square of relu (So
+    et al. 2021, "Primer")."""
     bias: bool = True
     """Biases in the encoder's linear maps and norms. Heads have theirs whatever this says, except the dense map and the
     norm of prediction=hidden."""
@@ -124,6 +125,9 @@ class EncoderConfig:
             require(getattr(self, name) >= 1, f"encoder.{name} is {getattr(self, name)}; it must be at least 1")
         for name, most in LARGEST_SIZES.items():
             require(getattr(self, name) <= most, f"encoder.{name} is {getattr(self, name)}; it must be at most {most}")
+    zero_outputs: bool = False
+    """The last map of every attention and feed-forward block is zero at first, so that an untrained encoder gives its
+    embeddings (Zhang et al. 2019, "Fixup Initialization", section 3.2)."""
         require(self.max_positions >= 8, f"encoder.max_positions is {self.max_positions}; it must be at least 8")
         require(self.segment_types >= 0, f"encoder.segment_types is {self.segment_types}; it cannot be negative")
         require(self.position_offset >= 0, f"encoder.position_offset is {self.position_offset}; it cannot be negative")

@@ -24,6 +24,7 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_new": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
+    "relu2": "relu2",
     # Other spellings of the same functions, read and never written.
     "gelu_python": "gelu",
     "gelu_pytorch_tanh": "gelu_tanh",

@@ -57,6 +57,8 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(config.hidden_size, config.norm_eps, bias=config.bias) if pre_norm else nn.Identity()
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
         self.apply(initialiser(config))
+        for block in (*self.attention, *self.feedforward) if config.zero_outputs else ():
+            nn.init.zeros_(block.output.weight)
         if config.embedding_norm == "after" and self.embedding.map is not None:
             # A table times this map has the spread of one V x H table; with `init_std` twice, learning is slow.
             nn.init.normal_(self.embedding.map, std=config.embedding_size**-0.5)

@@ -108,6 +108,12 @@ static inline float relu(float x, float *slope) {
     return x < 0.0f ? 0.0f : x;
 }
 
+static inline float relu2(float x, float *slope) {
+    float positive = x < 0.0f ? 0.0f : x;
+    *slope = 2.0f * positive;
+    return positive * positive;
+}
+
 /* ---- sums over rows -------------------------------------------------------------------------------------------- */
 
 #define BLOCK 64 /* rows to a block; compiled.py knows it */
@@ -154,9 +160,10 @@ ACTIVATION(gelu)
 ACTIVATION(gelu_tanh)
 ACTIVATION(silu)
 ACTIVATION(relu)
+ACTIVATION(relu2)
 
 typedef void (*activation_row)(const float *, const float *, float *, float *, long, int);
-static const activation_row ROWS[] = {gelu_row, gelu_tanh_row, silu_row, relu_row};
+static const activation_row ROWS[] = {gelu_row, gelu_tanh_row, silu_row, relu_row, relu2_row};
 
 /* x (rows, width or 2 width), overwritten by slopes; y (rows, width) */
 void activate(void *x, const float *bias, void *y, long rows, long width, int kind, int gated, int type, int threads) {

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 
 from litebert.model.compiled import BLOCK, STRETCH, WIDEST, library
 
-ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu")
+ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu", "relu2")
 """In the order of kernels.c."""
 _TYPES = {torch.float32: 0, torch.bfloat16: 1}
 _SERIAL = 16384
