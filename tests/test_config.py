@@ -54,6 +54,8 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
     (SequenceConfig, {"length": 7}, ["sequences.length", 7]),
     (SequenceConfig, {"short_probability": 1.1}, ["sequences.short_probability", 1.1]),
     *((MaskingConfig, {"rate": rate}, ["masking.rate", rate]) for rate in (0.0, 1.0)),
+    *((MaskingConfig, {"final_rate": rate}, ["masking.final_rate", rate]) for rate in (-0.1, 1.0)),
+    (MaskingConfig, {"final_rate": 0.1, "copies": 3}, ["masking.final_rate", 0.1, "masking.copies=3"]),
     (MaskingConfig, {"max_span": 0}, ["masking.max_span", 0]),
     (MaskingConfig, {"copies": -1}, ["masking.copies", -1]),
     (MaskingConfig, {"geometric_p": 1.0}, ["masking.geometric_p", 1.0]),
@@ -73,11 +75,11 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
     (EncoderConfig, {"positions": "rotary", "rotary_base": 0.0}, ["encoder.rotary_base", 0.0]),
     (EncoderConfig, {"positions": "rotary", "window_rotary_base": 5e5}, ["encoder.window_rotary_base", 5e5]),
     (OptimizerConfig, {"weight_decay": -1.0}, ["train.optimizer.weight_decay", -1.0]),
+    *((OptimizerConfig, {"name": "lamb", name: True}, [f"train.optimizer.{name}", "train.optimizer.name", "lamb"])
+      for name in ("muon_rows", "muon_cautious_decay")),
     (ScheduleConfig, {"warmup": -1.0}, ["train.schedule.warmup", -1.0]),
     (ScheduleConfig, {"cooldown": 2.0}, ["train.schedule.cooldown", 2.0]),
     (ScheduleConfig, {"final": 2.0}, ["train.schedule.final", 2.0]),
-    *((OptimizerConfig, {"name": "lamb", name: True}, [f"train.optimizer.{name}", "train.optimizer.name", "lamb"])
-      for name in ("muon_rows", "muon_cautious_decay")),
     *((loop, {name: value}, [f"train.{name}", value]) for loop in (LoopConfig, TrainConfig) for name, value in (
         ("batch", "30m"), ("save_every", "10%"), ("evaluate_every", "5m"), ("micro_batch", -1), ("clip", -1.0),
         ("keep_checkpoints", 0), ("seed", 2**63))),
@@ -197,12 +199,12 @@ def configs(draw: st.DrawFn) -> Config:
     heads, size = draw(st.integers(1, 4)), draw(st.integers(1, 8)) * 2
     layers = draw(st.integers(1, 12))
     sharing = draw(st.sampled_from(get_args(Sharing)))
+    ends = draw(st.integers(0, (layers - 1) // 2)) if sharing in ("all", "groups", "cycle") else 0
     encoder = EncoderConfig(
         vocab_size=draw(st.integers(1, 100)),
         embedding_size=draw(st.integers(1, heads * size)),
         hidden_size=heads * size,
         heads=heads,
-    ends = draw(st.integers(0, (layers - 1) // 2)) if sharing in ("all", "groups", "cycle") else 0
         layers=layers,
         intermediate_size=draw(st.integers(1, 99)),
         sharing=sharing,

@@ -195,7 +195,7 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         data["measured"] = {
             "machine": machine.describe(),
             "seconds_per_step": rate.mean_step_seconds,
-            "tokens_per_second": tokens / rate.mean_step_seconds,
+            "tokens_per_second": config.batch_sequences * config.mean_length / rate.mean_step_seconds,
             "flops_per_second": flops,
             "products_flops_per_second": products,
             "share_of_products": flops / products,

@@ -8,8 +8,8 @@ its fields stand here, and in `run` for those of `train`. Impossible points are 
     ├── sequences   SequenceConfig    how sentences become sequences
     ├── masking     MaskingConfig     unit x length law x replacement x copies
     ├── objectives  names             what is learned: mlm, sop, nsp, rtd, sbo
-    ├── rtd         ReplacedTokenConfig   the generator of replaced token detection
-    ├── sbo         SpanBoundaryConfig    the span boundary objective
+    ├── rtd         ReplacedTokenConfig   the generator of replaced token detection: objectives.py
+    ├── sbo         SpanBoundaryConfig    the span boundary objective: objectives.py
     └── train       TrainConfig       batch, budget, precision, depth schedule: run.py
         ├── optimizer  OptimizerConfig
         └── schedule   ScheduleConfig
@@ -24,6 +24,7 @@ from dataclasses import replace as replace  # re-exported: a variant is `replace
 from typing import Any, Literal
 
 from litebert.config.amounts import parse_amount
+from litebert.config.objectives import ReplacedTokenConfig, SpanBoundaryConfig
 from litebert.config.run import TrainConfig
 from litebert.errors import nearest, require
 from litebert.registry import OBJECTIVES, POSITIONS
@@ -119,15 +120,15 @@ class EncoderConfig:
     """Weight initialisation; truncated at two standard deviations, as the TensorFlow releases do."""
     init_std: float = 0.02
     """Standard deviation of the initial weights."""
+    zero_outputs: bool = False
+    """The last map of every attention and feed-forward block is zero at first, so that an untrained encoder gives its
+    embeddings (Zhang et al. 2019, "Fixup Initialization", section 3.2)."""
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "groups"):
             require(getattr(self, name) >= 1, f"encoder.{name} is {getattr(self, name)}; it must be at least 1")
         for name, most in LARGEST_SIZES.items():
             require(getattr(self, name) <= most, f"encoder.{name} is {getattr(self, name)}; it must be at most {most}")
-    zero_outputs: bool = False
-    """The last map of every attention and feed-forward block is zero at first, so that an untrained encoder gives its
-    embeddings (Zhang et al. 2019, "Fixup Initialization", section 3.2)."""
         require(self.max_positions >= 8, f"encoder.max_positions is {self.max_positions}; it must be at least 8")
         require(self.segment_types >= 0, f"encoder.segment_types is {self.segment_types}; it cannot be negative")
         require(self.position_offset >= 0, f"encoder.position_offset is {self.position_offset}; it cannot be negative")
@@ -260,6 +261,10 @@ class MaskingConfig:
 
     rate: float = 0.15
     """Share of the tokens, special tokens aside, that are predicted; exact on average at every length."""
+    final_rate: float = 0.0
+    """The rate of the last step, which the rate approaches evenly from step to step, as from 0.4 to 0.15 (Ankner et al.
+    2023, "Dynamic Masking Rate Schedules for MLM Pretraining"); 0 keeps it. An extension of the run stays there.
+    Held-out text is always masked at 15 %, except for objectives that are scored on the run's own masks: at this."""
     unit: Literal["token", "word"] = "word"
     """What a span is made of; words come from the tokenizer."""
     span: Literal["single", "ngram", "geometric"] = "ngram"
@@ -280,6 +285,15 @@ class MaskingConfig:
 
     def __post_init__(self) -> None:
         require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
+        require(
+            0 <= self.final_rate < 1,
+            f"masking.final_rate is {self.final_rate}; it must be 0 to keep masking.rate, or between 0 and 1",
+        )
+        require(
+            self.final_rate == 0 or self.copies == 0,
+            f"masking.final_rate is {self.final_rate}, which changes masks with every step, and masking.copies="
+            f"{self.copies} keeps them; set one of them to 0",
+        )
         require(self.max_span >= 1, f"masking.max_span is {self.max_span}; it must be at least 1")
         require(0 < self.geometric_p < 1, f"masking.geometric_p is {self.geometric_p}; it must be between 0 and 1")
         require(self.copies >= 0, f"masking.copies is {self.copies}; it cannot be negative")
@@ -293,49 +307,20 @@ class MaskingConfig:
             "masking.replace_mask and masking.replace_random are both 0, which hides nothing; set one above 0",
         )
 
+    def rate_at(self, step: int, steps: int) -> float:
+        """The rate of a step of a run of `steps`."""
+        done = min(1.0, step / max(1, steps - 1))
+        return self.rate + done * (self.last_rate - self.rate)
 
-@dataclass(frozen=True, kw_only=True)
-class ReplacedTokenConfig:
-    """Replaced token detection (ELECTRA section 3.1): the encoder predicts which tokens a small generator replaced.
+    @property
+    def last_rate(self) -> float:
+        """The rate at the end of a run."""
+        return self.final_rate or self.rate
 
-    The generator is another point of the space: the encoder's, with `generator_width` of its hidden size, heads and
-    intermediate size, without a pooler. Used only with objective rtd; the generator learns objective mlm.
-    """
-
-    generator_width: float = 0.25
-    """Share of the encoder's width; 1 for a generator of its size (the released ELECTRA-small)."""
-    generator_embeddings: Literal["tables", "all"] = "all"
-    """What the generator shares with the encoder. tables: the token and position tables (ELECTRA section 3.2). all:
-    also the token types and the layer norm (its code). Each always has its own map from E to the hidden size."""
-    weight: float = 50.0
-    """Weight of the rtd loss; the weight of the generator's mlm loss is 1."""
-
-    def __post_init__(self) -> None:
-        require(
-            0 < self.generator_width <= 1,
-            f"rtd.generator_width is {self.generator_width}; it must be above 0 and at most 1",
-        )
-        require(self.weight > 0, f"rtd.weight is {self.weight}; it must be positive")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpanBoundaryConfig:
-    """The span boundary objective (SpanBERT section 3.2): predict the tokens of a masked span from the two around it.
-
-    Used only with objective sbo.
-    """
-
-    positions: int = 15
-    """How many tokens of a span are predicted, from the first; each has a row in a table of relative positions."""
-    position_size: int = 200
-    """Width of that table."""
-
-    def __post_init__(self) -> None:
-        require(1 <= self.positions <= 10_000, f"sbo.positions is {self.positions}; it must be from 1 to 10000")
-        require(
-            1 <= self.position_size <= 1_000_000,
-            f"sbo.position_size is {self.position_size}; it must be from 1 to 1000000",
-        )
+    @property
+    def mean_rate(self) -> float:
+        """The mean of all steps."""
+        return (self.rate + self.last_rate) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,6 +349,12 @@ class Config:
             self.sequences.length <= self.encoder.max_positions,
             f"sequences.length {self.sequences.length} exceeds encoder.max_positions {self.encoder.max_positions}",
         )
+        lengths = [length for _, length in self.train.length_schedule]
+        require(
+            lengths == sorted(lengths) and all(8 <= length <= self.sequences.length for length in lengths),
+            f"train.length_schedule lengths {lengths} must rise from at least 8 to sequences.length "
+            f"({self.sequences.length}); give others, or none: --train.length-schedule",
+        )
         depths = [depth for _, depth in self.train.depth_schedule]
         if depths:
             require(
@@ -388,6 +379,27 @@ class Config:
     def generator(self) -> EncoderConfig | None:
         """The point of the space that proposes tokens to an objective; None where no objective has one."""
         return next((found for one in self.named_objectives().values() if (found := one.generator) is not None), None)
+
+    def phases(self) -> tuple[tuple[float, int, int], ...]:
+        """The parts of a run with one depth and one length: the share of the run at which each ends, its layers, and
+        the tokens of its sequences."""
+        depths, lengths = self.train.depth_schedule, self.train.length_schedule
+        ends = sorted({1.0, *(share for share, _ in (*depths, *lengths))})
+        return tuple(
+            (
+                end,
+                next((depth for share, depth in depths if end <= share), self.encoder.layers),
+                next((length for share, length in lengths if end <= share), self.sequences.length),
+            )
+            for end in ends
+        )
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens of a full sequence, on average over the steps of a run."""
+        phases = self.phases()
+        starts = (0.0, *(end for end, _, _ in phases))
+        return sum((end - start) * length for start, (end, _, length) in zip(starts, phases, strict=False))
 
     @property
     def batch_sequences(self) -> int:

@@ -129,6 +129,10 @@ class TrainConfig(LoopConfig):
     """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short measurement, and saved."""
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """Growing depth for shared layers: pairs (up to this share of the run, this many layers), then all layers."""
+    length_schedule: tuple[tuple[float, int], ...] = ()
+    """Growing sequences: pairs (up to this share of the run, sequences of this many tokens), then `sequences.length`. A
+    batch keeps its number of sequences, so it grows in tokens (Press et al. 2021, "Shortformer"; Charpentier and Samuel
+    2024, "GPT or BERT: why not both?")."""
     evaluate_sequences: int = 512
     """Held-out sequences per evaluation."""
     compile: bool = False
@@ -148,9 +152,10 @@ class TrainConfig(LoopConfig):
             processes == "auto" or processes >= 0,
             f"train.batch_processes is {processes}; it must be auto, or a number that is not negative",
         )
-        shares = [share for share, _ in self.depth_schedule]
-        require(
-            all(0 < share < 1 for share in shares) and shares == sorted(set(shares)),
-            f"train.depth_schedule shares {shares} must rise strictly between 0 and 1",
-        )
+        for name in ("depth_schedule", "length_schedule"):
+            shares = [share for share, _ in getattr(self, name)]
+            require(
+                all(0 < share < 1 for share in shares) and shares == sorted(set(shares)),
+                f"train.{name} shares {shares} must rise strictly between 0 and 1",
+            )
         require(all(depth >= 1 for _, depth in self.depth_schedule), "train.depth_schedule depths must be at least 1")

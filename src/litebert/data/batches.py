@@ -106,8 +106,12 @@ class Batches:
         self._seed = seed
         self.examples = self._segments.examples  # sequences per epoch
 
-    def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
-        """Some rows, all by default, of the step's global batch: a micro batch, or the share of a rank."""
+    def __call__(self, step: int, rows: slice = slice(None), rate: float | None = None) -> Batch:
+        """Some rows, all by default, of the step's global batch: a micro batch, or the share of a rank.
+
+        Args:
+            rate: of masks, where it is not that of the config.
+        """
         place = step * self._batch + np.arange(self._batch, dtype=np.int64)[rows]
         epoch, number = np.divmod(place, self.examples)
         example = permute(number, self.examples, derive(self._seed, _PLACE, epoch))
@@ -116,7 +120,7 @@ class Batches:
 
         segments = self._segments(example, keys)
         ids, types, lengths = self._lay_out(segments)
-        masked = self._masker(ids, keys)
+        masked = self._masker(ids, keys, rate)
         padded = bool((lengths < ids.shape[1]).any())
         return Batch(
             torch.from_numpy(masked.ids),

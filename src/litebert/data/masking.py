@@ -53,15 +53,16 @@ class Masker:
             raise DataError(f"{need}; set masking.unit=token")
         self._starts = starts
 
-    def __call__(self, ids: NDArray[np.int64], keys: Keys) -> Masked:
-        """Mask the sequences `ids` (B, S), which stay as they are, by their `keys` (B,).
+    def __call__(self, ids: NDArray[np.int64], keys: Keys, rate: float | None = None) -> Masked:
+        """Mask the sequences `ids` (B, S), which stay as they are, by their `keys` (B,); `rate` overrides the config's.
 
         The share of predicted tokens is the rate in the mean, special tokens aside; more where a sequence has fewer
         than 1 / rate tokens or one word only, for each has something to predict.
         """
         content = ~self._special[ids]
         coins = uniforms(keys, 2, _BUDGET)
-        budgets = np.maximum(1, np.floor(self._config.rate * content.sum(1) + coins[:, 0])).astype(np.int64)
+        rate = self._config.rate if rate is None else rate
+        budgets = np.maximum(1, np.floor(rate * content.sum(1) + coins[:, 0])).astype(np.int64)
         if self._config.unit == "token" and self._config.span == "single":
             ranks = np.where(content, uniforms(keys, ids.shape[1], _ORDER), 1.0)
             positions = _lowest(ranks, np.minimum(budgets, content.sum(1)))

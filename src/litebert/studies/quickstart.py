@@ -187,7 +187,7 @@ def compare(configs: Sequence[Config]) -> report.Table:
     rows = []
     for config in configs:
         parts = cost.encoder_parameters(config.encoder)
-        flat = replace(config, train=replace(config.train, depth_schedule=()))
+        flat = replace(config, train=replace(config.train, depth_schedule=(), length_schedule=()))
         with task(f"measuring {config.name}"):
             rate, seconds = measure(flat, machine, MEASURE_SECONDS), inference_seconds(config, machine)
         tokens = config.batch_sequences * config.sequences.length

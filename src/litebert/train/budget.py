@@ -28,7 +28,7 @@ def steps_for(config: Config, rate: Rate | None, spent: float = 0.0) -> int:
     if budget.unit == "steps":
         return int(budget.value)
     if budget.unit == "tokens":
-        return max(1, round(budget.value / (config.batch_sequences * config.sequences.length)))
+        return max(1, round(budget.value / (config.batch_sequences * config.mean_length)))
     assert rate is not None
     once, each = _seconds(config, rate)
     return max(1, round((budget.value - spent - once) / each))
@@ -55,7 +55,7 @@ def buy_steps(config: Config, machine: Device, ranks: Ranks, option: str = "--bu
     if parse_amount(amount, "train.budget", BUDGET_UNITS).unit != "time":
         return steps_for(config, None), None
     steps, rate = measured_steps(config, machine, option, ranks)
-    speed = config.batch_sequences * config.sequences.length / rate.mean_step_seconds
+    speed = config.batch_sequences * config.mean_length / rate.mean_step_seconds
     log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); the run now keeps this number")
     return steps, rate
 
@@ -65,8 +65,8 @@ def measured_steps(
 ) -> tuple[int, Rate]:
     """Of a budget in time; as `buy_steps`."""
     ranks, amount = ranks or Ranks(), config.train.budget
-    start, depths = time.monotonic(), 1 + len(config.train.depth_schedule)
-    longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / depths
+    start, phases = time.monotonic(), len(config.phases())
+    longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / phases
     rate = measure(config, machine, min(SECONDS, longest), ranks)
     rate, spent = ranks.agree((rate, time.monotonic() - start))
     steps, warmup = steps_for(config, rate, spent), config.train.schedule.warmup
@@ -84,5 +84,5 @@ def measured_steps(
 
 
 def with_budget(config: Config, amount: str) -> Config:
-    """The config of an extension by `amount`: at full depth from its first step."""
-    return replace(config, train=replace(config.train, budget=amount, depth_schedule=()))
+    """The config of an extension by `amount`: at full depth and length from its first step."""
+    return replace(config, train=replace(config.train, budget=amount, depth_schedule=(), length_schedule=()))

@@ -102,7 +102,7 @@ def _questions(
     """The prefix of the scores and the objective that answers, by question."""
     common = SequenceConfig(length=length, short_probability=0.0), MASKING
     layout = replace(model.config.sequences, length=length, short_probability=0.0)
-    own = layout, replace(model.config.masking, copies=1)
+    own = layout, replace(masking := model.config.masking, rate=masking.last_rate, final_rate=0.0, copies=1)
     trained = [one for one in model.named_objectives.values() if not {one.name, *one.needs} & set(untrained)]
     questions: dict[Question, dict[str, str]] = {}
     for one in sorted(trained, key=lambda one: (one.sentence is not None, one.scored_on_training_masks)):

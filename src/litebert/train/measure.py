@@ -32,15 +32,15 @@ from litebert.train.ranks import Ranks
 
 _ALONE = Ranks()
 SECONDS = 4.0
-"""For each depth."""
+"""For each depth and length."""
 
 
 @dataclass(frozen=True)
 class Rate:
-    """Seconds of one optimizer step at each depth of the schedule, and of one held-out evaluation."""
+    """Seconds of one optimizer step in each phase of a run, and of one held-out evaluation."""
 
     step_seconds: tuple[tuple[float, float], ...]
-    """(share of the run, seconds per step at its depth); the shares sum to 1."""
+    """(share of the run, seconds per step at its depth and length); the shares sum to 1."""
     evaluation_seconds: float
 
     @property
@@ -76,14 +76,14 @@ def products_speed(device: Device, seconds: float = 0.3) -> float:
 
 
 def synthetic_batch(config: Config, sequences: int, padded: bool = False) -> Batch:
-    """A full batch of random ids with the share of masks the config asks for.
+    """A full batch of random ids with the share of masks the config asks for on average.
 
     Args:
         padded: whether one token is padding, as in nearly every batch of text, so that attention gets a mask.
     """
     length = config.sequences.length
     generator = torch.Generator().manual_seed(0)
-    count = max(1, round(config.masking.rate * sequences * length))
+    count = max(1, round(config.masking.mean_rate * sequences * length))
     positions = torch.randperm(sequences * length, generator=generator)[:count].sort().values
     vocab = config.encoder.vocab_size
     mask = torch.ones(sequences, length, dtype=torch.bool)
@@ -109,7 +109,7 @@ def of_one_process(config: Config, ranks: Ranks) -> Config:
 
 @task("measuring the speed of training")
 def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ranks = _ALONE) -> Rate:
-    """Time real training steps on a throw-away model, about `seconds` at each depth; in a group, in all processes.
+    """Time real training steps on a throw-away model, about `seconds` in each phase; in a group, in all processes.
 
     Large batches are timed by one micro-batch, forward and backward, and multiplied.
     """
@@ -121,10 +121,11 @@ def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ran
         compile_blocks(model)
     optimizers = Optimizers(model, config.train.optimizer, ranks=ranks, muon_in_float32=in_float32(device))
     sequences = config.micro_sequences
-    batch = synthetic_batch(config, sequences, padded=True).to(device.device)
     scale = config.batch_sequences / sequences
     timed, start_share = [], 0.0
-    for end_share, depth in (*config.train.depth_schedule, (1.0, config.encoder.layers)):
+    for end_share, depth, length in config.phases():
+        shape = replace(config, sequences=replace(config.sequences, length=length))
+        batch = synthetic_batch(shape, sequences, padded=True).to(device.device)
         passes: list[float] = []
         updates: list[float] = []
         began = time.monotonic()

@@ -84,11 +84,13 @@ class TrainablePretrainer:
         packing: int = PACKING,
         network: nn.Module | None = None,
         ranks: Ranks | None = None,
+        steps: int = 0,
     ) -> None:
+        """`packing` and `steps` are what `PretrainingBatches` takes."""
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.network, self.ranks = network or model, ranks or Ranks()
         self.layers = config.encoder.layers
-        self.batch = PretrainingBatches(config, shards, packing)
+        self.batch = PretrainingBatches(config, shards, packing, steps)
         self.diagnostic_state: dict[str, Any] = {}
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -282,15 +284,17 @@ def _pretrain(
         else:
             run = new_run(folder, config, shards, machine, from_model, overwrite)
         network, packing = spread(model, ranks, config.train.parallel, config.batch_sequences), run.get("packing", 1)
+        ends = earlier_ends(run)
+        steps = (*ends, run["steps"])[0]
         loop = Loop(
-            trainable=TrainablePretrainer(config, model, shards, machine, packing, network, ranks),
+            trainable=TrainablePretrainer(config, model, shards, machine, packing, network, ranks, steps),
             config=config.train,
             steps=run["steps"],
             batch_sequences=config.batch_sequences,
             device=machine,
             folder=folder.path,
             depth_schedule=config.train.depth_schedule,
-            earlier_ends=earlier_ends(run),
+            earlier_ends=ends,
             tensorboard=tensorboard,
             on_step=on_step,
             ranks=ranks,
@@ -301,7 +305,7 @@ def _pretrain(
             again = " ".join(shlex.quote(one["budget"]) for one in (*run["extensions"], run["extensions"][-1]))
             log.info(f"this extension is finished; to extend the run once more, give --extend {again}")
         left, processes = range(loop.step, loop.steps), processes_for(config, machine)
-        with made_by_processes(config, shards.path, loop.rows, left, processes, packing) as make:
+        with made_by_processes(config, shards.path, loop.rows, left, processes, packing, steps) as make:
             outcome = loop.run(make)
         loss = outcome.scores.get(f"{_watched(model)}_loss")
         if outcome.finished and (remark := short_run_remark(loss, run["steps"], shards.unigram_entropy)):

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from litebert import cost
-from litebert.config import Config
+from litebert.config import Config, replace
 from litebert.config.serialization import from_dict, to_dict
 from litebert.data.batches import Batch, Batches
 from litebert.data.packing import PACKING
@@ -56,24 +56,39 @@ BUSY_SHARE = 0.4
 class PretrainingBatches:
     """The batches of a pretraining run by step, with what its objectives prepare."""
 
-    def __init__(self, config: Config, shards: Shards, packing: int = PACKING) -> None:
-        """Raises DataError where the data cannot serve what is asked."""
+    def __init__(self, config: Config, shards: Shards, packing: int = PACKING, steps: int = 0) -> None:
+        """Raises DataError where the data cannot serve what is asked.
+
+        Args:
+            steps: of the run, over which sequences grow and the rate of masks changes.
+        """
+        self._masking, self._steps = config.masking, steps
         self._objectives = list(config.named_objectives().values())
         sentence = next((one.sentence for one in self._objectives if one.sentence), None)
-        self._batches = Batches(
-            shards.train,
-            shards.tokenizer,
-            config.sequences,
-            config.masking,
-            sentence,
-            config.batch_sequences,
-            config.train.seed,
-            packing,
-        )
+        lengths = config.train.length_schedule
+        starts = (0, *(round(share * steps) for share, _ in lengths))
+        self._phases = [
+            (
+                start,
+                Batches(
+                    shards.train,
+                    shards.tokenizer,
+                    replace(config.sequences, length=length),
+                    config.masking,
+                    sentence,
+                    config.batch_sequences,
+                    config.train.seed,
+                    packing,
+                ),
+            )
+            for start, length in zip(starts, (*(length for _, length in lengths), config.sequences.length), strict=True)
+        ]
+        """The first step and the batches of each length; sequences are dealt anew where a length begins."""
 
     def __call__(self, step: int, rows: slice) -> Batch:
         """Some rows of the batch of a step."""
-        batch = self._batches(step, rows)
+        start, batches = next(phase for phase in reversed(self._phases) if phase[0] <= step)
+        batch = batches(step - start, rows, self._masking.rate_at(step, self._steps))
         for objective in self._objectives:
             batch = objective.prepare(batch)
         return batch
@@ -125,12 +140,18 @@ def processes_for(config: Config, device: Device) -> int:
 
 @contextmanager
 def made_by_processes(
-    config: Config, data: Path, rows: Sequence[slice], steps: range, count: int, packing: int = PACKING
+    config: Config,
+    data: Path,
+    rows: Sequence[slice],
+    steps: range,
+    count: int,
+    packing: int = PACKING,
+    run_steps: int = 0,
 ) -> Iterator[Callable[[int], list[Batch]] | None]:
     """A function that gives the micro-batches `rows` of each step, made by `count` processes; ask for steps in order.
 
     It is None if `count` is 0, and if the processes cannot make the batches: a program that registers its own parts
-    without `LITEBERT_EXTENSIONS` is alone in knowing them.
+    without `LITEBERT_EXTENSIONS` is alone in knowing them. `packing` and `run_steps` are those of `PretrainingBatches`.
 
     Raises:
         RunError: from the function, where a process was killed.
@@ -140,7 +161,7 @@ def made_by_processes(
         yield None
         return
     question = {"config": to_dict(config), "data": str(data), "rows": [(one.start, one.stop) for one in rows],
-                "packing": packing}  # fmt: skip
+                "made": (packing, run_steps)}  # fmt: skip
     makers: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(count):
@@ -245,7 +266,7 @@ def _main() -> None:
             for file in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
                 python_file(Path(file).resolve())
             config, shards = from_dict(Config, question["config"]), Shards.open(question["data"])
-            make = PretrainingBatches(config, shards, question["packing"])
+            make = PretrainingBatches(config, shards, *question["made"])
             send(stream, "ready")
             for step in range(*question["steps"]):
                 send(stream, [make(step, slice(*rows)) for rows in question["rows"]])

@@ -276,7 +276,8 @@ class TokenPrediction(Classification):
 
     def kept_bytes(self, width: int) -> float:
         """The logits of the masked share, as computed, in float32, and normalised."""
-        return self.config.masking.rate * (4 + 4 + width) * self.config.encoder.vocab_size
+        masking = self.config.masking
+        return max(masking.rate, masking.last_rate) * (4 + 4 + width) * self.config.encoder.vocab_size
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
         scores = super().scores(losses)

@@ -60,7 +60,7 @@ class SpanBoundary(TokenPrediction):
         shape = self.config.encoder
         hidden, embedding = shape.hidden_size, shape.embedding_size
         boundary = (2 * hidden + self.config.sbo.position_size) * hidden + hidden * embedding
-        return self.config.masking.rate * 2 * (boundary + embedding * shape.vocab_size)
+        return self.config.masking.mean_rate * 2 * (boundary + embedding * shape.vocab_size)
 
     def head(self) -> nn.Module:
         from litebert.model.heads import SpanBoundaryHead
