@@ -74,6 +74,7 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
     (EncoderConfig, {"rotary_base": 5e5}, ["encoder.rotary_base", 5e5, "encoder.positions=rotary"]),
     (EncoderConfig, {"positions": "rotary", "rotary_base": 0.0}, ["encoder.rotary_base", 0.0]),
     (EncoderConfig, {"positions": "rotary", "window_rotary_base": 5e5}, ["encoder.window_rotary_base", 5e5]),
+    *((TrainConfig, {"average": share}, ["train.average", share]) for share in (-0.1, 1.0)),
     (OptimizerConfig, {"weight_decay": -1.0}, ["train.optimizer.weight_decay", -1.0]),
     *((OptimizerConfig, {"name": "lamb", name: True}, [f"train.optimizer.{name}", "train.optimizer.name", "lamb"])
       for name in ("muon_rows", "muon_cautious_decay")),

@@ -128,7 +128,8 @@ class Memory:
 
 
 def memory(config: Config, micro_batch: int | None = None) -> Memory:
-    """Bytes for float32 weights and gradients, the optimizer's moments, and the activations kept for one backward pass.
+    """Bytes for float32 weights, with their averages, and gradients, the optimizer's moments, and the activations kept
+    for one backward pass.
 
     Activations are not shared, however few the weights: every layer keeps its own. Counted per token and layer: the
     inputs of both norms and of the four linear maps, q k v (again after a rotation), and the feed-forward branches
@@ -152,7 +153,8 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
         parts = [encoder_parameters(shape) for shape in _encoders(config)]
         moments -= sum(part["attention"] + part["feedforward"] for part in parts)
     activations = int(sequences * config.sequences.length * per_token) + sequences * attention_weights(config)
-    return Memory((4 if width == 4 else 6) * weights, 4 * weights, 4 * moments, activations)
+    held = (4 if width == 4 else 6) + (4 if config.train.average else 0)
+    return Memory(held * weights, 4 * weights, 4 * moments, activations)
 
 
 def attention_weights(config: Config) -> int:

@@ -38,6 +38,7 @@ precision = "float32"
 save_every = "5 steps"
 evaluate_every = "50%"
 evaluate_sequences = 80
+average = 0.2
 
 [train.optimizer]
 learning_rate = 3e-3

@@ -129,6 +129,10 @@ class TrainConfig(LoopConfig):
     """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short measurement, and saved."""
     depth_schedule: tuple[tuple[float, int], ...] = ()
     """Growing depth for shared layers: pairs (up to this share of the run, this many layers), then all layers."""
+    average: float = 0.0
+    """Share of the run over which its weights are averaged, each counting less the older it is: an exponential moving
+    average (Polyak and Juditsky 1992) whose decay is 1 - 1 / that number of steps. The average is what is evaluated
+    and what a checkpoint gives to others; training goes on from the weights themselves. 0: none."""
     length_schedule: tuple[tuple[float, int], ...] = ()
     """Growing sequences: pairs (up to this share of the run, sequences of this many tokens), then `sequences.length`. A
     batch keeps its number of sequences, so it grows in tokens (Press et al. 2021, "Shortformer"; Charpentier and Samuel
@@ -152,6 +156,7 @@ class TrainConfig(LoopConfig):
             processes == "auto" or processes >= 0,
             f"train.batch_processes is {processes}; it must be auto, or a number that is not negative",
         )
+        require(0 <= self.average < 1, f"train.average is {self.average}; it must be 0 for none, or a share below 1")
         for name in ("depth_schedule", "length_schedule"):
             shares = [share for share, _ in getattr(self, name)]
             require(

@@ -31,6 +31,7 @@ from litebert.errors import NonFiniteError, RunError
 from litebert.progress import Task, task
 from litebert.storage import fault_of, numbers
 from litebert.train import checkpoint, device, schedule
+from litebert.train.averages import Averages
 from litebert.train.metrics import MetricsLog, in_words
 from litebert.train.muon import in_float32
 from litebert.train.optim import Optimizers
@@ -70,6 +71,8 @@ class Loop(Generic[B]):
     device: device.Device
     folder: Path
     depth_schedule: tuple[tuple[float, int], ...] = ()
+    """As `TrainConfig` has it."""
+    average: float = 0.0
     """As `TrainConfig` has it."""
     earlier_ends: tuple[int, ...] = ()
     """The steps at which the run ended before each time it was extended."""
@@ -111,6 +114,7 @@ class Loop(Generic[B]):
         self._saved = time.monotonic()
         self._failures = torch.zeros(2, dtype=torch.int64, device=self.device.device)
         """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while there is none."""
+        self.averages = Averages(module, round(self.average * length)) if self.average else None
         self._resume()
 
     # ---- checkpoints -----------------------------------------------------------------------------------------------
@@ -125,8 +129,11 @@ class Loop(Generic[B]):
         self.resumed = bool(state)
         if not state:
             return
-        load_state(self.trainable.module, found.model() if found else None, self.ranks)
-        self.optimizers.load(found.optimizer() if found else None)
+        model, optimizer = (found.model(), found.optimizer()) if found else (None, None)
+        load_state(self.trainable.module, model, self.ranks)
+        if self.averages is not None:
+            optimizer = self.averages.load(optimizer, self.ranks)
+        self.optimizers.load(optimizer)
         self.step = state["step"]
         try:
             self.tokens, self.seconds, self.scores = (
@@ -156,13 +163,19 @@ class Loop(Generic[B]):
             "scores": self.scores,
             "memory": self.trainable.diagnostic_state,
         }
-        tensors = whole_state(self.trainable.module), self.optimizers.state()
+        with self._averaged() as own:
+            tensors = whole_state(self.trainable.module), {**self.optimizers.state(), **own}
+            if metrics is not None:
+                metrics.sync()
+                checkpoint.save(self.checkpoints, self.step, *tensors, state)
         if metrics is not None:
-            metrics.sync()
-            checkpoint.save(self.checkpoints, self.step, *tensors, state)
             checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
             log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
         self._saved = time.monotonic()
+
+    def _averaged(self) -> AbstractContextManager[dict[str, Tensor]]:
+        """While it lasts, the module has the averaged weights, where there are any; gives its own for a checkpoint."""
+        return nullcontext({}) if self.averages is None else self.averages.in_place()
 
     # ---- the loop --------------------------------------------------------------------------------------------------
 
@@ -284,6 +297,8 @@ class Loop(Generic[B]):
         self.optimizers.zero_grad()
         self.tokens += tokens
         self.step += 1
+        if self.averages is not None:
+            self.averages.update(self.step)
 
     def _scheduled(self, step: int) -> tuple[int, float]:
         """The depth of a step, and its learning rate as a share of the peak."""
@@ -352,7 +367,8 @@ class Loop(Generic[B]):
             self._timed_from = (time.monotonic(), self.tokens)
         if last or ((self.step - self.first) % self.evaluate_every == 0 and not soon):
             self._require_finite()
-            self.scores = self.ranks.agree(self.trainable.evaluate())
+            with self._averaged():
+                self.scores = self.ranks.agree(self.trainable.evaluate())
             if metrics is not None:
                 metrics.write("heldout", self.step, **self.scores)
                 log.info(f"step {self.step:,} of {self.steps:,}: held-out {in_words(self.scores)}")

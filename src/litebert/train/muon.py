@@ -81,7 +81,8 @@ def normalised(update: Tensor, squares: Tensor, beta: float) -> Tensor:
     `squares` (rows, 1); the whole as long as before."""
     squares.lerp_(update.square().mean(1, keepdim=True), 1 - beta)
     rows = update / squares.sqrt().clamp(min=EPS)
-    return rows * (update.norm() / rows.norm().clamp(min=EPS))
+    scaled: Tensor = rows * (update.norm() / rows.norm().clamp(min=EPS))
+    return scaled
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:

@@ -294,6 +294,7 @@ def _pretrain(
             device=machine,
             folder=folder.path,
             depth_schedule=config.train.depth_schedule,
+            average=config.train.average,
             earlier_ends=ends,
             tensorboard=tensorboard,
             on_step=on_step,
