@@ -81,6 +81,8 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({**WINDOW, "global_every": 9, "activation": "gelu"}, ()),
     ({"activation": "silu", "rotary_base": 100.0}, ()),
     ({"activation": "relu2"}, ()),
+    ({"untied": True}, ()),
+    ({"untied": True, "embedding_size": 16}, ("their product",)),
     ({"bias": True, "embedding_size": 16}, ("their product",)),
     ({"embedding_size": 16}, ("their product",)),
     ({"always_project": True}, ("their product",)),

@@ -19,7 +19,7 @@ from litebert.interop.files import read_tensors, read_tokenizer, weights_file
 from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
 from litebert.interop.loaded import LoadedModel, built, check, fill, outputs_of, untrained_notes
 from litebert.interop.sentence_modules import modules_note
-from litebert.interop.settings import encoder_config, layout_of, pooling_of, problem_of
+from litebert.interop.settings import encoder_config, layout_of, pooling_of, problem_of, unties
 from litebert.interop.weights import modernise, pairs, shared_again, to_ours
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -42,7 +42,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     settings = read_json(folder / "config.json", ModelError)
     layout = layout_of(settings, source)
     file = weights_file(folder)
-    tensors = modernise(layout, read_tensors(file), str(file))
+    tensors = modernise(layout, read_tensors(file), str(file), unties(layout, settings, layout.parts))
     found = _found(layout, tensors)
     head = _head(layout, settings, found, head, source)
     notes: list[str] = []

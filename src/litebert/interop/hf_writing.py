@@ -187,6 +187,9 @@ def _fold_map(state: dict[str, Tensor], config: EncoderConfig) -> EncoderConfig:
     """Put the product of the table and its map E -> H in the table's place; the config of what is then there."""
     word_VE, map_HE = state["encoder.embedding.word.weight"], state.pop("encoder.embedding.project.weight")
     state["encoder.embedding.word.weight"] = (word_VE.double() @ map_HE.double().T).float()
+    head = "objectives.mlm.head"
+    if (own_HE := state.pop(f"{head}.project.weight", None)) is not None:
+        state[f"{head}.word.weight"] = (state[f"{head}.word.weight"].double() @ own_HE.double().T).float()
     return replace(config, embedding_size=config.hidden_size, always_project=False)
 
 

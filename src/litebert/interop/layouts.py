@@ -43,6 +43,8 @@ class Names:
     """Whether slot 0 has it."""
     may_bias: bool = False
     """Whether it has a bias, beside the leaves, where `encoder.bias` says so."""
+    untied: bool = False
+    """Whether only models with `encoder.untied` have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,7 @@ class Layout:
     heads: Mapping[HeadName, tuple[str, ...]]
     """Its classes, and the parts each holds beyond the backbone."""
     tied: Mapping[str, str]
-    """Keys that repeat another one; never written, accepted when equal."""
+    """Keys that repeat another one; never written, accepted when equal. With `encoder.untied` they do not."""
     sentence: Literal["sop", "nsp"] | None = None
     """The sentence objective its pretraining class has."""
     dense: Literal["tanh", "gelu"] | None = None
@@ -124,7 +126,7 @@ ABSENT: Mapping[str, Any] = {
 }  # fmt: skip
 CLASSIC: Mapping[str, object] = {
     "norm": "post", "embedding_norm": "before", "feedforward": "plain", "positions": "learned", "window": 0,
-    "bias": True, "prediction": "embedding",
+    "bias": True, "prediction": "embedding", "untied": False,
 }  # fmt: skip
 """What all families but the last compute."""
 
@@ -299,6 +301,7 @@ MODERNBERT = Layout(
             _modern("objectives.mlm.head.dense", "head.dense"),
             _modern("objectives.mlm.head.norm", "head.norm"),
             Names("objectives.mlm.head", ("decoder",), ("bias",)),
+            Names("objectives.mlm.head.word", ("decoder",), ("weight",), untied=True),
         ),
         "classifier": (
             _modern("head.dense", "head.dense"),

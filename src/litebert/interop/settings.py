@@ -96,6 +96,8 @@ def _unlike(layout: Layout, config: EncoderConfig, has: Collection[str]) -> list
     without_meaning = set()
     if not config.projects:
         without_meaning.add("embedding_norm")  # before and after a map that is not there
+    if "mlm" not in has:
+        without_meaning.add("untied")
     if not {*has} & {"mlm", "classifier", "span"}:
         without_meaning.add("prediction")
     return [f"encoder.{field}={getattr(config, field)}" for field, value in layout.computes.items()
@@ -189,6 +191,7 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
         values.update(window_fields(settings, values["layers"], source))
     if layout.biases:
         values["bias"] = _bias(layout.biases if parts else layout.biases[:-1], settings, source)
+    values["untied"] = unties(layout, settings, parts)
     values["activation"] = _activation(layout, settings, parts, source)
     try:
         return EncoderConfig(
@@ -199,6 +202,15 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
         )
     except ConfigError as error:
         raise ModelError(f"{source}: {error}") from None
+
+
+def unties(layout: Layout, settings: Mapping[str, Any], parts: Collection[str]) -> bool:
+    """Whether a config.json gives a head before the vocabulary, if that is there, a table of its own.
+
+    Classes that must be tied here read the same key; a table that differs is then refused where weights are read.
+    """
+    able = any(names.untied for part in parts for names in layout.parts[part])
+    return able and settings.get("tie_word_embeddings", True) is False
 
 
 def _sizes(layout: Layout) -> dict[str, str]:
@@ -301,7 +313,7 @@ def settings_of(
         "architectures": [layout.class_of(head)],
         "model_type": layout.model_type,
         "dtype": "float32",
-        "tie_word_embeddings": True,
+        "tie_word_embeddings": not unties(layout, {"tie_word_embeddings": not config.untied}, layout.heads[head]),
         layout.keys["activation"]: activation,
         layout.classifier_dropout: dropout,
     }

@@ -57,7 +57,8 @@ def pairs(layout: Layout, parts: Collection[str], config: EncoderConfig, sentenc
             ours = module.ours.format(attention=attention, feedforward=feedforward, sentence=sentence)
             theirs = [name.format(slot=slot) for name in module.theirs]
             leaves = (*module.leaves, *["bias"] * (module.may_bias and config.bias))
-            for leaf in leaves if slot or module.first else ():
+            there = (slot or module.first) and (config.untied or not module.untied)
+            for leaf in leaves if there else ():
                 found[Pair(f"{ours}.{leaf}", tuple(f"{name}.{leaf}" for name in theirs))] = None
     return list(found)
 
@@ -154,8 +155,11 @@ def to_theirs(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, T
     return tensors
 
 
-def modernise(layout: Layout, tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
+def modernise(layout: Layout, tensors: Mapping[str, Tensor], source: str, untied: bool = False) -> dict[str, Tensor]:
     """Their tensors under today's names: prefixed, old spellings renamed, buffers and tied repeats dropped.
+
+    Args:
+        untied: whether what is usually tied is not.
 
     Raises:
         ModelError: keys that must be tied differ.
@@ -169,7 +173,7 @@ def modernise(layout: Layout, tensors: Mapping[str, Tensor], source: str) -> dic
             continue
         current = name.removesuffix(leaf) + _OLD_LEAVES.get(leaf, leaf)
         clean[prefix + current if bare else current] = tensor
-    for name, target in layout.tied.items():
+    for name, target in () if untied else layout.tied.items():
         if name in clean:
             tensor = clean.pop(name)
             if not torch.equal(clean.setdefault(target, tensor), tensor):

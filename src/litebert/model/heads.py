@@ -34,14 +34,22 @@ class VocabularyHead(nn.Module):
         self.dense = nn.Linear(config.hidden_size, width, bias=bias)
         self.norm = nn.LayerNorm(width, eps=config.norm_eps, bias=bias)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.word = nn.Embedding(config.vocab_size, config.embedding_size) if config.untied else None
+        maps = config.untied and self.hidden and config.projects
+        self.project = nn.Linear(config.embedding_size, config.hidden_size, bias=False) if maps else None
         self.apply(initialiser(config))
+        if self.project is not None:
+            nn.init.normal_(self.project.weight, std=config.embedding_size**-0.5)  # as that of the embeddings
 
     def forward(self, x_KH: Tensor, word_VE: Tensor, map_HE: Tensor | None = None) -> Tensor:
         """Logits over the vocabulary, (..., H) with the tied table (V, E) -> (..., V).
 
         Args:
-            map_HE: the embedding's (`Embedding.map`), which `prediction=hidden` needs where it has one.
+            map_HE: the embedding's (`Embedding.map`), which `prediction=hidden` needs where it has one. With
+                `untied`, neither is read.
         """
+        if self.word is not None:
+            word_VE, map_HE = self.word.weight, None if self.project is None else self.project.weight
         y_K = layer_norm(linear_activation(pad_rows(x_KH), self.dense, self.activation), self.norm)
         if self.hidden and map_HE is not None:
             y_K = y_K @ map_HE

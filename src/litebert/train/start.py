@@ -41,7 +41,7 @@ CONTENTS = (*LEFTOVERS, "run.json", "metrics.jsonl", "speed.jsonl", "checkpoints
 _FREE = ("name", "train.save_every", "train.keep_checkpoints", "train.batch_processes", "train.parallel",
          "train.recompute")  # fmt: skip
 """Fields that may change between calls, for they change no weight."""
-_NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "zero_outputs", "pooler")
+_NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "zero_outputs", "untied", "pooler")
 """Fields of an encoder in which one may differ from the weights it starts from."""
 
 

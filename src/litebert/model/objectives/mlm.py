@@ -50,11 +50,13 @@ class MaskedLanguageModeling(TokenPrediction):
         return super().network_name if self.config.generator is None else "generator"
 
     def parameters(self) -> dict[str, int]:
-        """Of the generator beside the tables it borrows, and of the vocabulary head, whose table is tied."""
+        """Of the generator beside the tables it borrows, and of the vocabulary head, whose table may be tied."""
         shape = self._reader
         hidden, embedding, after = shape.hidden_size, shape.embedding_size, shape.embedding_norm == "after"
         width, bias = (hidden, shape.bias) if shape.prediction == "hidden" else (embedding, True)
         head = cost.linear(hidden, width, bias) + cost.norm(width, bias) + shape.vocab_size
+        if shape.untied:
+            head += embedding * (shape.vocab_size + (hidden if shape.prediction == "hidden" and shape.projects else 0))
         if self.config.generator is None:
             return {"mlm head": head}
         types, norm = shape.segment_types * embedding, cost.norm(hidden if after else embedding, shape.bias)
