@@ -41,6 +41,12 @@ def feedforward_parameters(config: EncoderConfig) -> int:
     return linear(hidden, branches * inner, bias) + linear(inner, hidden, bias) + norm(hidden, bias)
 
 
+def own_vector_parameters(config: EncoderConfig) -> int:
+    """All that layers add to four shared matrices: a vector of each one's rows and one of its columns, L times."""
+    branches = 2 if config.feedforward == "gated" else 1
+    return config.layers * (8 * config.hidden_size + (branches + 1) * config.intermediate_size)
+
+
 def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
     """Parameters of an encoder by part; their sum is the exact count."""
     embedding, hidden, bias = config.embedding_size, config.hidden_size, config.bias
@@ -55,6 +61,7 @@ def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
         "attention": blocks * attention_parameters(config) - without * norm(hidden, bias),
         "feedforward": len(set(config.feedforward_of())) * feedforward_parameters(config),
         "final norm": norm(hidden, bias) if config.norm == "pre" else 0,
+        "own vectors": own_vector_parameters(config) if config.own_vectors else 0,
         "pooler": linear(hidden, hidden) if config.pooler else 0,
     }
 

@@ -93,6 +93,8 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"sharing": "feedforward"}, ("written 4 times",)),
     ({"sharing": "cycle", "groups": 2, **WINDOW}, ("written 4 times",)),
     ({"sharing": "cycle", "groups": 3}, ("written 4 times",)),
+    ({"sharing": "all", "own_vectors": True}, ("written 4 times",)),
+    ({"sharing": "cycle", "groups": 2, "own_vectors": True, **WINDOW}, ("written 4 times",)),
     ({"sharing": "all", "own_ends": 1}, ("written 4 times",)),
     ({"sharing": "all", "layers": 1}, ()),
     ({"embedding_norm": "before"}, ()),
@@ -115,9 +117,9 @@ def test_our_pretrained_model_opens_there_and_comes_back(
     back = load(tmp_path / "hf")
     assert_equal_outputs(expected, our_outputs(back.model, batch))
     found = back.config.encoder
-    unshared = shape.layers == 1
-    sharing = "none" if unshared else shape.sharing
-    assert (found.sharing, found.groups, found.own_ends) == (sharing, shape.groups, shape.own_ends)
+    unshared = shape.layers == 1 or shape.own_vectors
+    sharing, groups = ("none", 1) if unshared else (shape.sharing, shape.groups)
+    assert (found.sharing, found.groups, found.own_ends) == (sharing, groups, shape.own_ends)
     assert bool(back.notes) == (found.sharing != "none")
     assert (found.window, found.windowed(), found.embedding_size) == (shape.window, shape.windowed(), 32)
     save_hf(back.model, None, tmp_path / "again")

@@ -1,4 +1,4 @@
-"""The one encoder: sharing, every kind of block against plain formulas, positions, masks, depth, initialisation."""
+"""The one encoder: every kind of block against plain formulas, positions, masks, depth, initialisation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -18,74 +16,6 @@ from litebert.config import EncoderConfig, replace
 from litebert.model.blocks import AttentionPositions
 from litebert.model.encoder import Encoder
 from toys.points import PIECES, batch, randomise, shape
-
-# ---- sharing ------------------------------------------------------------------------------------------------------
-
-MAPS: list[tuple[dict[str, Any], list[int], list[int]]] = [
-    ({"sharing": "none"}, [0, 1, 2, 3], [0, 1, 2, 3]),
-    ({"sharing": "all"}, [0, 0, 0, 0], [0, 0, 0, 0]),
-    ({"sharing": "attention"}, [0, 0, 0, 0], [0, 1, 2, 3]),
-    ({"sharing": "feedforward"}, [0, 1, 2, 3], [0, 0, 0, 0]),
-    ({"sharing": "groups", "groups": 2}, [0, 0, 1, 1], [0, 0, 1, 1]),
-    ({"sharing": "groups", "groups": 3}, [0, 0, 1, 2], [0, 0, 1, 2]),
-    ({"sharing": "groups", "groups": 4}, [0, 1, 2, 3], [0, 1, 2, 3]),
-    ({"sharing": "cycle", "groups": 1}, [0, 0, 0, 0], [0, 0, 0, 0]),
-    ({"sharing": "cycle", "groups": 3}, [0, 1, 2, 0], [0, 1, 2, 0]),
-    ({"sharing": "all", "own_ends": 1}, [0, 2, 2, 1], [0, 2, 2, 1]),
-    ({"sharing": "cycle", "groups": 2, "own_ends": 1}, [0, 2, 3, 1], [0, 2, 3, 1]),
-]
-
-
-@pytest.mark.parametrize(("changes", "attention", "feedforward"), MAPS)
-def test_layers_apply_the_blocks_of_their_map_in_order(
-    changes: dict[str, Any], attention: list[int], feedforward: list[int]
-) -> None:
-    encoder = Encoder(shape(**changes))
-    assert len(encoder.attention) == max(attention) + 1
-    assert len(encoder.feedforward) == max(feedforward) + 1
-    called: list[tuple[str, int]] = []
-    for kind, blocks in (("a", encoder.attention), ("f", encoder.feedforward)):
-        for index, block in enumerate(blocks):
-            block.register_forward_hook(lambda *_, key=(kind, index): called.append(key))
-    encoder(torch.ones(1, 8, dtype=torch.long))
-    assert called == [
-        key for a, f in zip(attention, feedforward, strict=True) for key in (("a", a), ("f", f))
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("sharing", ["all", "attention", "feedforward"])
-def test_sharing_is_unshared_layers_with_equal_weights_whose_gradients_add(sharing: Any) -> None:
-    shared = Encoder(shape(sharing=sharing, pooler=False))
-    apart = Encoder(shape(sharing="none", pooler=False))
-    randomise(shared)
-    apart.load_state_dict({name: shared.state_dict()[source(name, sharing)] for name in apart.state_dict()})
-    ids = torch.arange(5, 21).view(2, 8)
-    one, two = shared(ids), apart(ids)
-    for first, second in zip(shared.states(ids), apart.states(ids), strict=True):
-        assert torch.equal(first, second)
-    one.last.square().sum().backward()
-    two.last.square().sum().backward()
-    for name, parameter in shared.named_parameters():
-        total = sum(copy.grad for other, copy in apart.named_parameters() if source(other, sharing) == name)
-        assert torch.allclose(parameter.grad, total, rtol=1e-4, atol=1e-4), name
-
-
-def source(name: str, sharing: str) -> str:
-    """The shared parameter that one of unshared layers is a copy of."""
-    kind, _, rest = name.partition(".")
-    index, _, leaf = rest.partition(".")
-    return f"{kind}.0.{leaf}" if index.isdigit() and sharing in ("all", kind) else name
-
-
-@given(layers=st.integers(1, 60), groups=st.integers(1, 60))
-def test_groups_are_adjacent_and_nearly_equal(layers: int, groups: int) -> None:
-    groups = min(groups, layers)
-    found = EncoderConfig(layers=layers, sharing="groups", groups=groups).attention_of()
-    assert list(found) == sorted(found)
-    sizes = [found.count(group) for group in range(groups)]
-    assert sum(sizes) == layers
-    assert max(sizes) - min(sizes) <= 1
-
 
 # ---- blocks against plain formulas --------------------------------------------------------------------------------
 
@@ -339,28 +269,6 @@ def test_the_depth_of_a_parameter_is_that_of_the_highest_layer_that_reads_it() -
     assert len(depths) == len(names)
     for name, parameter in names.items():
         assert depths[parameter] == next(depth for start, depth in expected.items() if name.startswith(f"{start}."))
-
-
-def test_groups_stretch_over_another_depth() -> None:
-    config = shape(sharing="groups", groups=2)
-    assert config.attention_of(2) == (0, 1)
-    assert config.attention_of(6) == (0, 0, 0, 1, 1, 1)
-
-
-@given(blocks=st.integers(1, 9), ends=st.integers(0, 4), layers=st.integers(1, 40), cycle=st.booleans())
-def test_the_blocks_of_both_ends_are_the_same_at_every_depth(blocks: int, ends: int, layers: int, cycle: bool) -> None:
-    least = blocks + 2 * ends
-    layers = max(layers, least)
-    config = EncoderConfig(layers=layers, sharing="cycle" if cycle else "groups", groups=blocks, own_ends=ends)
-    assert config.least_layers == least
-    for depth in range(least, layers + 1):
-        found = config.attention_of(depth)
-        assert len(found) == depth
-        assert {*found} == {*range(least)}
-        assert found[:ends] + found[depth - ends :] == tuple(range(2 * ends))
-        middle = found[ends : depth - ends]
-        assert all(middle[i] == middle[i - blocks] for i in range(blocks, len(middle))) or not cycle
-        assert list(middle) == sorted(middle) or cycle
 
 
 # ---- dropout, gradients, initialisation ---------------------------------------------------------------------------

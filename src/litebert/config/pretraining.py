@@ -69,6 +69,9 @@ class EncoderConfig:
     own_ends: int = 0
     """So many layers at each end have blocks of their own, and those between them share as `sharing` says: all, groups
     or cycle (Takase and Kiyono 2021, "Lessons on Parameter Sharing across Layers in Transformers", has the cycle)."""
+    own_vectors: bool = False
+    """To each matrix that layers share, a layer adds a product u v^T of two vectors of its own, zero at first (rank-1
+    adapters: Hu et al. 2022, "LoRA"; between shared layers, Bae et al. 2025, "Relaxed Recursive Transformers")."""
     max_positions: int = 512
     """Longest sequence, in tokens."""
     position_offset: int = 0
@@ -154,6 +157,11 @@ class EncoderConfig:
             self.own_ends == 0 or self.sharing in ("all", "groups", "cycle"),
             f"encoder.own_ends is {self.own_ends}, and with encoder.sharing={self.sharing} no layers between the ends "
             "share whole blocks; set encoder.sharing to all, groups or cycle",
+        )
+        require(
+            not self.own_vectors or self.sharing in ("all", "groups", "cycle"),
+            "encoder.own_vectors adds to the blocks that layers share, and with encoder.sharing="
+            f"{self.sharing} they share no whole blocks; set encoder.sharing to all, groups or cycle",
         )
         require(
             self.least_layers <= self.layers,
@@ -356,6 +364,11 @@ class Config:
             lengths == sorted(lengths) and all(8 <= length <= self.sequences.length for length in lengths),
             f"train.length_schedule lengths {lengths} must rise from at least 8 to sequences.length "
             f"({self.sequences.length}); give others, or none: --train.length-schedule",
+        )
+        require(
+            not self.encoder.own_vectors or (self.train.parallel != "fsdp" and not self.train.compile),
+            "encoder.own_vectors changes shared weights from layer to layer, which train.compile and "
+            "train.parallel=fsdp cannot follow; leave these out",
         )
         depths = [depth for _, depth in self.train.depth_schedule]
         if depths:

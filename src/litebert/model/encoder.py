@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 from litebert import cost
 from litebert.config import EncoderConfig
-from litebert.model.blocks import Attention, FeedForward
+from litebert.model.blocks import Attention, FeedForward, OwnVectors
 from litebert.model.embedding import Borrows, Embedding
 from litebert.model.kernels import additive, computing_dtype, layer_norm
 from litebert.model.windows import blocked, masked
@@ -56,7 +58,13 @@ class Encoder(nn.Module):
         pre_norm = config.norm == "pre"
         self.norm = nn.LayerNorm(config.hidden_size, config.norm_eps, bias=config.bias) if pre_norm else nn.Identity()
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
+        self.own: nn.ModuleList | None = None
+        """For each layer what it adds to its attention and its feed-forward block."""
         self.apply(initialiser(config))
+        if config.own_vectors:
+            used = zip(config.attention_of(), config.feedforward_of(), strict=True)
+            pairs = ((self.attention[a], self.feedforward[f]) for a, f in used)
+            self.own = nn.ModuleList(nn.ModuleList(OwnVectors(one, config.init_std) for one in pair) for pair in pairs)
         for block in (*self.attention, *self.feedforward) if config.zero_outputs else ():
             nn.init.zeros_(block.output.weight)
         if config.embedding_norm == "after" and self.embedding.map is not None:
@@ -88,7 +96,7 @@ class Encoder(nn.Module):
         reads = {within: self._reads(within, x_BSH, real_BS) for within in set(windowed)}
         blocks = zip(self.config.attention_of(layers), self.config.feedforward_of(layers), windowed, strict=True)
         for i, (a, f, within) in enumerate(blocks):
-            given = (a, f, x_BSH, reads[within], i > 0 or self.config.first_norm)
+            given = (a, f, x_BSH, reads[within], i > 0 or self.config.first_norm, i)
             if self.recompute and torch.is_grad_enabled():  # with the same dropout
                 x_BSH = checkpoint(self._layer, *given, use_reentrant=False)
             else:
@@ -114,8 +122,14 @@ class Encoder(nn.Module):
             mask = bias if mask is None else bias + additive(mask, torch.bfloat16)
         return mask, positions, block
 
-    def _layer(self, a: int, f: int, x_BSH: Tensor, reads: tuple[Tensor | None, nn.Module, int], norm: bool) -> Tensor:
-        state: Tensor = self.feedforward[f](self.attention[a](x_BSH, *reads, norm=norm))
+    def _layer(
+        self, a: int, f: int, x_BSH: Tensor, reads: tuple[Tensor | None, nn.Module, int], norm: bool, layer: int
+    ) -> Tensor:
+        attention, feedforward = self.attention[a], self.feedforward[f]
+        if self.own is not None:
+            own: Any = self.own[layer]
+            attention, feedforward = partial(own[0], attention), partial(own[1], feedforward)
+        state: Tensor = feedforward(attention(x_BSH, *reads, norm=norm))
         return state
 
     def read_out(self, state_BSH: Tensor) -> EncoderOutput:
@@ -142,7 +156,7 @@ class Encoder(nn.Module):
         for positions in filter(None, (self.positions, self.window_positions)):
             depths.update(dict.fromkeys(positions.parameters(), self.config.layers))
         for layer, (a, f) in enumerate(zip(self.config.attention_of(), self.config.feedforward_of(), strict=True)):
-            for block in (self.attention[a], self.feedforward[f]):
+            for block in (self.attention[a], self.feedforward[f], *(self.own[layer : layer + 1] if self.own else ())):
                 depths.update(dict.fromkeys(block.parameters(), layer + 1))
         return depths
 
