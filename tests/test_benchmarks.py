@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from litebert.config.serialization import to_dict
+from litebert.recipes.files import recipe
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -68,6 +71,35 @@ def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(tmp_pat
     assert (ours[0], ours[4:7], ours[9]) == ("albert-tiny-ours", ["4.000", "25.0%", "62.5%"], "0.500")
     assert (peer[0], peer[4]) == ("albert-peer", "6.500")
     assert page.count("<svg") == 1
+
+
+def test_the_ladder_continues_with_what_is_missing_and_compares_equal_seeds(tmp_path: Path, tiny_data: Path) -> None:
+    small = tmp_path / "small.toml"
+    sizes = "hidden_size = 32\nembedding_size = 16\nheads = 2\nintermediate_size = 32\nlayers = 2"
+    small.write_text(
+        f'base = "albert-tiny"\n[encoder]\n{sizes}\n[train]\ndepth_schedule = [[0.5, 1]]\nevaluate_sequences = 16\n'
+    )
+    out, words = tmp_path / "out", [sys.executable, ROOT / "benchmarks" / "speedrun" / "ladder.py"]
+    words += ["--data", tiny_data, "--out", tmp_path / "out", "--base", small, "--steps", "4", "--seeds", "1"]
+    words += ["--only", "base", "masks 30 %", "--with", "--train.batch '8 sequences'"]
+    given = {"seed": 0, "change": "--masking.rate 0.3", "loss": 2.5, "accuracy": 0.25, "curve": [(1, 4.0), (4, 2.5)],
+             "settings": to_dict(recipe("albert-tiny"))}  # fmt: skip
+    file = out / "masks-30--" / "seed-0" / "result.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(given))
+    subprocess.run(words, check=True)
+    first, second = json.loads((out / "ladder.json").read_text())["rows"]
+    assert (first["name"], first["losses"], first["seconds"]) == ("masks 30 %", [2.5], None)
+    assert (second["name"], second["against_base"], second["steps"]) == ("base", 0.0, [1, 2, 3, 4])
+    assert first["against_base"] == 2.5 - second["losses"][0]
+    (out / "cost.json").write_text(json.dumps(
+        {"machine": "x", "step_seconds": {"base": [[0.5, 1.0], [1.0, 3.0]], "masks 30 %": [[0.25, 2.0], [1.0, 4.0]]}}
+    ))  # fmt: skip
+    subprocess.run(words, check=True)  # nothing is missing, so nothing trains
+    first, second = json.loads((out / "ladder.json").read_text())["rows"]
+    assert second["seconds"] == [1.0, 2.0, 5.0, 8.0]
+    assert first["seconds"] == [2.0, 14.0]
+    assert "14 s (1.75)" in (out / "ladder.md").read_text()
 
 
 @pytest.mark.slow

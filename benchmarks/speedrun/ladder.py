@@ -39,18 +39,38 @@ CHANGES = {
     "mlm only": "--objectives mlm",
     "masks 30 %": "--masking.rate 0.3",
     "masks 40 %": "--masking.rate 0.4",
+    "masks 40 to 15 %": "--masking.rate 0.4 --masking.final-rate 0.15",
+    "masks 50 to 20 %": "--masking.rate 0.5 --masking.final-rate 0.2",
     "single tokens masked": "--masking.span single --masking.unit token",
+    "half batch, twice the steps": "--train.batch '16 sequences' --budget '800 steps'",
+    "twice the batch, half the steps": "--train.batch '64 sequences' --budget '200 steps'",
     "depth 6 from the start": "--train.depth-schedule",
     "depth 2, 4, 6": "--train.depth-schedule 0.35 2 0.7 4",
     "depth 1 until 60 %": "--train.depth-schedule 0.6 1",
     "Muon at 0.01": "--train.optimizer.muon-learning-rate 0.01",
     "Muon at 0.04": "--train.optimizer.muon-learning-rate 0.04",
+    "NorMuon": "--train.optimizer.muon-rows",
+    "NorMuon at 0.01": "--train.optimizer.muon-rows --train.optimizer.muon-learning-rate 0.01",
+    "NorMuon at 0.04": "--train.optimizer.muon-rows --train.optimizer.muon-learning-rate 0.04",
+    "decay 0.1": "--train.optimizer.weight-decay 0.1",
+    "cautious decay 0.1": "--train.optimizer.muon-cautious-decay --train.optimizer.weight-decay 0.1",
     "AdamW at 1.5e-3": "--train.optimizer.learning-rate 1.5e-3",
     "AdamW at 6e-3": "--train.optimizer.learning-rate 6e-3",
     "wide feed-forward, 4 H": "--encoder.intermediate-size 512",
     "E 128": "--encoder.embedding-size 128",
+    "zero outputs": "--encoder.zero-outputs",
+    "squared ReLU": "--encoder.activation relu2",
+    "untied head": "--encoder.untied",
+    "untied head, E 128": "--encoder.untied --encoder.embedding-size 128",
+    "average over 5 %": "--train.average 0.05",
+    "average over 20 %, no cool-down": "--train.average 0.2 --train.schedule.name constant",
+    "half length, then full": "--train.length-schedule 0.5 32",
     "full sentences": "--sequences.format full-sentences --objectives mlm",
     "2 groups": "--encoder.sharing groups --encoder.groups 2 --train.depth-schedule 0.25 2 0.6 4",
+    "cycle of 2": "--encoder.sharing cycle --encoder.groups 2 --train.depth-schedule 0.25 2 0.6 4",
+    "cycle of 3": "--encoder.sharing cycle --encoder.groups 3 --train.depth-schedule 0.6 3",
+    "own ends": "--encoder.own-ends 1 --train.depth-schedule 0.6 3",
+    "vectors of its own for each layer": "--encoder.own-vectors",
     "no sharing": "--encoder.sharing none --train.depth-schedule",
     "cosine": "--train.schedule.name cosine",
 }
@@ -70,6 +90,7 @@ def trained(options: argparse.Namespace, change: str, folder: Path, seed: int) -
         status = subprocess.run(protocol.litebert(*map(str, words)), stdout=log, stderr=subprocess.STDOUT).returncode
     if status:
         print(f"  ended with status {status}; see {folder / 'log.txt'}", flush=True)
+        (folder / "failed").touch()
         return None
     rows = [row for row in metrics.read(folder / "run" / "metrics.jsonl") if row["kind"] == "heldout"]
     settings = json.loads((folder / "run" / "recipe.json").read_text(encoding="utf-8"))
@@ -83,7 +104,7 @@ def climb(options: argparse.Namespace) -> None:
     for seed in range(options.seeds):
         for name in options.only or CHANGES:
             folder = place(options.out, name) / f"seed-{seed}"
-            if (folder / "result.json").exists() or ((folder / "log.txt").exists() and not options.again):
+            if (folder / "result.json").exists() or ((folder / "failed").exists() and not options.again):
                 continue
             print(f"{name}, seed {seed}", flush=True)
             if (found := trained(options, CHANGES[name], folder, seed)) is not None:
@@ -98,7 +119,7 @@ def place(out: Path, name: str) -> Path:
 
 
 def time_steps(out: Path, rounds: int, seconds: float) -> None:
-    """Seconds per step at each depth of each change that has a result, in turn; medians of the rounds."""
+    """Seconds per step in each phase of each change that has a result, in turn; medians of the rounds."""
     configs = {name: from_dict(Config, runs[0]["settings"]) for name, runs in results(out).items()}
     machine = devices.choose("auto")
     found: dict[str, list[list[float]]] = {name: [] for name in configs}
@@ -106,7 +127,7 @@ def time_steps(out: Path, rounds: int, seconds: float) -> None:
         for name, config in configs.items():
             rate = measure(config, machine, seconds)
             found[name].append([each for _, each in rate.step_seconds])
-    shares = {name: [*(share for share, _ in config.train.depth_schedule), 1.0] for name, config in configs.items()}
+    shares = {name: [end for end, _, _ in config.phases()] for name, config in configs.items()}
     costs = {name: list(zip(shares[name], map(statistics.median, zip(*times, strict=True)), strict=True))
              for name, times in found.items()}  # fmt: skip
     write_json(out / "cost.json", {"machine": machine.describe(), "step_seconds": costs})
@@ -152,7 +173,7 @@ def write(out: Path) -> None:
     rows.sort(key=lambda row: statistics.mean(row["losses"]))
     write_json(out / "ladder.json", {"machine": timed.get("machine"), "rows": rows})
     reference = next((row["seconds"][-1] for row in rows if row["name"] == BASE and row["seconds"]), None)
-    heads = [f"loss at {step}" for step in rows[0]["steps"]] if rows else []
+    heads = [f"loss at {share / POINTS:.0%}" for share in range(1, POINTS + 1)]
     lines = [["change", "options", *heads, "by seed", "against base", "accuracy", "estimated time"]]
     for row in rows:
         times = row["seconds"]
