@@ -90,11 +90,11 @@ def exit_tables(folder: Path) -> list[tuple[str, tuple[str, ...], tuple[tuple[st
         )
         for one in found["curve"]
     ]
-    layers = "layer" if found["patience"] == 1 else f"{found['patience']} successive layers"
-    title = f"Early exits on {found['part']}, once {layers} reached the threshold"
+    patience = "the answer" if found["patience"] == 1 else f"the same answer of {found['patience']} layers in a row"
+    title = f"Early exits on {found['part']}, as soon as {patience} is as certain as the threshold"
     return [
-        (title, ("threshold", "", "share of layers", "layers", "fewer layers by", name), tuple(rows)),
-        (f"If all leave after layer N, on {found['part']}", ("layer", name),
+        (title, ("threshold", "", "share of layers", "layers used", "fewer by a factor of", name), tuple(rows)),
+        (f"Answers of each layer on {found['part']}", ("layer", name),
          tuple((str(layer), f"{one:.4g}") for layer, one in enumerate(found["layers"], 1))),
     ]  # fmt: skip
 

@@ -135,7 +135,8 @@ def finetune(words: list[str]) -> int:
     if arguments.json:
         console.print_json({"run": str(arguments.out), "metric": metric, "scores": scores, "seeds": summary,
                     "restarted": [number for number, run in enumerate(runs) if run.restarted],
-                    "collapsed": [number for number, run in enumerate(runs) if run.collapsed]})  # fmt: skip
+                    "collapsed": [number for number, run in enumerate(runs) if run.collapsed],
+                    **({"exits": [run.exits for run in runs]} if config.exits else {})})  # fmt: skip
     elif arguments.seeds == 1:
         console.table(("dev", arguments.out.name), [(name, f"{value:.4g}") for name, value in scores[0].items()])
         for title, columns, cells in exit_tables(runs[0].folder):

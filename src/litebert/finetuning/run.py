@@ -74,6 +74,12 @@ class Finetuned:
     restarted: bool = False
     """Whether one that collapsed went before, at three times the rate."""
 
+    @property
+    def exits(self) -> dict[str, Any]:
+        """What exits.json holds of a finished run with early exits, see `finetuning.exits.Exits`; empty for others."""
+        file = self.folder / "exits.json"
+        return read_json(file, RunError) if file.is_file() else {}
+
 
 def finetune(
     model: str | Path,
