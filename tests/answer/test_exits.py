@@ -43,7 +43,7 @@ def trained(request: pytest.FixtureRequest, tiny_tokenizer: Path, tmp_path_facto
     from litebert.cli import main
 
     folder = tmp_path_factory.mktemp(request.param)
-    write_table(folder / "train.csv", 300)
+    write_table(folder / "train.csv", 200)
     write_table(folder / "dev.csv", 80, seed=1)
     recipe = recipe_file(folder, DEEP.format(request.param))
     recipe.write_text(recipe.read_text().replace("layers = 2", "layers = 4"))
@@ -174,7 +174,7 @@ class _Stop(Exception):
 
 
 def test_killed_and_started_again_it_ends_with_the_same_bits(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    table = Table(write_table(tmp_path / "train.csv", 160), write_table(tmp_path / "dev.csv", 40, seed=1))
+    table = Table(write_table(tmp_path / "train.csv", 120), write_table(tmp_path / "dev.csv", 30, seed=1))
     chosen = config(epochs=1, exits=True, dropout=0.1)
 
     def go(name: str, **more: Any) -> Any:
@@ -221,10 +221,6 @@ def test_certainty_of_each_kind_of_answer() -> None:
     assert Number().steady(None, now[:, :1])[1].tolist() == [0, 0]
 
 
-class _Told(Table):
-    """A table whose right answers are known here."""
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 3.0, 100.0]))
 def test_calibration_keeps_the_score_of_its_rows(seed: int, drop: float) -> None:
@@ -255,7 +251,7 @@ def test_calibration_keeps_the_score_of_its_rows(seed: int, drop: float) -> None
     if drop == 100.0:
         assert found.share == 1 / depth
     assert found.curve[0]["share"] == 1
-    assert all(one["share"] >= other["share"] for one, other in zip(found.curve, found.curve[1:], strict=False))
+    assert all(one["share"] > other["share"] for one, other in zip(found.curve, found.curve[1:], strict=False))
 
 
 # ---- other answers, and what is refused ------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NEVER = 1.1
 """A threshold that no certainty reaches."""
 _PATIENCE = (1, 2, 3, 4)
-_LEVELS = 24
+_LEVELS = 16
 """Thresholds that are tried for each patience."""
 
 
@@ -98,7 +98,7 @@ class Exits:
     layers: list[float] = field(default_factory=list)
     """The score if all rows leave after each layer."""
     curve: list[dict[str, float]] = field(default_factory=list)
-    """`threshold`, `share` and `score` of other thresholds with this patience, from the strictest on."""
+    """`threshold`, `share` and `score` of the thresholds that were tried with this patience, the strictest first."""
 
     def record(self) -> dict[str, Any]:
         """What a saved model keeps."""
@@ -135,7 +135,8 @@ def calibrate(
             left = leaving(ExitRule(patience, threshold), views)
             found = score(list(logits_LNC[left - 1, np.arange(items)]))
             point = {"threshold": threshold, "share": float(left.mean() / depth), "score": found}
-            curve.append(point)
+            if not curve or point["share"] < curve[-1]["share"]:
+                curve.append(point)
             keeps = keeps and (threshold == NEVER or found >= full - drop / points)
             if keeps and (best is None or point["share"] < best[0]):
                 best = point["share"], patience, point
