@@ -28,7 +28,11 @@ def main() -> int:
     parser.add_argument("run", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--clock", choices=("wall", "processor"), default="wall", help="processor, beside other programs"
+    )
     arguments = parser.parse_args()
+    clock = time.perf_counter if arguments.clock == "wall" else time.process_time
     found = json.loads((arguments.run / "exits.json").read_text(encoding="utf-8"))
     thresholds: list[Exit] = ["off", "auto", *(one["threshold"] for one in found["curve"][1::3])]
     models = {one: load(arguments.run, exit=one) for one in thresholds}
@@ -36,10 +40,11 @@ def main() -> int:
     seconds: dict[Exit, list[float]] = {one: [] for one in thresholds}
     for _ in range(arguments.rounds + 1):  # the first finds its memory
         for one, model in models.items():
-            start = time.perf_counter()
+            start = clock()
             assert len(list(model.predictor.answers(examples))) == len(examples)
-            seconds[one].append(time.perf_counter() - start)
-    print(f"{len(examples):,} texts, {torch.get_num_threads()} threads, {devices.choose('float32', 'cpu').describe()}")
+            seconds[one].append(clock() - start)
+    machine = devices.choose("float32", "cpu").describe()
+    print(f"{len(examples):,} texts, {arguments.clock} time, {torch.get_num_threads()} threads; {machine}")
     print(f"patience {found['patience']}, calibrated threshold {found['threshold']:.6g}, metric {found['metric']}")
     print("| exit | share of layers | texts/s | times as fast | score |\n|---|---|---|---|---|")
     medians = {one: statistics.median(times[1:]) for one, times in seconds.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
@@ -20,7 +20,8 @@ from litebert.answer.masks import Guess, MaskReader, Score
 from litebert.answer.vectors import CHUNK, SentenceEncoder
 from litebert.config.finetuning import HeadName
 from litebert.errors import DataError, LitebertError, ModelError
-from litebert.finetuning.scoring import logits_of
+from litebert.finetuning.items import Item
+from litebert.finetuning.scoring import Logits, logits_of
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, read_folder
 from litebert.registry import ENGINES
@@ -79,15 +80,20 @@ class Predictor:
             if not chunk:
                 break
             items = self.task.encode(chunk, self.tokenizer, self.length)
-            early = self.engine if isinstance(self.engine, EarlyExit) else None
-            compute = early.logits_and_layers if early else self.engine.logits
-            logits = logits_of(compute, items, self.task.output, self.tokenizer.pad_id, self.positions)
-            used = [{"layers": int(one[-1])} if early else {} for one in logits]
-            logits = [one[:-1] for one in logits] if early else logits
+            logits, layers = self._logits(items)
             records = map(self.task.record, chunk, self.task.answers(chunk, items, logits))
-            yield from ({**record, **layers} for record, layers in zip(records, used, strict=True))
+            yield from (
+                ({**one, "layers": used} for one, used in zip(records, layers, strict=True)) if layers else records
+            )
         if fault is not None:
             raise fault
+
+    def _logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
+        """The logits of each item and, where rows leave early, how many layers its only row used."""
+        early = self.engine if isinstance(self.engine, EarlyExit) else None
+        compute = early.logits_and_layers if early else self.engine.logits
+        found = logits_of(compute, items, self.task.output, self.tokenizer.pad_id, self.positions)
+        return ([one[:-1] for one in found], [int(one[-1]) for one in found]) if early else (found, [])
 
 
 @dataclass(frozen=True)
