@@ -60,7 +60,7 @@ docs: $(VENV)/.dev  ## write the generated pages again
 	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.dev  ## ours beside the peers, as ratios; benchmarks/gpu.sh does it on a GPU
-	@set -e; for script in $(filter-out benchmarks/gpu.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in $(filter-out benchmarks/gpu.py benchmarks/exits.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
 
 clean:  ## remove .venv and caches; trained models stay
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info

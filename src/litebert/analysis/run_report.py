@@ -61,11 +61,42 @@ def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Sec
             ("score", "value"),
             tuple((score_title(name), f"{value:.4g}") for name, value in scores.items()),
         ))  # fmt: skip
+    sections += [Table(title, columns, cells, _EXITS_NOTE) for title, columns, cells in exit_tables(folder)]
     lead = (
         f"{facts['model']}, fine-tuned on the task {facts['task']}: {_steps(rows)} of {facts['steps']:,} steps. The "
         f"best weights are those with the highest {score_title(facts['metric'])} on the development part."
     )
     return lead, sections, None
+
+
+_EXITS_NOTE = "litebert predict and score follow the chosen threshold; --exit takes another, and --exit off none."
+
+
+def exit_tables(folder: Path) -> list[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]]:
+    """Of a fine-tuning run with early exits: what each threshold saves and costs, as title, columns and rows."""
+    file = folder / "exits.json"
+    if not file.is_file():
+        return []
+    found = read_json(file, RunError)
+    name, depth = score_title(found["metric"]), len(found["layers"])
+    rows = [
+        (
+            "off" if one["share"] == 1 else f"{one['threshold']:.6g}",
+            "chosen" if one["threshold"] == found["threshold"] else "",
+            f"{one['share']:.3f}",
+            f"{one['share'] * depth:.1f} of {depth}",
+            f"{1 / one['share']:.2f}",
+            f"{one['score']:.4g}",
+        )
+        for one in found["curve"]
+    ]
+    patience = "the answer" if found["patience"] == 1 else f"the same answer of {found['patience']} layers in a row"
+    title = f"Early exits on {found['part']}, as soon as {patience} is as certain as the threshold"
+    return [
+        (title, ("threshold", "", "share of layers", "layers used", "fewer by a factor of", name), tuple(rows)),
+        (f"Answers of each layer on {found['part']}", ("layer", name),
+         tuple((str(layer), f"{one:.4g}") for layer, one in enumerate(found["layers"], 1))),
+    ]  # fmt: skip
 
 
 def _steps(rows: list[dict[str, Any]]) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from litebert.finetuning.batches import PaddedRows
 from litebert.finetuning.scoring import network_logits
 from litebert.interop import LoadedModel
+from litebert.model.encoder import Kept
 from litebert.model.task_model import TaskModel
 from litebert.train import device as devices
 
@@ -40,3 +43,28 @@ class TorchEngine:
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         return network_logits(self._network, self._device, rows)
+
+    def walk(self, rows: PaddedRows) -> TorchWalk:
+        """The batch layer by layer, for early exits (answer/exits.py)."""
+        return TorchWalk(self._network, *(torch.from_numpy(array).to(self._device.device) for array in rows))
+
+
+class TorchWalk:
+    """A batch on its way through the network, as `answer.exits.Walk` describes it."""
+
+    @torch.no_grad()
+    def __init__(self, network: TaskModel, ids: Tensor, types: Tensor, mask: Tensor) -> None:
+        self._network, self._mask = network, mask
+        self._states = network.encoder.states(ids, types, mask)
+        self._kept: Kept | None = None
+        next(self._states)
+
+    @torch.no_grad()
+    def step(self) -> NDArray[np.float32]:
+        state_BSH, self._kept = self._states.send(self._kept), None
+        logits: NDArray[np.float32] = self._network.read(state_BSH, self._mask).float().cpu().numpy()
+        return logits
+
+    def keep(self, rows: NDArray[np.int64], length: int) -> None:
+        self._kept = torch.from_numpy(rows).to(self._mask.device), length
+        self._mask = self._mask[:, :length].index_select(0, self._kept[0])

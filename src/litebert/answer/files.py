@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert import progress
+from litebert.answer.exits import EarlyExit
 from litebert.answer.inputs import Columns, Opened, carried, examples_of, expand, opened
 from litebert.answer.predictor import Model
 from litebert.errors import ConfigError
@@ -100,6 +101,8 @@ def predict_file(
             raise
     for note in task.notes:
         log.info(note)
+    if isinstance(predictor.engine, EarlyExit):
+        log.info(f"texts used {predictor.engine.share:.0%} of the layers; --exit off gives the answers of all layers")
     return int(bar.done)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
@@ -15,11 +15,13 @@ from numpy.typing import NDArray
 
 from litebert import progress
 from litebert.answer.engines import Engine
+from litebert.answer.exits import EarlyExit, Exit, with_exits
 from litebert.answer.masks import Guess, MaskReader, Score
 from litebert.answer.vectors import CHUNK, SentenceEncoder
 from litebert.config.finetuning import HeadName
 from litebert.errors import DataError, LitebertError, ModelError
-from litebert.finetuning.scoring import logits_of
+from litebert.finetuning.items import Item
+from litebert.finetuning.scoring import Logits, logits_of
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, read_folder
 from litebert.registry import ENGINES
@@ -78,10 +80,20 @@ class Predictor:
             if not chunk:
                 break
             items = self.task.encode(chunk, self.tokenizer, self.length)
-            logits = logits_of(self.engine.logits, items, self.task.output, self.tokenizer.pad_id, self.positions)
-            yield from map(self.task.record, chunk, self.task.answers(chunk, items, logits))
+            logits, layers = self._logits(items)
+            records = map(self.task.record, chunk, self.task.answers(chunk, items, logits))
+            yield from (
+                ({**one, "layers": used} for one, used in zip(records, layers, strict=True)) if layers else records
+            )
         if fault is not None:
             raise fault
+
+    def _logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
+        """The logits of each item and, where rows leave early, how many layers its only row used."""
+        early = self.engine if isinstance(self.engine, EarlyExit) else None
+        compute = early.logits_and_layers if early else self.engine.logits
+        found = logits_of(compute, items, self.task.output, self.tokenizer.pad_id, self.positions)
+        return ([one[:-1] for one in found], [int(one[-1]) for one in found]) if early else (found, [])
 
 
 @dataclass(frozen=True)
@@ -92,6 +104,8 @@ class Model(LoadedModel):
     """The registered name of what computes its answers."""
     device: str = "auto"
     """The device it computes them on."""
+    exit: Exit = "auto"
+    """When texts leave the network early."""
 
     @cached_property
     def predictor(self) -> Predictor:
@@ -99,6 +113,7 @@ class Model(LoadedModel):
 
         Raises:
             ModelError: the model is not fine-tuned, or has no tokenizer.
+            ConfigError: `exit` is a threshold, and the model or the engine cannot leave early.
         """
         record = self.task_record
         if not record:
@@ -111,7 +126,9 @@ class Model(LoadedModel):
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         length = int(record.get("length", self.config.sequences.length))
         positions = self.config.encoder.max_positions
-        return Predictor(self.tokenizer, task, ENGINES[self.engine](self, self.device), length, positions)
+        engine = ENGINES[self.engine](self, self.device)
+        engine = with_exits(engine, self.exit, record, task.output, self.config.encoder.layers)
+        return Predictor(self.tokenizer, task, engine, length, positions)
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """The answers of its predictor; see `Predictor.predict`."""
@@ -187,13 +204,22 @@ def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
             raise DataError(f"input {number + 1} is {shown(value)}; {task.inputs}") from None
 
 
-def load(path: str | Path, *, head: HeadName | None = None, engine: str = "torch", device: str = "auto") -> Model:
+def load(
+    path: str | Path,
+    *,
+    head: HeadName | None = None,
+    engine: str = "torch",
+    device: str = "auto",
+    exit: Exit = "auto",  # noqa: A002
+) -> Model:
     """Open a run folder, a litebert model folder or a Hugging Face folder; a fine-tuned model answers, too.
 
     Args:
         head: what the classifier of a Hugging Face folder is for, where its config.json does not name the class.
         engine: what computes its answers: torch, or an engine of your own. With your own, the weights of a fine-tuned
             litebert folder are read only when `Model.model` is asked for, and need not be there.
+        exit: of a model that was fine-tuned with `exits`, when texts leave the network early: `auto`, as calibrated;
+            `off`, never; or a threshold of your own.
 
     Raises:
         ConfigError: there is no such engine.
@@ -201,4 +227,6 @@ def load(path: str | Path, *, head: HeadName | None = None, engine: str = "torch
     """
     ENGINES[engine]
     opened = read_folder(path, head, lazy=engine != "torch")
-    return Model(**{one.name: getattr(opened, one.name) for one in fields(opened)}, engine=engine, device=device)
+    return Model(
+        **{one.name: getattr(opened, one.name) for one in fields(opened)}, engine=engine, device=device, exit=exit
+    )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from litebert import progress
+from litebert.answer.exits import EarlyExit
 from litebert.answer.predictor import Model
 from litebert.errors import DataError
 from litebert.finetuning.scoring import logits_of
@@ -26,6 +27,8 @@ class Scored:
     """As in the scores.json of a run."""
     classes: dict[str, dict[str, float]]
     """`precision`, `recall`, `f1` and `count` of each class; empty where the task has none."""
+    share: float | None = None
+    """Mean share of the layers that was used, where texts leave early."""
 
 
 def score_file(model: Model, source: Source, **options: Any) -> Scored:
@@ -54,4 +57,5 @@ def score_file(model: Model, source: Source, **options: Any) -> Scored:
         raise DataError(f"{where} has no examples to score; give a file that has some")
     logits = logits_of(predictor.engine.logits, items, task.output, predictor.tokenizer.pad_id, predictor.positions)
     answers = task.answers(examples, items, logits)
-    return Scored(len(examples), task.score(examples, answers), task.by_class(examples, answers))
+    share = predictor.engine.share if isinstance(predictor.engine, EarlyExit) else None
+    return Scored(len(examples), task.score(examples, answers), task.by_class(examples, answers), share)

@@ -60,6 +60,8 @@ class PredictArguments(Reading):
     """Column that holds the second text; by default the one used in training."""
     format: Literal["csv", "jsonl", "json"] | None = None
     """Format of the output; by default its suffix decides, and standard output is csv."""
+    exit: Literal["auto", "off"] | float = "auto"
+    """When texts leave a model that was fine-tuned with --exits: auto, as calibrated; off, never; or a threshold."""
 
 
 def predict(words: list[str]) -> int:
@@ -77,7 +79,7 @@ def predict(words: list[str]) -> int:
         if suffix in (".tsv", ".parquet", ".npy"):
             raise ConfigError(f"answers are written as CSV or JSONL; give --output {output.with_suffix('.csv')}")
         form = "json" if suffix == ".json" else "jsonl" if suffix in (".jsonl", ".ndjson") else "csv"
-    model = load(arguments.model, device=arguments.device)
+    model = load(arguments.model, device=arguments.device, exit=arguments.exit)
     count = predict_file(
         model, arguments.input, console.data_output() if arguments.output == "-" else arguments.output, form=form,
         source_form=arguments.input_format, text=arguments.text, pair=arguments.pair, keep=arguments.kept,

@@ -92,7 +92,7 @@ def finetune(words: list[str]) -> int:
     words = console.first(words, FinetuneArguments, FinetuneConfig)
     arguments, rest = console.parse_known(FinetuneArguments, words, "finetune")
     with console.loading():
-        from litebert.analysis.run_report import write_run
+        from litebert.analysis.run_report import exit_tables, write_run
         from litebert.finetuning.run import finetune_seeds, run_folder
         from litebert.finetuning.scoring import metric_name
         from litebert.finetuning.spread import noise_of, summarise
@@ -135,9 +135,12 @@ def finetune(words: list[str]) -> int:
     if arguments.json:
         console.print_json({"run": str(arguments.out), "metric": metric, "scores": scores, "seeds": summary,
                     "restarted": [number for number, run in enumerate(runs) if run.restarted],
-                    "collapsed": [number for number, run in enumerate(runs) if run.collapsed]})  # fmt: skip
+                    "collapsed": [number for number, run in enumerate(runs) if run.collapsed],
+                    **({"exits": [run.exits for run in runs]} if config.exits else {})})  # fmt: skip
     elif arguments.seeds == 1:
         console.table(("dev", arguments.out.name), [(name, f"{value:.4g}") for name, value in scores[0].items()])
+        for title, columns, cells in exit_tables(runs[0].folder):
+            console.table(columns, cells, title)
     else:
         rows = [(name, *(f"{value:.4g}" for value in found.values())) for name, found in summary.items()]
         console.table(("dev", "median", "mean", "deviation", "lowest", "highest"), rows)
@@ -205,6 +208,8 @@ class ScoreArguments:
     """Format of the files of a table or of choices; by default the suffix decides."""
     encoding: str | None = None
     """Encoding of all files, such as latin-1; utf-8 by default."""
+    exit: Literal["auto", "off"] | float = "auto"
+    """When texts leave a model that was fine-tuned with --exits: auto, as calibrated; off, never; or a threshold."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False
@@ -219,14 +224,17 @@ def score(words: list[str]) -> int:
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name one labelled file or more")
     options = {name: value for name, value in _task_options(arguments).items() if value is not None}
-    found = score_file(load(arguments.model, device=arguments.device), arguments.data, **options)
+    model = load(arguments.model, device=arguments.device, exit=arguments.exit)
+    found = score_file(model, arguments.data, **options)
     if arguments.json:
         console.print_json({"model": arguments.model, "data": list(arguments.data), **asdict(found)})
         return 0
-    console.table(("score", Path(arguments.model).name), [(name, f"{one:.4g}") for name, one in found.scores.items()])
+    rows = [(name, f"{one:.4g}") for name, one in found.scores.items()]
+    rows += [] if found.share is None else [("share of the layers", f"{found.share:.3f}")]
+    console.table(("score", Path(arguments.model).name), rows)
     if found.classes:
         names = tuple(next(iter(found.classes.values())))
-        rows = [(name, *(f"{value:.4g}" if isinstance(value, float) else f"{value:,}" for value in one.values()))
+        table = [(name, *(f"{value:.4g}" if isinstance(value, float) else f"{value:,}" for value in one.values()))
                 for name, one in found.classes.items()]  # fmt: skip
-        console.table(("class", *names), rows)
+        console.table(("class", *names), table)
     return 0

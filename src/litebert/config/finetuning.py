@@ -45,6 +45,10 @@ class FinetuneConfig:
     """Dropout before the classifier."""
     layer_decay: float = 1.0
     """Learning rate of a layer relative to the one above it (ELECTRA: 0.8 small and base, 0.9 large)."""
+    exits: bool = False
+    """Train the classifier after every layer, so that easy texts may leave the network early (docs/exits.md)."""
+    exit_drop: float = 0.5
+    """With exits: points of score (hundredths) that leaving early may cost on the development part."""
     restart: bool = True
     """If a run collapses to one answer, start once more at a third of the learning rate."""
     train: LoopConfig = field(default_factory=_train)
@@ -58,6 +62,7 @@ class FinetuneConfig:
             ("dropout", self.dropout, self.dropout == -1 or 0 <= self.dropout < 1, "in [0, 1), or -1"),
             ("head_dropout", self.head_dropout, 0 <= self.head_dropout < 1, "in [0, 1)"),
             ("layer_decay", self.layer_decay, 0 < self.layer_decay <= 1, "above 0 and at most 1"),
+            ("exit_drop", self.exit_drop, 0 <= self.exit_drop < math.inf, "0 or more points"),
         ):
             require(right, f"{name} is {value}; it must be {what}")
 
@@ -66,11 +71,12 @@ _FORMERLY = {"budget": "1000 steps", "compile": False, "evaluate_sequences": 512
 """Fields of pretraining that `train` had at first, though fine-tuning refused any other value."""
 
 
-_LATER = {"recompute": False}
-"""Fields that `train` did not have at first, with what runs did without them."""
+_LATER: dict[str, Any] = {"exits": False, "exit_drop": 0.5}
+_LATER_IN_TRAIN = {"recompute": False}
+"""Fields that the config, and its `train`, did not have at first, with what runs did without them."""
 
 
 def current_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     """A fine-tuning config from a JSON file of any version, with the fields that it has today."""
     train = {key: value for key, value in config.get("train", {}).items() if value != _FORMERLY.get(key, ...)}
-    return {**config, "train": {**_LATER, **train}}
+    return {**_LATER, **config, "train": {**_LATER_IN_TRAIN, **train}}

@@ -67,6 +67,8 @@ class Output(ABC):
     """What stands between the members of an answer in one cell of a CSV file."""
     unit: ClassVar[str] = "example"
     """What `balance` counts."""
+    exits: ClassVar[bool] = False
+    """Whether a row may leave the network early, as `steady` says; a subclass says it anew."""
 
     @property
     def width(self) -> int:
@@ -129,6 +131,15 @@ class Output(ABC):
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
         """One answer per item, from logits as `of_item` gives them."""
 
+    def steady(
+        self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """Of each row after a layer: whether the answer is the one before that layer, and how certain it is, in [0, 1].
+
+        Both are logits (R, C); there is nothing before the first layer.
+        """
+        raise NotImplementedError
+
     def as_target(self, value: Any) -> Any:
         """The value of an answer in the form of a target."""
         return value
@@ -168,6 +179,7 @@ class OneClass(Output):
     name, head = "classes", "sequence"
     problem_type = "single_label_classification"
     scores = ("accuracy", "macro_f1", "matthews")
+    exits = True
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The likeliest label, and the probabilities of all, which sum to one."""
@@ -176,6 +188,13 @@ class OneClass(Output):
         values = np.stack(logits).astype(np.float64)
         likely = softmax(values, axis=1)
         return [Answer(self.labels[best], row) for best, row in zip(values.argmax(1).tolist(), likely, strict=True)]
+
+    def steady(
+        self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """As certain as the likeliest label is probable."""
+        same = now.argmax(1) == (now if before is None else before).argmax(1)
+        return same, softmax(now.astype(np.float64), axis=1).max(1)
 
     def as_target(self, value: Any) -> Any:
         return self.labels.index(value)
@@ -192,6 +211,7 @@ class SeveralLabels(OneClass):
     name, targets = "labels", np.float32
     problem_type = "multi_label_classification"
     scores = ("micro_f1", "macro_f1", "exact")
+    exits = True
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """The mean over the labels of binary cross-entropy; right is where every label is."""
@@ -205,6 +225,13 @@ class SeveralLabels(OneClass):
         # The logistic function by tanh, which does not overflow; scipy's differs in the last bit.
         likely = [0.5 * (1 + np.tanh(one.astype(np.float64) / 2)) for one in logits]
         return [Answer(tuple(np.array(self.labels)[row > 0.5].tolist()), row) for row in likely]
+
+    def steady(
+        self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """As certain as the least certain label."""
+        same = ((now > 0) == ((now if before is None else before) > 0)).all(1)
+        return same, 0.5 * (1 + np.tanh(np.abs(now.astype(np.float64)) / 2)).min(1)
 
     def as_target(self, value: Any) -> Any:
         return tuple(int(name in value) for name in self.labels)
@@ -229,6 +256,7 @@ class Number(Output):
     problem_type = "regression"
     classes, targets = 1, np.float32
     scores = ("r2", "pearson", "spearman", "rmse")
+    exits = True
 
     def fit(self, targets: Sequence[float]) -> tuple[Number, list[float]]:
         values = np.array(targets, np.float64)
@@ -255,6 +283,13 @@ class Number(Output):
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         return [Answer(float(one[0]), np.empty(0)) for one in logits]
+
+    def steady(
+        self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """No number is another; 1 / (1 + d) is certain of one that the layer changed by d."""
+        change = np.full(len(now), np.inf) if before is None else np.abs(now[:, 0].astype(np.float64) - before[:, 0])
+        return np.ones(len(now), bool), 1 / (1 + change)
 
     def record(self, answer: Answer) -> dict[str, Any]:
         """A number has no probabilities."""

@@ -10,6 +10,7 @@ A run folder holds
     best.safetensors  the weights with the best score so far
     model/            at the end: those weights as a litebert model folder, with tokenizer and labels
     predictions/      answers to the development parts and, where there is one, the test part
+    exits.json        with `exits`: when a row leaves early, and what other rules would save and cost
     scores.json       the scores of model/
 """
 
@@ -20,7 +21,7 @@ import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from litebert.config.amounts import parse_amount
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.batches import TaskBatch, TaskBatches
+from litebert.finetuning.exits import Exits, calibrate
 from litebert.finetuning.scoring import score_parts
 from litebert.finetuning.spread import summarise
 from litebert.finetuning.start import InitialModel, PreparedTask, claim, load_initial, prepare_task, task_model
@@ -52,7 +54,7 @@ log = logging.getLogger("litebert")
 
 IDENTITY = "finetune.json"
 CONTENTS = (IDENTITY, "metrics.jsonl", "speed.jsonl", "checkpoints", "best.safetensors", "model", "predictions",
-            "scores.json", "report.html")  # fmt: skip
+            "exits.json", "scores.json", "report.html")  # fmt: skip
 """All that a run writes."""
 OnStep = Callable[[Loop[TaskBatch]], None]
 """What is called after every step."""
@@ -71,6 +73,12 @@ class Finetuned:
     """Whether it gives one answer to everything, restart or not."""
     restarted: bool = False
     """Whether one that collapsed went before, at three times the rate."""
+
+    @property
+    def exits(self) -> dict[str, Any]:
+        """What exits.json holds of a finished run with early exits, see `finetuning.exits.Exits`; empty for others."""
+        file = self.folder / "exits.json"
+        return read_json(file, RunError) if file.is_file() else {}
 
 
 def finetune(
@@ -271,15 +279,19 @@ def _run(
         logits = trainable.kept if machine.autocast is None else {}
         trainable.device = replace(machine, autocast=None)  # as `predict` computes, and other programs
         logits = logits | {part.name: trainable.logits(part) for part in parts if part.name not in logits}
+        every = trainable.logits(parts[0], every=True) if config.exits else None
         if ranks.main:
             scores = score_parts(task, parts, logits)
             (folder / "predictions").mkdir(exist_ok=True)
             for part in parts:
                 answers = task.answers(part.examples, part.items, logits[part.name])
                 task.write(part.examples, answers, folder / "predictions" / task.file_name(part.name))
+            exits = None if every is None else calibrate(task, output, parts[0], every, config.exit_drop)
+            if exits is not None:
+                write_json(folder / "exits.json", asdict(exits))
             output.settle(model.head)
             card = _card(prepared, place.identities()[-1], scores, again)
-            _write_model(folder / "model", model, prepared, card)
+            _write_model(folder / "model", model, prepared, card, exits)
             write_json(file, scores)
     one = trainable.diagnostic_state["one_answer"]
     scores = ranks.decide(lambda: numbers(read_json(file, RunError)))
@@ -335,12 +347,14 @@ def _card(prepared: PreparedTask, identity: Mapping[str, Any], scores: Mapping[s
     return finetuned_card(prepared.task.output.head, identity, sizes, scores, dev, restarted)
 
 
-def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask, card: str) -> None:
+def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask, card: str, exits: Exits | None) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     task, output, length = prepared.task, prepared.task.output, prepared.config.length
     sequences = SequenceConfig(length=length)
     # A config names an objective, though a fine-tuned model has none.
     whole = Config(name=task.name, encoder=model.encoder.config, sequences=sequences, objectives=("mlm",))
     about = {"task": task.name, "kind": output.head, "problem": output.name, "length": length, **task.settings()}
+    if exits is not None:
+        about["exits"] = exits.record()
     words = prepared.start.tokenizer
     save_litebert(LoadedModel(model, whole, words, folder, output.labels, task=about, card=card), folder)

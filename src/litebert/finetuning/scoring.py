@@ -51,10 +51,16 @@ def one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
 
 
 @torch.no_grad()
-def network_logits(model: TaskModel, device: devices.Device, rows: PaddedRows) -> NDArray[np.float32]:
-    """Logits of rows from a network in evaluation mode on a device: (R, C), or (R, S, C) of every token."""
+def network_logits(
+    model: TaskModel, device: devices.Device, rows: PaddedRows, every: bool = False
+) -> NDArray[np.float32]:
+    """Logits of rows from a network in evaluation mode on a device: (R, C), or (R, S, C) of every token.
+
+    With `every`, those of [CLS] after each of L layers: (R, L, C).
+    """
     with device.autocast_context():
-        logits = model(*(torch.from_numpy(array).to(device.device) for array in rows))
+        inputs = [torch.from_numpy(array).to(device.device) for array in rows]
+        logits = model(*inputs, every=True).transpose(0, 1) if every else model(*inputs)
     found: NDArray[np.float32] = logits.float().cpu().numpy()
     return found
 

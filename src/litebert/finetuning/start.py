@@ -18,6 +18,7 @@ from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError, DataError, RunError
+from litebert.finetuning.exits import require_exits
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.scoring import metric_name
 from litebert.finetuning.task import Task
@@ -155,6 +156,8 @@ def prepare_task(
     if config.length > start.encoder.max_positions:
         log.info(f"length is {start.encoder.max_positions} instead of {config.length}: {model} has no more positions")
         config = replace(config, length=start.encoder.max_positions)
+    if config.exits:
+        require_exits(task.output, start.encoder.layers)
     if not task.dev:
         raise DataError(f"the {task.name} task has no dev part, which chooses the best weights; give a dev file")
     notes: list[str] = []

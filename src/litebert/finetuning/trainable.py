@@ -16,6 +16,7 @@ from torch import nn
 from litebert import progress
 from litebert.errors import RunError
 from litebert.finetuning.batches import PaddedRows, TaskBatch, TaskBatches
+from litebert.finetuning.exits import loss_of_layers
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.scoring import Logits, logits_of, metric_name, network_logits, one_answer, score_parts
@@ -60,8 +61,10 @@ class TrainableTaskModel:
         return {_HEAD: batch.predictions}
 
     def losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
-        logits = self.network(batch.input_ids, batch.token_type_ids, batch.attention_mask)
-        return {_HEAD: self.output.loss(logits, batch)}
+        inputs = (batch.input_ids, batch.token_type_ids, batch.attention_mask)
+        if self.prepared.config.exits:
+            return {_HEAD: loss_of_layers(self.output, self.network(*inputs, every=True), batch)}
+        return {_HEAD: self.output.loss(self.network(*inputs), batch)}
 
     def weights(self) -> Mapping[str, float]:
         return {_HEAD: 1.0}
@@ -72,15 +75,15 @@ class TrainableTaskModel:
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
         return []
 
-    def logits(self, part: EncodedPart) -> Logits:
-        """The model's logits for a part now."""
+    def logits(self, part: EncodedPart, every: bool = False) -> Logits:
+        """The model's logits for a part now; with `every`, those after each layer, (L, C) of each item."""
         self.module.eval()
         with progress.task(
             f"scoring {part.name}", total=sum(len(item.rows) for item in part.items), unit="rows"
         ) as bar:
 
             def compute(rows: PaddedRows) -> NDArray[np.float32]:
-                found = network_logits(self.module, self.device, rows)
+                found = network_logits(self.module, self.device, rows, every)
                 bar.advance(len(found))
                 return found
 

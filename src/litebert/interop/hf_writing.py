@@ -153,7 +153,8 @@ def _place(file: str) -> str:
 
 def _settings_left_out(task: Mapping[str, Any]) -> list[str]:
     usual = TASKS[task["task"]].usual if task.get("task") in TASKS else {}
-    return [
+    exits = ["transformers computes all layers, so when texts leave early stays behind"] if "exits" in task else []
+    return exits + [
         f"transformers keeps no {key} of a task, so {task[key]} stays behind; a litebert folder keeps it"
         for key, value in usual.items()
         if task.get(key, value) != value

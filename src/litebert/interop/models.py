@@ -198,6 +198,12 @@ def _task(path: Path) -> dict[str, Any]:
         number = task.get(key, 1 if key == "length" else None)
         if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= MOST:
             raise ModelError(f"{path} has {key} {number!r}; it must be a whole number from 1 to {MOST:,}")
+    exits = task.get("exits", {"patience": 1, "threshold": 1.0})
+    right = isinstance(exits, dict) and isinstance(exits.get("patience"), int) and exits["patience"] > 0
+    if not right or not isinstance(exits.get("threshold"), (int, float)) or not exits["threshold"] >= 0:
+        raise ModelError(
+            f"{path} has exits {exits!r}; it must hold a patience of 1 or more and a threshold of 0 or more"
+        )
     if not isinstance(labels, list) or len(set(map(str, labels))) < len(labels):
         raise ModelError(f"{path} has labels {labels!r}; list the names of all classes, each once, or none")
     try:

@@ -4,7 +4,8 @@ Sharing is just the two index maps `EncoderConfig.attention_of` and `feedforward
 4.5): none, all, attention only, feed-forward only and groups are five maps over the same code.
 
 An encoder can be walked: `states` yields one state after another, and the reader may stop early and apply the final
-norm and the pooler to any of them (`read_out`). Calling an encoder walks to the end.
+norm and the pooler to any of them (`read_out`), or go on with some of the sequences. Calling an encoder walks to the
+end.
 
 Shapes: B sequences, S tokens, H hidden size.
 """
@@ -12,7 +13,7 @@ Shapes: B sequences, S tokens, H hidden size.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -38,6 +39,10 @@ class EncoderOutput:
     """(B, S, H): the last state, normalised once more in a pre-norm encoder."""
     pooled: Tensor | None
     """(B, H): tanh(W h_[CLS] + b); None without a pooler."""
+
+
+Kept = tuple[Tensor, int]
+"""The sequences to go on with, int64 (K,), and how many tokens of each; what is cut off must be padding."""
 
 
 class Encoder(nn.Module):
@@ -78,8 +83,10 @@ class Encoder(nn.Module):
         attention_mask: Tensor | None = None,
         layers: int | None = None,
         lender: Embedding | None = None,
-    ) -> Iterator[Tensor]:
+    ) -> Generator[Tensor, Kept | None, None]:
         """The embedding of a batch, then the state after each layer, (B, S, H) each, computed when it is asked for.
+
+        `send` of a `Kept` instead of `next` goes on with some of the sequences.
 
         Shapes:
             input_ids, token_type_ids: (B, S) int64; no token types means all zeros
@@ -91,17 +98,23 @@ class Encoder(nn.Module):
             DataError: a sequence is longer than `max_positions`.
         """
         x_BSH = self.embedding(input_ids, token_type_ids, attention_mask, lender)
-        yield x_BSH
+        kept = yield x_BSH
         real_BS, windowed = None if attention_mask is None else attention_mask.bool(), self.config.windowed(layers)
-        reads = {within: self._reads(within, x_BSH, real_BS) for within in set(windowed)}
+        reads: dict[bool, tuple[Tensor | None, nn.Module, int]] = {}
         blocks = zip(self.config.attention_of(layers), self.config.feedforward_of(layers), windowed, strict=True)
         for i, (a, f, within) in enumerate(blocks):
+            if kept is not None:
+                rows_K, length = kept
+                x_BSH = x_BSH[:, :length].index_select(0, rows_K)
+                real_BS = None if real_BS is None else real_BS[:, :length].index_select(0, rows_K)
+            if kept is not None or not reads:
+                reads = {one: self._reads(one, x_BSH, real_BS) for one in set(windowed)}
             given = (a, f, x_BSH, reads[within], i > 0 or self.config.first_norm, i)
             if self.recompute and torch.is_grad_enabled():  # with the same dropout
                 x_BSH = checkpoint(self._layer, *given, use_reentrant=False)
             else:
                 x_BSH = self._layer(*given)
-            yield x_BSH
+            kept = yield x_BSH
 
     def _reads(self, within: bool, x_BSH: Tensor, real_BS: Tensor | None) -> tuple[Tensor | None, nn.Module, int]:
         """What attention of the layers within the window, or of the others, is given besides a state."""

@@ -60,13 +60,29 @@ class TaskModel(nn.Module):
         self.head = ClassifierHead(config, classes, dense, dropout=0.1, predicts=predicts)
 
     def forward(
-        self, input_ids: Tensor, token_type_ids: Tensor | None = None, attention_mask: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        token_type_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        every: bool = False,
     ) -> Tensor:
-        """Logits, (B, C) or (B, S, C); inputs as in `Encoder.forward`."""
-        output: EncoderOutput = self.encoder(input_ids, token_type_ids, attention_mask)
+        """Logits, (B, C) or (B, S, C); inputs as in `Encoder.forward`. With `every`, after each of the L layers,
+        (L, B, C) or (L, B, S, C)."""
+        if every:
+            _, *states = self.encoder.states(input_ids, token_type_ids, attention_mask)
+            return torch.stack([self.read(state, attention_mask) for state in states])
+        return self._logits(self.encoder(input_ids, token_type_ids, attention_mask), attention_mask)
+
+    def read(self, state_BSH: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """The logits that the state after any layer gives: the final norm and the head are the same for all."""
+        if self.reads_cls and self.pooling == "cls":
+            state_BSH = state_BSH[:, :1]  # the norm of the other tokens would be lost
+        return self._logits(self.encoder.read_out(state_BSH), attention_mask)
+
+    def _logits(self, output: EncoderOutput, attention_mask: Tensor | None) -> Tensor:
         read = output.last
         if self.reads_cls and self.pooling == "mean":
-            real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+            real = read.new_ones(read.shape[:2]) if attention_mask is None else attention_mask
             read = (read * real[..., None]).sum(1) / real.sum(1, keepdim=True)
         elif self.reads_cls:
             read = output.last[:, 0] if output.pooled is None else output.pooled

@@ -1,0 +1,114 @@
+"""Answering with early exits: a row leaves the network as soon as its answer is steady, and the rest go on packed.
+
+An engine that can leave early has the method `walk`, which gives a batch layer by layer. The rule comes from
+`litebert finetune --exits` (finetuning/exits.py).
+
+Shapes: R rows, S tokens, C numbers of the head.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.answer.engines import Engine
+from litebert.errors import ConfigError
+from litebert.finetuning.batches import PaddedRows
+from litebert.finetuning.exits import ExitRule
+from litebert.finetuning.outputs import Output
+
+log = logging.getLogger("litebert")
+
+Exit = Literal["auto", "off"] | float
+"""When rows leave: as calibrated where the model was trained for it, never, or at a threshold of one's own."""
+_WORTH = 1 / 16
+"""Share of the rows that must have left before the others are packed: packing copies the states of all that stay."""
+
+
+class Walk(Protocol):
+    """A batch on its way through a network."""
+
+    def step(self) -> NDArray[np.float32]:
+        """Apply the next layer; the logits that the head reads after it, (R, C)."""
+
+    def keep(self, rows: NDArray[np.int64], length: int) -> None:
+        """Go on with these rows only, and with so many of their tokens; the others are padding."""
+
+
+class Walks(Engine, Protocol):
+    """An engine that can leave early."""
+
+    def walk(self, rows: PaddedRows) -> Walk:
+        """Begin with padded rows."""
+
+
+class EarlyExit:
+    """An engine over another one. Rows that leave early have the logits of the layer after which they left."""
+
+    def __init__(self, engine: Walks, rule: ExitRule, output: Output, layers: int) -> None:
+        self.engine, self.rule, self.output, self.layers = engine, rule, output, layers
+        self.rows = self.used = 0
+        """Rows that were answered so far, and layers that they used."""
+
+    @property
+    def share(self) -> float:
+        """Mean share of the layers that rows have used so far."""
+        return self.used / max(1, self.rows * self.layers)
+
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        return self.logits_and_layers(rows)[:, :-1]
+
+    def logits_and_layers(self, rows: PaddedRows) -> NDArray[np.float32]:
+        """(R, C + 1): the logits of each row, and how many layers it used."""
+        walk, lengths = self.engine.walk(rows), rows.mask.sum(1)
+        here = np.arange(len(lengths))  # the rows that are computed; some have left already
+        staying, streak = np.ones(len(here), bool), np.zeros(len(here), np.int64)
+        found, before = np.zeros((len(here), self.output.width + 1), np.float32), None
+        for layer in range(1, self.layers + 1):
+            now = walk.step()
+            streak = self.rule.count(streak, *self.output.steady(before, now))
+            leaving = staying & ((streak >= self.rule.patience) | (layer == self.layers))
+            found[here[leaving]] = np.column_stack((now[leaving], np.full(leaving.sum(), layer)))
+            staying &= ~leaving
+            if not staying.any():
+                break
+            before = now
+            if staying.mean() <= 1 - _WORTH:
+                kept = np.flatnonzero(staying)
+                here, streak, before, staying = here[kept], streak[kept], now[kept], staying[kept]
+                walk.keep(kept, min(rows.ids.shape[1], -(-int(lengths[here].max()) // 8) * 8))
+        self.rows, self.used = self.rows + len(found), self.used + int(found[:, -1].sum())
+        return found
+
+
+def with_exits(engine: Engine, chosen: Exit, record: Mapping[str, Any], output: Output, layers: int) -> Engine:
+    """The engine that leaves early as chosen, or the same one.
+
+    Args:
+        record: what the model's task.json holds.
+
+    Raises:
+        ConfigError: a threshold for a model or an engine that cannot leave early, or one that is no threshold.
+    """
+    calibrated = record.get("exits")
+    if chosen == "off" or (chosen == "auto" and calibrated is None):
+        return engine
+    if isinstance(chosen, str) and chosen != "auto":
+        raise ConfigError(f"exit is '{chosen}'; give off, auto or a threshold such as 0.9")
+    if calibrated is None:
+        raise ConfigError(f"exit is {chosen}, and the model was not trained to leave early; leave exit out, or run "
+                          "litebert finetune with --exits")  # fmt: skip
+    if not hasattr(engine, "walk"):
+        if chosen != "auto":
+            raise ConfigError(f"exit is {chosen}, and this engine computes all layers; leave exit out, or take the "
+                              "engine torch")  # fmt: skip
+        log.info("this engine computes all layers, so no text leaves early")
+        return engine
+    threshold = calibrated["threshold"] if chosen == "auto" else float(chosen)
+    if not threshold >= 0:
+        raise ConfigError(f"exit is {chosen}; a threshold is 0 or more")
+    return EarlyExit(engine, ExitRule(calibrated["patience"], threshold), output, layers)  # type: ignore[arg-type]

@@ -1,0 +1,157 @@
+"""Leaving a network early: the loss that teaches it, the rule, and its calibration on held-out data.
+
+With `exits`, one classifier reads the state after every layer. A row leaves after the layer at which the answers of the
+last `patience` layers agree and each is certain enough. A threshold of 0 is the rule of PABEE (Zhou et al. 2020), a
+patience of 1 that of a plain threshold on confidence (DeeBERT, Xin et al. 2020, takes the entropy).
+
+Shapes: L layers, N items, R rows, C numbers of the head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.errors import ConfigError
+from litebert.finetuning.items import EncodedPart
+from litebert.finetuning.outputs import Output
+from litebert.finetuning.task import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from litebert.finetuning.batches import TaskBatch
+    from litebert.model.objectives import Loss
+
+NEVER = 1.1
+"""A threshold that no certainty reaches."""
+_PATIENCE = (1, 2, 3, 4)
+_LEVELS = 16
+"""Thresholds that are tried for each patience."""
+
+
+def require_exits(output: Output, layers: int) -> None:
+    """Refuse what cannot leave early.
+
+    Raises:
+        ConfigError: the answer needs all rows or tokens of an item, or there is only one layer.
+    """
+    if not vars(type(output)).get("exits"):  # a subclass may answer by another law
+        raise ConfigError("exits is True, and only tasks that answer with a class, labels or a number can leave early; "
+                          f"this one answers with '{output.name}', so leave --exits out")  # fmt: skip
+    if layers == 1:
+        raise ConfigError("exits is True for an encoder of 1 layer, which nothing can leave early; leave --exits out")
+
+
+def loss_of_layers(output: Output, logits_LBC: Tensor, batch: TaskBatch) -> Loss:
+    """The mean of the losses of all layers, layer i weighted by i; what is right is right after the last.
+
+    That is PABEE's: the weight grows with the work done so far, so that the early classifiers, which are wrong more
+    often, do not pull the last one down. DeeBERT freezes the network and trains its classifiers afterwards, which
+    takes a second run and cannot teach one classifier to read all layers.
+    """
+    from litebert.model.objectives import Loss
+
+    losses = [output.loss(logits_BC, batch) for logits_BC in logits_LBC]
+    total = sum((layer * one.total for layer, one in enumerate(losses[1:], 2)), losses[0].total)
+    total = total / sum(range(1, len(losses) + 1))
+    return Loss(total, losses[-1].count, losses[-1].correct)
+
+
+@dataclass(frozen=True)
+class ExitRule:
+    """When a row leaves."""
+
+    patience: int
+    """Successive layers that must give the same answer."""
+    threshold: float
+    """How certain each of them must be; above 1, none is."""
+
+    def count(
+        self, streak: NDArray[np.int64], same: NDArray[np.bool_], certain: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """(R,): for how many layers the answer now has been the same and certain, from what it was before and what
+        `Output.steady` says. A row may leave where it is `patience`."""
+        return np.where(certain >= self.threshold, np.where(same, streak, 0) + 1, 0)
+
+
+@dataclass(frozen=True)
+class Exits:
+    """A rule with what it gives on held-out data, as exits.json of a run holds it."""
+
+    part: str
+    """The development part that chose it."""
+    metric: str
+    drop: float
+    """Points of score that it may cost."""
+    patience: int
+    threshold: float
+    share: float
+    """Mean share of the layers that is used."""
+    score: float
+    full: float
+    """The score of all layers."""
+    layers: list[float] = field(default_factory=list)
+    """The score if all rows leave after each layer."""
+    curve: list[dict[str, float]] = field(default_factory=list)
+    """`threshold`, `share` and `score` of the thresholds that were tried with this patience, the strictest first."""
+
+    def record(self) -> dict[str, Any]:
+        """What a saved model keeps."""
+        return {key: value for key, value in asdict(self).items() if key in ("patience", "threshold", "share")}
+
+
+def calibrate(
+    task: Task[Any], output: Output, part: EncodedPart, logits: Sequence[NDArray[np.float32]], drop: float
+) -> Exits:
+    """The rule that uses the fewest layers among those that cost at most `drop` points of score.
+
+    A rule counts only if every stricter threshold keeps the score too, so that a lucky one is not taken.
+
+    Args:
+        logits: (L, C) of each item.
+    """
+    logits_LNC = np.stack(list(logits), axis=1)
+    depth, items = logits_LNC.shape[:2]
+    points = 1.0 if task.percent else 100.0
+
+    def score(chosen_NC: Sequence[NDArray[np.float32]]) -> float:
+        return task.score(part.examples, task.answers(part.examples, part.items, chosen_NC))[task.metric]
+
+    views = [output.steady(logits_LNC[i - 1] if i else None, logits_LNC[i]) for i in range(depth)]
+    certain = np.concatenate([one for _, one in views[:-1]])
+    levels = np.floor(np.quantile(certain, np.linspace(0, 1, _LEVELS)) * 1e6) / 1e6
+    thresholds = [NEVER, *sorted({0.0, *levels.tolist()}, reverse=True)]
+    full = score(list(logits_LNC[-1]))
+    best: tuple[float, int, dict[str, float]] | None = None
+    curves: dict[int, list[dict[str, float]]] = {}
+    for patience in _PATIENCE[: depth - 1]:
+        curve, keeps = curves.setdefault(patience, []), True
+        for threshold in thresholds:
+            left = leaving(ExitRule(patience, threshold), views)
+            found = score(list(logits_LNC[left - 1, np.arange(items)]))
+            point = {"threshold": threshold, "share": float(left.mean() / depth), "score": found}
+            if not curve or point["share"] < curve[-1]["share"]:
+                curve.append(point)
+            keeps = keeps and (threshold == NEVER or found >= full - drop / points)
+            if keeps and (best is None or point["share"] < best[0]):
+                best = point["share"], patience, point
+    assert best is not None
+    _, patience, point = best
+    each = [score(list(one)) for one in logits_LNC]
+    return Exits(part.name, task.metric, drop, patience, point["threshold"], point["share"], point["score"], full, each,
+                 curves[patience])  # fmt: skip
+
+
+def leaving(rule: ExitRule, views: Sequence[tuple[NDArray[np.bool_], NDArray[np.float64]]]) -> NDArray[np.int64]:
+    """(N,): after how many layers each item leaves, from what `Output.steady` says of each layer."""
+    rows = len(views[0][0])
+    left, streak = np.full(rows, len(views)), np.zeros(rows, np.int64)
+    for layer, (same, certain) in enumerate(views, 1):
+        streak = rule.count(streak, same, certain)
+        left = np.where(streak >= rule.patience, np.minimum(left, layer), left)
+    return left

@@ -1,0 +1,308 @@
+"""Early exits, from `finetune --exits` to `predict`: what is trained, calibrated, recorded and answered."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import litebert
+from litebert.answer.engines import TorchEngine
+from litebert.answer.exits import EarlyExit
+from litebert.answer.predictor import load
+from litebert.errors import ConfigError, ModelError
+from litebert.finetuning.batches import PaddedRows, pad_rows
+from litebert.finetuning.exits import NEVER, ExitRule, calibrate, leaving
+from litebert.finetuning.items import EncodedPart, EncodedRow, Item
+from litebert.finetuning.outputs import Number, OneClass, Output, SeveralLabels
+from litebert.finetuning.run import finetune
+from litebert.interop import convert
+from litebert.model.task_model import TaskModel
+from litebert.tasks.table import Table
+from litebert.tasks.texts import Example
+from litebert.train.loop import Loop
+from toys.finetuning import config, recipe_file, write_table
+from toys.refusals import refused
+
+Run = Callable[..., tuple[int, str, str]]
+DEEP = "sharing = '{}'\n"
+
+
+@pytest.fixture(scope="module", params=["all", "none"])
+def trained(request: pytest.FixtureRequest, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of a classifier with exits after each of four layers, shared and not."""
+    from litebert.cli import main
+
+    folder = tmp_path_factory.mktemp(request.param)
+    write_table(folder / "train.csv", 200)
+    write_table(folder / "dev.csv", 80, seed=1)
+    recipe = recipe_file(folder, DEEP.format(request.param))
+    recipe.write_text(recipe.read_text().replace("layers = 2", "layers = 4"))
+    words = ["finetune", recipe, "--task", "table", "--data", folder / "train.csv", "--dev", folder / "dev.csv",
+             "--tokenizer", tiny_tokenizer, "--out", folder / "run", "--exits", "--epochs", "4", "--length", "32",
+             "--train.optimizer.learning-rate", "3e-3", "--train.precision", "float32"]  # fmt: skip
+    assert main([str(word) for word in words]) == 0
+    return folder / "run"
+
+
+def asked(run: Path) -> list[str]:
+    with open(run.parent / "dev.csv", newline="") as file:
+        return [row["text"] for row in csv.DictReader(file)]
+
+
+def rows_of(run: Path) -> PaddedRows:
+    """The development part as one padded batch."""
+    model = load(run)
+    items = model.predictor.task.encode(
+        [Example(text, None, None) for text in asked(run)], model.predictor.tokenizer, 32
+    )
+    return pad_rows([row for item in items for row in item.rows], model.predictor.tokenizer.pad_id, 64)
+
+
+def early(run: Path, rule: ExitRule) -> EarlyExit:
+    model = load(run)
+    return EarlyExit(TorchEngine(model, "cpu"), rule, model.predictor.task.output, 4)
+
+
+def test_a_run_records_what_its_rule_saves_and_costs(trained: Path) -> None:
+    found = json.loads((trained / "exits.json").read_text())
+    scores = json.loads((trained / "scores.json").read_text())
+    assert found["full"] == scores["accuracy"] == found["layers"][-1]
+    assert len(found["layers"]) == 4
+    assert found["score"] >= found["full"] - 0.005
+    assert 0.25 <= found["share"] <= 1
+    record = json.loads((trained / "model" / "task.json").read_text())["exits"]
+    assert record == {key: found[key] for key in ("patience", "threshold", "share")}
+    assert "exits" in (trained / "report.html").read_text()
+    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+    assert max(row["accuracy"] for row in rows if row["kind"] == "heldout") == scores["accuracy"]
+
+
+def test_answers_leave_as_they_were_calibrated(trained: Path, run: Run, tmp_path: Path) -> None:
+    found = json.loads((trained / "exits.json").read_text())
+    status, out, _ = run("score", trained, "--data", trained.parent / "dev.csv", "--json")
+    told = json.loads(out)
+    assert status == 0
+    assert told["scores"]["accuracy"] == pytest.approx(found["score"])
+    assert told["share"] == pytest.approx(found["share"])
+    answers = load(trained).predict(asked(trained))
+    assert np.mean([answer["layers"] for answer in answers]) / 4 == pytest.approx(found["share"])
+    status, _, _ = run("predict", trained, "--input", trained.parent / "dev.csv", "--output", tmp_path / "o.csv")
+    assert status == 0
+    with open(tmp_path / "o.csv", newline="") as file:
+        assert [int(row["layers"]) for row in csv.DictReader(file)] == [answer["layers"] for answer in answers]
+
+
+def test_off_is_the_ordinary_model_bit_for_bit(trained: Path, run: Run, tmp_path: Path) -> None:
+    """A folder without the record of exits is an ordinary model."""
+    ordinary = tmp_path / "ordinary"
+    convert(trained, ordinary, to="litebert")
+    record = json.loads((ordinary / "task.json").read_text())
+    del record["exits"]
+    (ordinary / "task.json").write_text(json.dumps(record))
+    for folder, out in ((trained, "off.jsonl"), (ordinary, "ordinary.jsonl")):
+        words = ("--input", trained.parent / "dev.csv", "--output", tmp_path / out, *["--exit", "off"])
+        assert run("predict", folder, *words)[0] == 0
+    assert (tmp_path / "off.jsonl").read_bytes() == (tmp_path / "ordinary.jsonl").read_bytes()
+    assert "layers" not in load(ordinary).predict(["ba"])[0]
+    rows = rows_of(trained)
+    off, same = (load(one, exit="off").predictor.engine.logits(rows) for one in (trained, ordinary))
+    assert np.array_equal(off, same)
+
+
+def test_thresholds_at_both_ends(trained: Path) -> None:
+    rows = rows_of(trained)
+    full = early(trained, ExitRule(1, NEVER))
+    assert np.array_equal(full.logits(rows), load(trained, exit="off").predictor.engine.logits(rows))
+    assert full.share == 1
+    first = early(trained, ExitRule(1, 0.0))
+    network = load(trained).model
+    assert isinstance(network, TaskModel)
+    ids, types, mask = map(torch.from_numpy, rows)
+    with torch.no_grad():
+        every = network(ids, types, mask, every=True)
+        assert torch.equal(every[-1], network(ids, types, mask))
+        _, state, *_ = network.encoder.states(ids, types, mask)
+        last = network.encoder.read_out(state)
+        told = network.head(last.last[:, 0] if last.pooled is None else last.pooled)
+    assert np.allclose(first.logits(rows), told, atol=1e-6)
+    assert np.allclose(every[0], told, atol=1e-6)
+    assert first.share == 1 / 4
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.floats(0.4, 1.0))
+def test_packing_does_not_change_an_answer(trained: Path, seed: int, patience: int, threshold: float) -> None:
+    """Each row alone, never padded or packed, leaves after the same layer with the same logits."""
+    engine = early(trained, ExitRule(patience, threshold))
+    draw = np.random.default_rng(seed)
+    chosen = [EncodedRow(draw.integers(5, 400, n).astype(np.int32), np.zeros(n, np.int32))
+              for n in draw.integers(3, 40, 24)]  # fmt: skip
+    found = engine.logits_and_layers(pad_rows(chosen, 0, 64))
+    alone = [engine.logits_and_layers(pad_rows([row], 0, len(row.ids)))[0] for row in chosen]
+    margin = np.abs(np.stack([one.max() for one in map(certainties, found)]) - threshold)
+    clear = margin > 1e-4  # where rounding decides, either is right
+    assert np.allclose(found[clear], np.stack(alone)[clear], atol=2e-5)
+
+
+def certainties(row: NDArray[np.float32]) -> NDArray[np.float64]:
+    shifted = np.exp(row[:-1].astype(np.float64) - row[:-1].max())
+    likely: NDArray[np.float64] = shifted / shifted.sum()
+    return likely
+
+
+def test_converted_it_opens_elsewhere_as_the_full_model(trained: Path, tmp_path: Path) -> None:
+    convert(trained, tmp_path / "hf", to="hf")
+    theirs = load(tmp_path / "hf").predict(asked(trained))
+    full = load(trained, exit="off").predict(asked(trained))
+    assert [one.keys() for one in theirs] == [one.keys() for one in full]
+    for one, other in zip(theirs, full, strict=True):
+        assert list(one["probabilities"].values()) == pytest.approx(list(other["probabilities"].values()), abs=1e-5)
+
+
+class _Stop(Exception):
+    """Stands for the instant a run is killed."""
+
+
+def test_killed_and_started_again_it_ends_with_the_same_bits(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    table = Table(write_table(tmp_path / "train.csv", 120), write_table(tmp_path / "dev.csv", 30, seed=1))
+    chosen = config(epochs=1, exits=True, dropout=0.1)
+
+    def go(name: str, **more: Any) -> Any:
+        return finetune(recipe_file(tmp_path), table, tmp_path / name, chosen, tokenizer=tiny_tokenizer, **more)
+
+    go("whole")
+    for instant in (2, 7):
+
+        def stop(loop: Loop[Any], instant: int = instant) -> None:
+            if loop.step == instant:
+                raise _Stop
+
+        with pytest.raises(_Stop):
+            go("cut", on_step=stop)
+    go("cut")
+    for name in ("metrics.jsonl", "exits.json", "scores.json", "model/model.safetensors", "model/task.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+# ---- the rule and its calibration ------------------------------------------------------------------------------------
+
+
+def test_when_a_row_leaves() -> None:
+    """By hand: rows are the answers (label, certainty) after four layers."""
+    rows = [[(0, 0.9), (0, 0.9), (0, 0.9), (0, 0.9)], [(0, 0.9), (1, 0.9), (1, 0.6), (1, 0.9)],
+            [(0, 0.6), (0, 0.6), (0, 0.9), (0, 0.9)]]  # fmt: skip
+    logits_LNC = np.array([[[np.log(p), np.log(1 - p)][:: 1 - 2 * label] for label, p in row] for row in rows])
+    logits_LNC = logits_LNC.transpose(1, 0, 2).astype(np.float32)
+    output = OneClass(("a", "b"))
+    views = [output.steady(logits_LNC[i - 1] if i else None, logits_LNC[i]) for i in range(4)]
+    for patience, threshold, left in ((1, 0.8, [1, 1, 3]), (2, 0.8, [2, 4, 4]), (2, 0.0, [2, 3, 2]),
+                                      (4, 0.0, [4, 4, 4]), (1, NEVER, [4, 4, 4]), (1, 0.0, [1, 1, 1])):  # fmt: skip
+        assert leaving(ExitRule(patience, threshold), views).tolist() == left, (patience, threshold)
+
+
+def test_certainty_of_each_kind_of_answer() -> None:
+    before, now = np.array([[3.0, -1.0], [0.0, 2.0]], np.float32), np.array([[3.0, 1.0], [0.0, 2.0]], np.float32)
+    same, certain = SeveralLabels(("a", "b")).steady(before, now)
+    assert same.tolist() == [False, True]
+    assert certain == pytest.approx([1 / (1 + np.exp(-1.0)), 0.5])
+    same, certain = Number().steady(before[:, :1], now[:, 1:])
+    assert same.all()
+    assert certain == pytest.approx([1 / 3, 1 / 3])
+    assert Number().steady(None, now[:, :1])[1].tolist() == [0, 0]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 3.0, 100.0]))
+def test_calibration_keeps_the_score_of_its_rows(seed: int, drop: float) -> None:
+    draw, rows, depth = np.random.default_rng(seed), 60, 5
+    truth = draw.integers(0, 2, rows)
+    signal = np.linspace(0.3, 2.0, depth)[:, None] * (2 * truth - 1) + draw.normal(size=(depth, rows))
+    logits = np.stack((-signal, signal), axis=-1).astype(np.float32)
+
+    class Truth:
+        metric, percent, name = "accuracy", False, "made up"
+
+        def answers(self, examples: Any, items: Any, chosen: Any) -> Any:
+            return np.stack(chosen).argmax(-1)
+
+        def score(self, examples: Any, answers: Any) -> dict[str, float]:
+            return {"accuracy": float((answers == truth).mean())}
+
+    output: Output = OneClass(("a", "b"))
+    part = EncodedPart("dev", [None] * rows, [Item(i, (), None) for i in range(rows)])
+    task: Any = Truth()
+    found = calibrate(task, output, part, list(logits.transpose(1, 0, 2)), drop)
+    assert found.score >= found.full - drop / 100
+    assert found.full == pytest.approx(float((signal[-1] > 0).astype(int).__eq__(truth).mean()))
+    views = [output.steady(logits[i - 1] if i else None, logits[i]) for i in range(depth)]
+    left = leaving(ExitRule(found.patience, found.threshold), views)
+    assert found.share == pytest.approx(left.mean() / depth)
+    assert found.score == pytest.approx(float((logits[left - 1, np.arange(rows)].argmax(-1) == truth).mean()))
+    if drop == 100.0:
+        assert found.share == 1 / depth
+    assert found.curve[0]["share"] == 1
+    assert all(one["share"] > other["share"] for one, other in zip(found.curve, found.curve[1:], strict=False))
+
+
+# ---- other answers, and what is refused ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["number", "labels"])
+def test_numbers_and_labels_leave_early_too(kind: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    write_table(tmp_path / "classes.csv", 120)
+    with open(tmp_path / "classes.csv", newline="") as source, open(tmp_path / "train.jsonl", "w") as file:
+        for row in csv.DictReader(source):
+            label: Any = {"yes": 30.0, "no": 10.0}[row["label"]] if kind == "number" else [row["label"]]
+            file.write(json.dumps({"text": row["text"], "label": label}) + "\n")
+    table = Table(tmp_path / "train.jsonl")
+    done = finetune(
+        recipe_file(tmp_path), table, tmp_path / "run", config(epochs=3, exits=True), tokenizer=tiny_tokenizer
+    )
+    found = json.loads((tmp_path / "run" / "exits.json").read_text())
+    assert found["score"] >= done.scores[table.metric] - 0.005
+    for one in (0.0, 2.0, "auto"):
+        answers = load(tmp_path / "run", exit=one).predict(["ba de", "fi"])  # type: ignore[arg-type]
+        used = {answer["layers"] for answer in answers}
+        assert used == {0.0: {1}, 2.0: {2}}.get(one, used)  # type: ignore[call-overload]
+
+
+def test_what_cannot_leave_early_is_refused(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
+    train = tmp_path / "train.conll"
+    train.write_text("ba B-X\nde O\n\nfi O\nba B-X\n\n" * 8)
+    recipe = recipe_file(tmp_path)
+    words = ("--tokenizer", tiny_tokenizer, "--exits")
+    status, _, error = run("finetune", recipe, "--task", "tagging", "--data", train, "--out", tmp_path / "a", *words)
+    assert (status, "exits" in error, "tokens" in error) == (2, True, True)
+    recipe.write_text(recipe.read_text().replace("layers = 2", "layers = 1"))
+    data = write_table(tmp_path / "train.csv", 40)
+    status, _, error = run("finetune", recipe, "--task", "table", "--data", data, "--out", tmp_path / "b", *words)
+    assert (status, "exits" in error, "1 layer" in error) == (2, True, True)
+    with refused(ConfigError, "exit_drop", -1.0):
+        litebert.FinetuneConfig(exit_drop=-1.0)
+
+
+def test_thresholds_that_mean_nothing_are_refused(trained: Path, tmp_path: Path) -> None:
+    with refused(ConfigError, "exit", -0.5):
+        _ = load(trained, exit=-0.5).predictor
+    with refused(ConfigError, "exit", "'on'"):
+        _ = load(trained, exit="on").predictor  # type: ignore[arg-type]
+    plain = tmp_path / "plain"
+    convert(trained, plain, to="litebert")
+    record = json.loads((plain / "task.json").read_text())
+    (plain / "task.json").write_text(json.dumps({**record, "exits": {"patience": 0, "threshold": 1}}))
+    with refused(ModelError, plain / "task.json", "exits"):
+        load(plain)
+    del record["exits"]
+    (plain / "task.json").write_text(json.dumps(record))
+    with refused(ConfigError, "exit", 0.9, "--exits"):
+        _ = load(plain, exit=0.9).predictor
