@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from litebert.analysis.layers import Analysis, Layer
-from litebert.analysis.report import Chart, Section, Series, Table, write
+from litebert.analysis.report import Chart, HeatMap, Section, Series, Table, write
 
 CURVES: tuple[tuple[str, str, Callable[[Layer], float | None], str], ...] = (
     (
@@ -69,14 +69,27 @@ def sections(found: Sequence[Analysis]) -> list[Section]:
         lines = [_line(one, value) for one in found]
         if drawn := tuple(line for line in lines if line.xs):
             shown.append(Chart(title, drawn, "layer", axis, note))
-    shown += [Chart("Which states resemble the last one", tuple(
-        Series(one.name, tuple(map(float, range(len(one.similarity)))), tuple(row[-1] for row in one.similarity))
-        for one in found), "layer, 0 for the embedding", "alignment with the last state",
-        "Linear centred kernel alignment.")]  # fmt: skip
+    shown += [_alike(one) for one in found] + [_heads(one) for one in found]
     shown += [_details(one) for one in found]
     parts = list(dict.fromkeys(part for one in found for part in one.parameters))
     rows = tuple((one.name, *(f"{one.parameters.get(part, 0):,}" for part in parts)) for one in found)
     return [*shown, Table("Where the parameters are", ("model", *parts), rows)]
+
+
+def _alike(one: Analysis) -> HeatMap:
+    names = tuple(map(str, range(len(one.similarity))))
+    return HeatMap(f"{one.name}: which states are alike", names, names, one.similarity, "layer, 0 for the embedding",
+                   "layer", 0.0, 1.0, "Linear centred kernel alignment, from 0 (white) to 1.")  # fmt: skip
+
+
+def _heads(one: Analysis) -> HeatMap:
+    values = tuple(layer.entropy for layer in one.layers)
+    highest = max(max(row) for row in values)
+    return HeatMap(
+        f"{one.name}: how widely each head reads", tuple(str(i + 1) for i in range(len(values))),
+        tuple(str(i + 1) for i in range(len(values[0]))), values, "head", "layer", 0.0, highest,
+        f"Entropy of attention in nats, from 0 to {highest:.2f}.",
+    )  # fmt: skip
 
 
 def _line(one: Analysis, value: Callable[[Layer], float | None]) -> Series:

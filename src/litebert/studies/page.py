@@ -1,4 +1,4 @@
-"""What a study found, for people and for programs: report.html, report.md and results.csv in its folder."""
+"""What a study found, for people and for programs: report.html, report.md, results.csv and figures in its folder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 
 from litebert import cost
+from litebert.analysis.figures import Intervals, save_png
 from litebert.analysis.report import Chart, Section, Series, Table, write
 from litebert.errors import RunError
 from litebert.storage import atomic_write
@@ -71,6 +72,21 @@ class Findings:
         if paper:
             note += f" The paper's figures are from {paper.source}: other models, other data, one run each."
         return Table("Results", tuple(columns), tuple(rows), note)
+
+    def intervals(self) -> list[Intervals]:
+        """The means of each score with their intervals, beside the baseline's."""
+        drawn = []
+        for name in self.names:
+            known = {one: mean(values[name]) for one, values in self.scores.items() if values.get(name)}
+            if len(known) < 2:
+                continue
+            base = known.get(self.study.baseline)
+            drawn.append(Intervals(
+                _title(name), tuple(known), tuple(one.value for one in known.values()),
+                tuple(one.halfwidth or 0.0 for one in known.values()), "mean and 95 % interval over seeds",
+                None if base is None else base.value, f"The dashed line is '{self.study.baseline}'.",
+            ))  # fmt: skip
+        return drawn
 
     def faults(self) -> Table | None:
         """The cells without scores, and why."""
@@ -132,13 +148,17 @@ def write_reports(found: Findings, command: Sequence[str]) -> Path:
         ),
         "The first is the study; the others are those of its first run. Recipes of all variants are in recipes/.",
     )
-    sections: list[Section] = [table, *remarks, *found.curves(), *([faults] if faults else []), again]
+    drawn = found.intervals()
+    sections: list[Section] = [table, *remarks, *drawn, *found.curves(), *([faults] if faults else []), again]
     page = plan.folder / "report.html"
     write(page, study.question, about, sections)
     _write(
         plan.folder / "report.md", _markdown(study.question, about, [one for one in sections if isinstance(one, Table)])
     )
     _write(plan.folder / "results.csv", _csv(found))
+    (plan.folder / "figures").mkdir(exist_ok=True)
+    for name, figure in zip(found.names, drawn, strict=False):
+        save_png(figure, plan.folder / "figures" / f"{name}.png")
     return page
 
 
