@@ -6,14 +6,16 @@ import csv
 import io
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from statistics import fmean
 
 from litebert import cost
+from litebert.analysis.curves import chart, points
+from litebert.analysis.curves import mean as mean_course
 from litebert.analysis.figures import Intervals, save_png
-from litebert.analysis.report import Chart, Section, Series, Table, write
+from litebert.analysis.report import Chart, Section, Table, write
 from litebert.errors import RunError
 from litebert.storage import atomic_write
 from litebert.studies.cells import Cell, scores_of
@@ -21,7 +23,6 @@ from litebert.studies.plan import Plan
 from litebert.studies.statistics import Difference, Mean, differences, mean
 from litebert.studies.study import Study
 from litebert.tasks.scores import score_title
-from litebert.train import metrics
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
 """By variant and name of score, a value for each seed."""
@@ -96,36 +97,13 @@ class Findings:
 
     def curves(self) -> list[Chart]:
         """The held-out curves of the deciding score, means over seeds, against steps and against time."""
-        name = self.names[0]
-        lines: dict[str, list[Series]] = {"step": [], "minutes of training": []}
+        name, runs = self.names[0], {}
         for variant in self.study.variants:
-            steps, seconds, values = _curve([one for one in self.ended if one.variant == variant], name)
-            for axis, xs in (("step", steps), ("minutes of training", [one / 60 for one in seconds])):
-                if xs:
-                    lines[axis].append(Series(variant, tuple(xs), tuple(values)))
-        return [Chart(f"{_title(name)} against {axis.split()[0]}s".replace("minutess", "minutes"), tuple(series), axis,
-                      _title(name)) for axis, series in lines.items() if series]  # fmt: skip
-
-
-def _curve(cells: Sequence[Cell], name: str) -> tuple[list[float], list[float], list[float]]:
-    """(steps, seconds, values) where every seed was evaluated, as means."""
-    points: dict[int, list[tuple[float, float]]] = {}
-    for cell in cells:
-        try:
-            rows = metrics.read(cell.run / "metrics.jsonl")
-            speed = metrics.read(cell.run / "speed.jsonl")
-        except (OSError, RunError):
-            continue
-        clock = sorted((int(row["step"]), float(row["seconds"])) for row in speed if "seconds" in row)
-        for row in rows:
-            if row["kind"] == "heldout" and isinstance(row.get(name), float):
-                took = [seconds for step, seconds in clock if step <= row["step"]]
-                points.setdefault(row["step"], []).append((took[-1] if took else 0.0, row[name]))
-    whole = {step: some for step, some in sorted(points.items()) if len(some) == len(cells)}
-    means = [
-        (float(step), fmean(one for one, _ in some), fmean(one for _, one in some)) for step, some in whole.items()
-    ]
-    return [one[0] for one in means], [one[1] for one in means], [one[2] for one in means]
+            with suppress(OSError, RunError):
+                runs[variant] = mean_course([points(one.run) for one in self.ended if one.variant == variant])
+        scale, axis = (1.0, "nats") if name.endswith("loss") else (100.0, "%")
+        drawn = [chart(_title(name), axis, name, along, runs, scale) for along in ("step", "minutes of training")]
+        return [one for one in drawn if one.series]
 
 
 def write_reports(found: Findings, command: Sequence[str]) -> Path:
