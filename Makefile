@@ -14,10 +14,10 @@ RUNS := quickstart five-systems
 activate = echo && echo "To type litebert instead of $(BIN)/litebert: source $(BIN)/activate"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart five test test-slow test-wheel golden lint check format docs bench clean clean-runs
+.PHONY: help setup quickstart five test test-slow studies-smoke test-wheel golden lint check format docs bench clean clean-runs
 
 help:  ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.dev  ## .venv with everything to run, test and develop
 	@$(activate)
@@ -36,6 +36,9 @@ test: $(VENV)/.dev  ## the tests, without the slow ones
 
 test-slow: $(VENV)/.dev  ## the tests that take minutes each
 	$(BIN)/python -m pytest -m slow
+
+studies-smoke: $(VENV)/.dev  ## every study at toy size
+	$(BIN)/python -m pytest -m slow tests/studies/test_smoke.py
 
 test-wheel: $(VENV)/.dev  ## the wheel in an empty environment, its requirements from the package index
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py

@@ -31,6 +31,8 @@ VERBS = {
     "fill": ("answers", "guess masked words with a pretrained model"),
     "embed": ("answers", "write sentence vectors of texts to a file"),
     "score": ("tasks", "score a fine-tuned model on a labelled file"),
+    "analyze": ("analyze", "show what each layer of a model does to held-out text"),
+    "study": ("study", "run a paper's comparison on your text, with seeds and a report"),
     "convert": ("models", "convert a model to a Hugging Face folder, or back"),
     "doctor": ("doctor", "show what litebert runs on, for bug reports"),
     "completion": ("completion", "print a script that completes verbs and options in a shell"),

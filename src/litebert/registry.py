@@ -7,6 +7,7 @@
     ENGINES      what computes logits for answers     `load(folder, engine="torch")`    answer/engines.py
     SOURCES      where text comes from                `litebert prepare SOURCE`         text/sources.py
     FORMATS      what writes a model folder           `litebert convert --to hf`        interop/
+    STUDIES      which comparisons can be run         `litebert study sharing`          studies/
 
 Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file. Your program imports that file, a
 recipe `mine.py:function` runs it, and so does every command if the environment has `LITEBERT_EXTENSIONS=mine.py`.
@@ -116,3 +117,7 @@ SOURCES = Registry(
     "source of text", **{"python-docs": "text.python_docs:python_docs", "hf:": "text.sources:read_dataset"}
 )
 FORMATS = Registry("model format", hf="interop.hf_writing:save_hf", litebert="interop.models:save_litebert")
+STUDIES = Registry("study", **{name: f"studies.papers:{name}" for name in (
+    "sharing", "embedding", "order", "depth", "width", "dropout", "data", "time", "masking", "formats", "batch",
+    "generator", "boundary", "systems", "optimizers",
+)})  # fmt: skip

@@ -19,6 +19,9 @@ from typing import Any
 from litebert.analysis.chart import Chart as Chart
 from litebert.analysis.chart import Series as Series
 from litebert.analysis.chart import draw
+from litebert.analysis.figures import HeatMap as HeatMap
+from litebert.analysis.figures import Intervals as Intervals
+from litebert.analysis.figures import svg
 from litebert.model.objectives import Curves
 from litebert.registry import OBJECTIVES
 from litebert.storage import atomic_write
@@ -35,15 +38,15 @@ class Table:
     note: str = ""
 
 
-Section = Table | Chart
+Section = Table | Chart | Intervals | HeatMap
 
 
 def render(title: str, lead: str, sections: Sequence[Section]) -> str:
     """The page as text. Charts that follow one another stand side by side where there is room."""
     body = []
-    for is_chart, group in groupby(sections, key=lambda section: isinstance(section, Chart)):
+    for is_table, group in groupby(sections, key=lambda section: isinstance(section, Table)):
         html = "\n".join(map(_section, group))
-        body.append(f'<div class="charts">\n{html}\n</div>' if is_chart else html)
+        body.append(html if is_table else f'<div class="charts">\n{html}\n</div>')
     return _PAGE.format(title=escape(title), lead=escape(lead), style=_STYLE, body="\n".join(body))
 
 
@@ -56,7 +59,10 @@ def write(path: str | Path, title: str, lead: str, sections: Sequence[Section]) 
 def _section(section: Section) -> str:
     title = f"<h2>{escape(section.title)}</h2>" if section.title else ""
     note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
-    body = draw(section) if isinstance(section, Chart) else _table(section)
+    if isinstance(section, (Intervals, HeatMap)):
+        body = svg(section)
+    else:
+        body = draw(section) if isinstance(section, Chart) else _table(section)
     return f"<section>{title}{body}{note}</section>"
 
 

@@ -169,6 +169,8 @@ class CompareArguments:
     """Run folders, all of pretraining or all of fine-tuning."""
     data: Path | None = None
     """Score all pretraining runs again, on the held-out part of this folder written by litebert prepare."""
+    page: Path | None = None
+    """Also write this page, with the held-out curves of the pretraining runs against steps, tokens, FLOPs and time."""
     device: str = "auto"
     """Where --data is computed: auto, cpu, cuda or cuda:N."""
     markdown: bool = False
@@ -182,7 +184,9 @@ def compare(words: list[str]) -> int:
     with console.loading():
         from litebert.analysis import compare as runs
         from litebert.analysis import compare_tasks as tasks
-        from litebert.analysis.differences import parts
+        from litebert.analysis.curves import charts, points
+        from litebert.analysis.differences import parts, short_names
+        from litebert.analysis.report import write
 
     if arguments.json and arguments.markdown:
         raise ConfigError("--json and --markdown are two formats of one table; give only one of them")
@@ -190,6 +194,10 @@ def compare(words: list[str]) -> int:
         raise RunError("name the folder of at least one run")
     rows: Sequence[Any]
     finetuned = tasks.finetunings(Path(arguments.runs[0]))
+    if finetuned and arguments.page is not None:
+        raise RunError("--page draws pretraining runs; leave it out for fine-tuning runs")
+    if arguments.page is not None and (not arguments.page.parent.is_dir() or arguments.page.is_dir()):
+        raise ConfigError(f"cannot write {arguments.page}; give --page a file in a folder that exists")
     if finetuned and arguments.data is not None:
         raise RunError("--data scores pretraining runs; leave it out for fine-tuning runs, and see litebert score")
     with progress.task("reading the runs"):
@@ -216,6 +224,12 @@ def compare(words: list[str]) -> int:
             console.table(part.columns, part.rows, title=settings.title)
     for remark in remarks:
         log.warning(remark)
+    if arguments.page is not None:
+        tables = [shown, *([settings] if settings.rows else [])]
+        lead = " ".join(f"{remark[0].upper()}{remark[1:]}." for remark in remarks)
+        named = dict(zip(short_names(arguments.runs), map(points, map(Path, arguments.runs)), strict=True))
+        write(arguments.page, "Runs side by side", lead, [*tables, *charts(named)])
+        console.say(f"wrote {arguments.page}")
     if finetuned:
         console.ending(None, ("predict", arguments.runs[0], "--input", "FILE"))
     else:

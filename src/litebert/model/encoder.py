@@ -26,7 +26,7 @@ from litebert import cost
 from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention, FeedForward, OwnVectors
 from litebert.model.embedding import Borrows, Embedding
-from litebert.model.kernels import additive, computing_dtype, layer_norm
+from litebert.model.kernels import additive, computing_dtype, layer_norm, linear_heads
 from litebert.model.windows import blocked, masked
 from litebert.registry import POSITIONS
 
@@ -144,6 +144,29 @@ class Encoder(nn.Module):
             attention, feedforward = partial(own[0], attention), partial(own[1], feedforward)
         state: Tensor = feedforward(attention(x_BSH, *reads, norm=norm))
         return state
+
+    def attention_weights(self, layer: int, state_BSH: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """What each token reads in a layer (from 0), given the state before it, (B, A, S, S), rows summing to 1.
+
+        For analysis: training and answers never hold all weights.
+        """
+        config, length = self.config, state_BSH.shape[1]
+        within = config.windowed()[layer]
+        block = self.attention[config.attention_of()[layer]]
+        assert isinstance(block, Attention)
+        positions = self.window_positions if within and self.window_positions is not None else self.positions
+        normed = block.pre_norm and (layer > 0 or config.first_norm)
+        x_BSH = layer_norm(state_BSH, block.norm) if normed else state_BSH
+        q_BASD, k_BASD, _ = linear_heads(x_BSH, block.qkv, block.heads, positions)
+        scores_BASS = q_BASD @ k_BASD.transpose(-1, -2) * q_BASD.shape[-1] ** -0.5
+        if (bias := positions.bias(length)) is not None:
+            scores_BASS = scores_BASS + bias
+        real_BS = None if attention_mask is None else attention_mask.bool()
+        mask = masked(config.window // 2, length, real_BS, state_BSH.device) if within else None
+        if mask is None and real_BS is not None:
+            mask = real_BS[:, None, None, :]
+        weights: Tensor = (scores_BASS if mask is None else scores_BASS + additive(mask, scores_BASS.dtype)).softmax(-1)
+        return weights
 
     def read_out(self, state_BSH: Tensor) -> EncoderOutput:
         """The final norm and the pooler over the state after any layer."""

@@ -1,0 +1,113 @@
+"""Held-out scores over the course of runs, against steps, tokens, floating point operations and time."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from litebert import cost
+from litebert.analysis.chart import Chart, Series
+from litebert.config import Config, replace
+from litebert.config.serialization import from_dict
+from litebert.errors import RunError
+from litebert.registry import OBJECTIVES
+from litebert.storage import read_json
+from litebert.train import metrics
+
+AXES = {"step": 1.0, "million tokens": 1e6, "TFLOP": 1e12, "minutes of training": 60.0}
+"""What a score is drawn against, and the unit of the axis in that of `Point`."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """A run when it was scored."""
+
+    step: int
+    tokens: int
+    """Trained on, padding aside."""
+    flops: float
+    """Of training, forward and backward, at the depth that each step had."""
+    seconds: float | None
+    """Of training, evaluations aside; None where the run has no record of its speed."""
+    scores: Mapping[str, float]
+
+    def along(self, axis: str) -> float | None:
+        """Where it lies on one of `AXES`."""
+        values = (self.step, self.tokens, self.flops, self.seconds)
+        value = dict(zip(AXES, values, strict=True))[axis]
+        return None if value is None else value / AXES[axis]
+
+
+def points(folder: Path) -> list[Point]:
+    """The held-out evaluations of a pretraining run, in order.
+
+    Raises:
+        RunError: the folder is no run, or was changed.
+    """
+    config = from_dict(Config, read_json(folder / "recipe.json", RunError))
+    rows, speed = metrics.read(folder / "metrics.jsonl"), folder / "speed.jsonl"
+    clock = sorted((row["step"], float(row["seconds"])) for row in (metrics.read(speed) if speed.is_file() else []))
+    steps, by_depth = [step for step, _ in clock], dict[int, float]()
+    found, tokens, flops = [], 0, 0.0
+    for row in rows:
+        if row["kind"] == "train" and isinstance(row.get("tokens"), int):
+            layers = int(row.get("layers", config.encoder.layers))
+            if layers not in by_depth:
+                by_depth[layers] = 3 * cost.forward_flops(_at_depth(config, layers))
+            flops += (row["tokens"] - tokens) * by_depth[layers]
+            tokens = row["tokens"]
+        elif row["kind"] == "heldout":
+            before = bisect_right(steps, row["step"])
+            seconds = clock[before - 1][1] if before else None
+            scores = {name: value for name, value in row.items() if isinstance(value, float)}
+            found.append(Point(row["step"], tokens, flops, seconds, scores))
+    return found
+
+
+def _at_depth(config: Config, layers: int) -> Config:
+    train = replace(config.train, depth_schedule=())
+    return replace(config, encoder=replace(config.encoder, layers=layers), train=train)
+
+
+def charts(runs: Mapping[str, Sequence[Point]]) -> list[Chart]:
+    """Every score that at least one run has a curve of, against each axis, a line for each run by its name."""
+    found = []
+    for name, objective in OBJECTIVES.items():
+        for curves in objective.curves:
+            key = next((key for _, kind, key in curves.lines if kind == "heldout"), None)
+            title = curves.title.format(NAME=name.upper())
+            if key and any(f"{name}_{key}" in point.scores for own in runs.values() for point in own):
+                found += [chart(title, curves.axis, f"{name}_{key}", axis, runs, curves.scale) for axis in AXES]
+    return found
+
+
+def chart(
+    title: str, y_label: str, score: str, axis: str, runs: Mapping[str, Sequence[Point]], scale: float = 1.0
+) -> Chart:
+    """One score against one axis."""
+    lines = []
+    for name, own in runs.items():
+        spots = [(x, scale * y) for one in own
+                 if (x := one.along(axis)) is not None and (y := one.scores.get(score)) is not None]  # fmt: skip
+        if spots:
+            lines.append(Series(name, tuple(x for x, _ in spots), tuple(y for _, y in spots)))
+    return Chart(title, tuple(lines), axis, y_label)
+
+
+def mean(seeds: Sequence[Sequence[Point]]) -> list[Point]:
+    """The mean course of runs that differ in their seeds, at the steps where all of them were scored."""
+    by_step = [{point.step: point for point in own} for own in seeds]
+    shared = sorted(set.intersection(*(set(own) for own in by_step))) if by_step else []
+    found = []
+    for step in shared:
+        some = [own[step] for own in by_step]
+        names = set.intersection(*(set(one.scores) for one in some))
+        clock = [one.seconds for one in some if one.seconds is not None]
+        found.append(Point(
+            step, round(sum(one.tokens for one in some) / len(some)), sum(one.flops for one in some) / len(some),
+            sum(clock) / len(clock) if len(clock) == len(some) else None,
+            {name: sum(one.scores[name] for one in some) / len(some) for name in sorted(names)},
+        ))  # fmt: skip
+    return found

@@ -1,0 +1,65 @@
+"""`litebert analyze`: what happens from layer to layer."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from litebert.commands import console
+from litebert.commands.console import Json
+from litebert.errors import ConfigError
+
+
+@dataclass
+class AnalyzeArguments:
+    """Show what each layer does to the states of held-out text, for one model or several side by side.
+
+    Distances and angles between the states before and after a layer (ALBERT, figure 1), what heads attend to, how early
+    the masked words are known, which layers resemble each other, and where the parameters are.
+    """
+
+    models: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="MODEL")]
+    """Run folders, litebert model folders or Hugging Face folders."""
+    data: Path
+    """A folder written by litebert prepare with the tokenizer of the models."""
+    out: Path = Path("analysis.html")
+    """The page to write."""
+    sequences: int = 128
+    """Held-out sequences to read."""
+    length: int = 0
+    """Tokens per sequence; 0 uses the length that the first model was trained with."""
+    no_control: bool = False
+    """Leave out the untrained network of each model's shape, which shows what training has changed."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    json: Json = False
+
+
+def analyze(words: list[str]) -> int:
+    """litebert analyze MODEL... --data D"""
+    arguments = console.parse(AnalyzeArguments, words, "analyze")
+    if not arguments.out.parent.is_dir() or arguments.out.is_dir():
+        raise ConfigError(f"cannot write {arguments.out}; give --out a file in a folder that exists")
+    with console.loading():
+        from litebert.analysis.layers import analyze as run
+        from litebert.analysis.layers_page import summary, write_page
+        from litebert.train.device import choose
+
+    found = run(
+        arguments.models, arguments.data, sequences=arguments.sequences, length=arguments.length or None,
+        control=not arguments.no_control, device=arguments.device,
+    )  # fmt: skip
+    command = f"litebert analyze {shlex.join(words)}"
+    write_page(arguments.out, found, choose("float32", arguments.device).describe(), command)
+    if arguments.json:
+        console.print_json([asdict(one) for one in found])
+    else:
+        table = summary(found)
+        console.table(table.columns, table.rows, title=table.title)
+        console.show(table.note)
+    console.ending(arguments.out)
+    return 0

@@ -1,0 +1,104 @@
+"""`litebert study`: a comparison of variants on your own text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from litebert.commands import console
+from litebert.commands.console import Json
+from litebert.errors import ConfigError
+
+
+@dataclass
+class StudyArguments:
+    """Run a comparison as a grid of training runs, and report which differences exceed the noise of the seeds.
+
+    NAME is a study below, a TOML file with a grid of your own, or file.py:function. The same command again continues.
+    """
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
+    """The study; list shows all of them."""
+    data: Path | None = None
+    """A folder written by litebert prepare."""
+    out: Path | None = None
+    """Folder to write; by default study-NAME."""
+    budget: str = "30m"
+    """A time, such as 2h, for the whole grid; or steps or tokens, such as 500 steps, for each run."""
+    seeds: int = 3
+    """Runs of each variant. With one, nothing can be said about noise."""
+    scale: Literal["toy", "tiny", "mini", "base"] = "tiny"
+    """Size of the encoder that the study varies: a few thousand parameters to see that all works, that of albert-tiny,
+    of albert-mini, or of the paper's base model."""
+    tasks: tuple[str, ...] = ()
+    """Also fine-tune each run on these tasks and compare the scores: sst2=FOLDER cola=FOLDER."""
+    blimp: Path | None = None
+    """Also score each run on the sentence pairs of this folder, as litebert evaluate --blimp does."""
+    jobs: int = 0
+    """Runs at a time; 0 chooses: one for each GPU, or on a CPU one for each core as far as memory allows."""
+    device: str = "auto"
+    """auto, cpu or cuda."""
+    json: Json = False
+
+
+def study(words: list[str]) -> int:
+    """litebert study NAME --data D --budget 30m"""
+    from litebert.registry import STUDIES
+
+    arguments = console.parse(StudyArguments, words, "study")
+    with console.loading():
+        from litebert.analysis.differences import parts
+        from litebert.studies.cells import Extras, cells_of, run_cells
+        from litebert.studies.page import Findings, write_reports
+        from litebert.studies.plan import planned
+        from litebert.studies.study import slug, study_of
+
+    if arguments.name == "list":
+        rows = [(name, study_of(name, "tiny").question) for name in STUDIES]
+        console.table(("study", "question"), rows)
+        return 0
+    asked = study_of(arguments.name, arguments.scale)
+    if arguments.data is None:
+        raise ConfigError("no data to train on is given; name a folder written by litebert prepare with --data")
+    out = arguments.out or Path(f"study-{slug(Path(arguments.name).stem)}")
+    extras = Extras(dict(map(_task, arguments.tasks)), arguments.blimp)
+    plan = planned(
+        asked, arguments.name, out, arguments.data, scale=arguments.scale, budget=arguments.budget,
+        seeds=arguments.seeds, jobs=arguments.jobs, device=arguments.device,
+    )  # fmt: skip
+    cells = cells_of(asked, plan, extras, arguments.device)
+    console.say(
+        f"{asked.question} {len(asked.variants)} variants x {plan.seeds} seeds = {len(cells)} runs, {plan.jobs} at a "
+        f"time; steps: {', '.join(f'{name} {count:,}' for name, count in plan.steps.items())}"
+    )
+    stopped = run_cells(cells, plan)
+    found = Findings(asked, plan, cells, (*(["blimp"] if extras.blimp else []), *extras.tasks))
+    page = write_reports(found, ("study", *words))
+    if stopped is not None:
+        console.say(f"stopped; {page} shows what has ended, and the same command continues")
+        return 128 + stopped
+    if arguments.json:
+        console.print_json({
+            "study": arguments.name, "scores": found.scores, "verdicts": found.verdicts(),
+            "differences": [vars(one) for one in found.differences],
+            "failed": {cell.run.name: cell.fault for cell in cells if cell.fault},
+        })  # fmt: skip
+    else:
+        table = found.table()
+        for part in parts(table, console.width(), 1):
+            console.table(part.columns, part.rows)
+        console.show(table.note)
+        for sentence in found.verdicts():
+            console.show(sentence)
+    console.ending(f"{page}, report.md and results.csv")
+    return 1 if any(cell.fault for cell in cells) else 0
+
+
+def _task(word: str) -> tuple[str, Path]:
+    name, _, folder = word.partition("=")
+    if not folder:
+        raise ConfigError(f"--tasks {word} names no folder; write it like sst2=GLUE/SST-2")
+    return name, Path(folder)

@@ -1,0 +1,206 @@
+"""What a study found, for people and for programs: report.html, report.md, results.csv and figures in its folder."""
+
+from __future__ import annotations
+
+import csv
+import io
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import date
+from importlib.metadata import version
+from pathlib import Path
+
+from litebert import cost
+from litebert.analysis.curves import chart, points
+from litebert.analysis.curves import mean as mean_course
+from litebert.analysis.figures import Intervals, save_png
+from litebert.analysis.report import Chart, Section, Table, write
+from litebert.errors import RunError
+from litebert.storage import atomic_write
+from litebert.studies.cells import Cell, scores_of
+from litebert.studies.plan import Plan
+from litebert.studies.statistics import Difference, Mean, differences, mean
+from litebert.studies.study import Study
+from litebert.tasks.scores import score_title
+
+Scores = Mapping[str, Mapping[str, Sequence[float]]]
+"""By variant and name of score, a value for each seed."""
+
+
+class Findings:
+    """The scores of a study's cells, compared."""
+
+    def __init__(self, study: Study, plan: Plan, cells: Sequence[Cell], extras: Sequence[str]) -> None:
+        self.study, self.plan, self.cells = study, plan, cells
+        self.names = (*study.scores, *extras)
+        found: dict[str, dict[str, list[float]]] = {name: {} for name in study.variants}
+        self.ended = [cell for cell in cells if cell.done and not cell.fault]
+        for cell in self.ended:
+            for name, value in scores_of(cell).items():
+                found[cell.variant].setdefault(name, []).append(value)
+        self.scores: Scores = found
+        self.differences = differences(found, study.baseline, self.names)
+
+    def verdicts(self) -> list[str]:
+        """A sentence on each difference from the baseline, by score."""
+        found = [_verdict(one, self.study.baseline) for name in self.names for one in self.differences
+                 if one.score == name]  # fmt: skip
+        return found or [f"Nothing can be said yet: no two variants have a score for {_title(self.names[0])}."]
+
+    def table(self) -> Table:
+        """A row for each variant: its cost, its scores, and what the paper printed."""
+        paper = self.study.paper
+        columns = ["variant", "parameters", "steps", *(_title(name) for name in self.names)]
+        columns.insert(4, "difference")
+        if paper:
+            columns += [f"paper: {column}" for column in paper.columns]
+        by_variant = {one.variant: one for one in self.differences if one.score == self.names[0]}
+        rows = []
+        for variant, config in self.study.variants.items():
+            first, *others = (_shown(name, self.scores[variant].get(name, ())) for name in self.names)
+            parameters = sum(cost.encoder_parameters(config.encoder).values())
+            row = [variant, f"{parameters / 1e6:.2f} M", f"{self.plan.steps[variant]:,}", first]
+            row += [_difference(by_variant.get(variant)), *others]
+            if paper:
+                row += paper.rows.get(variant, ("-",) * len(paper.columns))
+            rows.append(tuple(row))
+        note = (
+            f"Means of {self.plan.seeds} seed{'s' * (self.plan.seeds > 1)} with 95 % intervals (Student's t). "
+            f"Differences are from '{self.study.baseline}' in {_title(self.names[0])}; * marks those beyond the noise "
+            f"(Welch's t test, p < 0.05 after Holm's correction for {len(self.differences)} comparisons)."
+        )
+        if paper:
+            note += f" The paper's figures are from {paper.source}: other models, other data, one run each."
+        return Table("Results", tuple(columns), tuple(rows), note)
+
+    def intervals(self) -> list[Intervals]:
+        """The means of each score with their intervals, beside the baseline's."""
+        drawn = []
+        for name in self.names:
+            known = {one: mean(values[name]) for one, values in self.scores.items() if values.get(name)}
+            if len(known) < 2:
+                continue
+            base = known.get(self.study.baseline)
+            drawn.append(Intervals(
+                _title(name), tuple(known), tuple(one.value for one in known.values()),
+                tuple(one.halfwidth or 0.0 for one in known.values()), "mean and 95 % interval over seeds",
+                None if base is None else base.value, f"The dashed line is '{self.study.baseline}'.",
+            ))  # fmt: skip
+        return drawn
+
+    def faults(self) -> Table | None:
+        """The cells without scores, and why."""
+        rows = [(cell.variant, str(cell.seed), cell.fault or "has not ended yet") for cell in self.cells
+                if cell.fault or not cell.done]  # fmt: skip
+        return Table("Runs without scores", ("variant", "seed", "reason"), tuple(rows)) if rows else None
+
+    def curves(self) -> list[Chart]:
+        """The held-out curves of the deciding score, means over seeds, against steps and against time."""
+        name, runs = self.names[0], {}
+        for variant in self.study.variants:
+            with suppress(OSError, RunError):
+                runs[variant] = mean_course([points(one.run) for one in self.ended if one.variant == variant])
+        scale, axis = (1.0, "nats") if name.endswith("loss") else (100.0, "%")
+        drawn = [chart(_title(name), axis, name, along, runs, scale) for along in ("step", "minutes of training")]
+        return [one for one in drawn if one.series]
+
+
+def write_reports(found: Findings, command: Sequence[str]) -> Path:
+    """Write all three; the path of the page."""
+    plan, study = found.plan, found.study
+    about = (
+        f"{' '.join(found.verdicts())} litebert {version('litebert')}, {date.today()}, {plan.machine}; "
+        f"{len(found.ended)} of {len(found.cells)} runs, {plan.jobs} at a time."
+    )
+    table, faults = found.table(), found.faults()
+    remarks = (
+        [Table("", ("Before you believe it",), tuple((remark,) for remark in study.remarks))] if study.remarks else []
+    )
+    again = Table(
+        "How to do this again",
+        ("command",),
+        (
+            (f"litebert {shlex.join(command)}",),
+            *((f"litebert {shlex.join(one.words)}",) for one in found.cells[0].commands),
+        ),
+        "The first is the study; the others are those of its first run. Recipes of all variants are in recipes/.",
+    )
+    drawn = found.intervals()
+    sections: list[Section] = [table, *remarks, *drawn, *found.curves(), *([faults] if faults else []), again]
+    page = plan.folder / "report.html"
+    write(page, study.question, about, sections)
+    _write(
+        plan.folder / "report.md", _markdown(study.question, about, [one for one in sections if isinstance(one, Table)])
+    )
+    _write(plan.folder / "results.csv", _csv(found))
+    (plan.folder / "figures").mkdir(exist_ok=True)
+    for name, figure in zip(found.names, drawn, strict=False):
+        save_png(figure, plan.folder / "figures" / f"{name}.png")
+    return page
+
+
+def _write(path: Path, text: str) -> None:
+    with atomic_write(path) as file:
+        file.write(text.encode())
+
+
+def _markdown(title: str, lead: str, tables: Sequence[Table]) -> str:
+    parts = [f"# {title}", lead]
+    for table in tables:
+        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+                 for row in (table.columns, ("---",) * len(table.columns), *table.rows)]  # fmt: skip
+        parts += [f"## {table.title}" if table.title else "", "\n".join(lines), table.note]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _csv(found: Findings) -> str:
+    """A row for each score of each run that has ended."""
+    file = io.StringIO()
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(("variant", "seed", "steps", "score", "value"))
+    for cell in found.ended:
+        for name, value in scores_of(cell).items():
+            rows.writerow((cell.variant, cell.seed, cell.steps, name, repr(value)))
+    return file.getvalue()
+
+
+def _verdict(one: Difference, baseline: str) -> str:
+    lower = one.score.endswith("loss")
+    way = "equal to" if one.value == 0 else ("better than" if (one.value < 0) == lower else "worse than")
+    amount = f"{_number(one.score, abs(one.value))}{' nats' if lower else ''}"
+    start = f"{_title(one.score)}: '{one.variant}' is {amount if one.value else ''} {way} '{baseline}'".replace(
+        "  ", " "
+    )
+    if one.halfwidth is None:
+        return f"{start} with one seed, which cannot tell a difference from noise."
+    sure = "beyond the noise of the seeds" if one.beyond_noise else "inside the noise"
+    return f"{start}, ± {_number(one.score, one.halfwidth)}: {sure} (p {_p(one.p)})."
+
+
+def _p(p: float | None) -> str:
+    assert p is not None
+    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
+
+
+def _title(name: str) -> str:
+    objective, _, kind = name.partition("_")
+    return f"{objective.upper()} {kind.replace('_', ' ')}" if kind else score_title(name)
+
+
+def _number(name: str, value: float) -> str:
+    return f"{value:.3f}" if name.endswith(("loss", "auc")) else f"{value:.1%}"
+
+
+def _shown(name: str, values: Sequence[float]) -> str:
+    if not values:
+        return "-"
+    one: Mean = mean(values)
+    return _number(name, one.value) + (f" ± {_number(name, one.halfwidth)}" if one.halfwidth is not None else "")
+
+
+def _difference(one: Difference | None) -> str:
+    if one is None:
+        return "-"
+    sign = "+" if one.value > 0 else "−" if one.value < 0 else ""
+    return f"{sign}{_number(one.score, abs(one.value))}{'*' if one.beyond_noise else ''}"

@@ -1,0 +1,220 @@
+"""What a study will do, fixed before its first run: the runs, how many steps each takes, and how many go at a time.
+
+`study.json` in the study's folder holds it, so that the same command continues the same study.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from litebert import cost
+from litebert.config import Config, replace
+from litebert.config.amounts import BUDGET_UNITS, parse_amount
+from litebert.config.serialization import from_dict, to_dict
+from litebert.data.portions import write_portion
+from litebert.data.shards import Shards
+from litebert.errors import ConfigError, RunError
+from litebert.progress import duration, task
+from litebert.storage import read_json, write_json
+from litebert.studies.study import Study, identity, slug
+from litebert.train import device as devices
+from litebert.train.budget import LEAST_STEPS
+from litebert.train.measure import Rate, measure
+
+log = logging.getLogger("litebert")
+
+PLAN = "study.json"
+START_SECONDS = 12.0
+"""Of two commands a run, pretrain and evaluate: loading libraries, reading data, writing checkpoints."""
+MEASURE_SECONDS = 3.0
+DECIDING = 4
+"""How many times the sequences of a run's own evaluations are scored at its end."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a study."""
+
+    name: str
+    folder: Path
+    data: Path
+    scale: str
+    budget: str
+    seeds: int
+    jobs: int
+    """Runs at a time."""
+    threads: int
+    """Of each of them."""
+    steps: Mapping[str, int]
+    """By variant."""
+    machine: str
+    shares: Mapping[str, float]
+    """Of the training documents, by variant; absent for all of them."""
+
+    def data_of(self, variant: str) -> Path:
+        """What a variant learns from."""
+        share = self.shares.get(variant)
+        return self.data if share is None else self.folder / "data" / f"{share:g}"
+
+    def run(self, variant: str, seed: int) -> Path:
+        """The run folder of a cell."""
+        return self.folder / "runs" / f"{slug(variant)}-seed{seed}"
+
+    def recipe(self, variant: str) -> Path:
+        """The recipe file of a variant."""
+        return self.folder / "recipes" / f"{slug(variant)}.json"
+
+
+def planned(
+    study: Study, name: str, folder: Path, data: Path, *, scale: str, budget: str, seeds: int, jobs: int, device: str
+) -> Plan:
+    """The plan of a study: that in its folder, where the study was begun before, else a new one, written there.
+
+    Raises:
+        ConfigError: the budget is too small for the grid.
+        RunError: the folder holds another study, or something else.
+        DataError: the data cannot be used.
+    """
+    if seeds < 1:
+        raise ConfigError(f"seeds is {seeds}; it must be at least 1")
+    if jobs < 0:
+        raise ConfigError(f"jobs is {jobs}; it must be at least 1, or 0 to choose by the machine")
+    amount = parse_amount(budget, "--budget", BUDGET_UNITS)
+    shards = Shards.open(data, verify=True)
+    asked = {"study": name, "scale": scale, "budget": budget, "data_fingerprint": shards.fingerprint, **identity(study)}
+    file = folder / PLAN
+    if file.exists():
+        return _continued(read_json(file, RunError), asked, folder, data, seeds)
+    if folder.exists() and (not folder.is_dir() or any(path.name[0] != "." for path in folder.iterdir())):
+        raise RunError(f"{folder} is not empty and holds no study (it has no {PLAN}); give --out a new folder")
+    machine = devices.choose(next(iter(study.variants.values())).train.precision, device)
+    configs = {name: _sized(config, shards.tokenizer.vocab_size) for name, config in study.variants.items()}
+    jobs = min(jobs or _jobs(configs.values(), machine), len(configs) * seeds)
+    threads = max(1, (os.cpu_count() or 1) // jobs) if machine.device.type == "cpu" else 0
+    steps = _steps(study, configs, amount.value, amount.unit, seeds, jobs, threads, device)
+    folder.mkdir(parents=True, exist_ok=True)
+    plan = Plan(name, folder, data, scale, budget, seeds, jobs, threads, steps, machine.describe(), study.data)
+    for variant, share in study.data.items():
+        write_portion(data, plan.data_of(variant), share)
+    (folder / "recipes").mkdir(exist_ok=True)
+    for variant, config in study.variants.items():
+        write_json(plan.recipe(variant), to_dict(replace(config, name=variant)))
+    write_json(file, {
+        "format": 1, **asked, "data": str(data), "seeds": seeds, "jobs": jobs, "threads": threads,
+        "steps": dict(steps), "machine": plan.machine,
+    })  # fmt: skip
+    return plan
+
+
+def _continued(there: Mapping[str, Any], asked: Mapping[str, Any], folder: Path, data: Path, seeds: int) -> Plan:
+    for key, value in asked.items():
+        if there.get(key) != value:
+            shown = (
+                ""
+                if key in ("variants", "after", "data_shares", "data_fingerprint")
+                else f" ({there.get(key)} there, {value} here)"
+            )
+            raise RunError(
+                f"{folder} holds a study with another {key.replace('_', ' ')}{shown}; give --out a new folder"
+            )
+    if seeds != there["seeds"]:
+        log.info(f"the study was planned for {there['seeds']} seeds and continues with {seeds}")
+    return Plan(
+        there["study"], folder, data, there["scale"], there["budget"], seeds, there["jobs"], there["threads"],
+        there["steps"], there["machine"], there["data_shares"],
+    )  # fmt: skip
+
+
+def _sized(config: Config, vocabulary: int) -> Config:
+    return replace(config, encoder=replace(config.encoder, vocab_size=vocabulary))
+
+
+def _jobs(configs: Sequence[Config] | Any, machine: devices.Device) -> int:
+    """How many runs go at a time: on a GPU one a device, on a CPU one a core, as far as memory allows.
+
+    A second thread makes a step of a small encoder 1.4 to 1.6 times as fast (docs/performance.md), a second run beside
+    it twice as much is done.
+    """
+    if machine.device.type != "cpu":
+        return max(1, torch.cuda.device_count())
+    free = cost.free_memory()
+    most = max(sum(vars(cost.memory(config)).values()) for config in configs)
+    return max(1, min(os.cpu_count() or 1, int(0.7 * free / most) if free else 1))
+
+
+def _steps(
+    study: Study,
+    configs: Mapping[str, Config],
+    value: float,
+    unit: str,
+    seeds: int,
+    jobs: int,
+    threads: int,
+    device: str,
+) -> dict[str, int]:
+    """Steps of each variant. A budget in time is that of the whole grid; one in steps or tokens is each run's."""
+    if unit == "tokens" or (unit == "steps" and study.equal == "tokens"):
+        first = configs[study.baseline]
+        tokens = value if unit == "tokens" else value * first.batch_sequences * first.sequences.length
+        return {name: max(1, round(tokens / (config.batch_sequences * config.sequences.length)))
+                for name, config in configs.items()}  # fmt: skip
+    if unit == "steps" and study.equal == "steps":
+        return dict.fromkeys(configs, int(value))
+    with task("measuring the variants"):
+        rates = _rates(configs, jobs, threads, device)
+    seconds = {name: rate.mean_step_seconds for name, rate in rates.items()}
+    if unit == "steps":  # the baseline takes as many, the others as long
+        return {name: max(1, round(value * seconds[study.baseline] / one)) for name, one in seconds.items()}
+    fixed = sum(START_SECONDS + _evaluations(configs[name], rate) for name, rate in rates.items()) * seeds / jobs
+    left = value - fixed - len(configs) * MEASURE_SECONDS / jobs
+    share = {name: configs[name].batch_sequences * configs[name].sequences.length for name in configs}
+    per_unit = {
+        "steps": seconds,
+        "tokens": {name: one / share[name] for name, one in seconds.items()},
+        "time": dict.fromkeys(configs, 1.0),
+    }[study.equal]
+    units = left * jobs / (seeds * sum(per_unit.values()))
+    bought = {
+        "steps": dict.fromkeys(configs, units),
+        "tokens": {name: units / share[name] for name in configs},
+        "time": {name: units / one for name, one in seconds.items()},
+    }[study.equal]
+    steps = {name: int(one) for name, one in bought.items()}
+    least = min(steps, key=lambda name: steps[name])
+    if steps[least] < LEAST_STEPS:
+        each = sum(LEAST_STEPS * seconds[name] for name in configs) * seeds / jobs
+        raise ConfigError(
+            f"a budget of {duration(value)} for {len(configs)} variants and {seeds} seed{'s' * (seeds > 1)} leaves "
+            f"'{least}' {max(0, steps[least])} steps, and a run needs at least {LEAST_STEPS}; give "
+            f"--budget {int(1.3 * (fixed + each)) + 60}s or more, fewer --seeds or a smaller --scale"
+        )
+    return steps
+
+
+def _evaluations(config: Config, rate: Rate) -> float:
+    """Seconds of the held-out evaluations of a run: ten on its way, and the one that decides."""
+    return rate.evaluation_seconds * (10 + DECIDING)
+
+
+def _rates(configs: Mapping[str, Config], jobs: int, threads: int, device: str) -> dict[str, Rate]:
+    """The speed of each variant while as many others run as will in the study."""
+    asked = [(to_dict(config), device, threads) for config in configs.values()]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        return dict(zip(configs, pool.map(_rate, asked), strict=True))
+
+
+def _rate(asked: tuple[dict[str, Any], str, int]) -> Rate:
+    fields, device, threads = asked
+    if threads:
+        torch.set_num_threads(threads)
+    config = from_dict(Config, fields)
+    return measure(config, devices.choose(config.train.precision, device), MEASURE_SECONDS)

@@ -1,0 +1,202 @@
+"""What a study is: a question, a grid of configs that differ in what is asked about, and how they are compared.
+
+A study of your own is a function `mine.py:function` that takes the base config and returns a `Study`, or a TOML file:
+
+    question = "Does a wider embedding help?"
+    baseline = "E 64"
+    [variants."E 64".encoder]
+    embedding_size = 64
+    [variants."E 128".encoder]
+    embedding_size = 128
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from litebert.config import Config
+from litebert.config.serialization import from_dict, to_dict
+from litebert.errors import ConfigError, LitebertError, nearest, require
+from litebert.recipes.files import recipe
+from litebert.registry import STUDIES, python_file
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Scale = Literal["toy", "tiny", "mini", "base"]
+Equal = Literal["steps", "tokens", "time"]
+
+PRIMARY = "mlm_loss"
+"""The score that decides where a study names none: held-out loss in nats per masked token."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a paper found: its own figures for the variants, as printed."""
+
+    source: str
+    """The paper, and the table in it."""
+    columns: tuple[str, ...]
+    rows: Mapping[str, tuple[str, ...]]
+    """By variant; a variant that the paper does not have has no row."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A grid of configs, one for each variant; budgets and seeds are set when it runs."""
+
+    question: str
+    """One sentence that the comparison answers."""
+    variants: Mapping[str, Config]
+    baseline: str
+    """The variant that every other one is compared with."""
+    scores: tuple[str, ...] = (PRIMARY,)
+    """Held-out scores to compare, the deciding one first; one whose name ends in `loss` is better lower."""
+    equal: Equal = "steps"
+    """What every variant gets as much of."""
+    after: Mapping[str, str] = field(default_factory=dict)
+    """Variants that start from the trained weights of another one, which stands before them."""
+    data: Mapping[str, float] = field(default_factory=dict)
+    """Variants that learn from a share of the training documents only, in (0, 1)."""
+    paper: Published | None = None
+    remarks: tuple[str, ...] = ()
+    """What a reader should know before believing the table."""
+
+    def __post_init__(self) -> None:
+        names = list(self.variants)
+        require(len(names) >= 2, f"a study compares variants and has {len(names)}; give at least 2")
+        require(
+            self.baseline in names, f"the baseline '{self.baseline}' is no variant; {nearest(self.baseline, names)}"
+        )
+        for later, earlier in self.after.items():
+            known = later in names and earlier in names[: names.index(later)]
+            require(
+                known, f"'{later}' cannot start from '{earlier}': both must be variants, '{earlier}' the earlier one"
+            )
+        for variant, share in self.data.items():
+            require(variant in names, f"data names '{variant}', which is no variant; {nearest(variant, names)}")
+            require(0 < share < 1, f"the share of data of '{variant}' is {share}; it must be between 0 and 1")
+        slugs = [slug(name) for name in names]
+        require(len({*slugs}) == len(slugs), f"names of variants are too alike for folders: {', '.join(slugs)}")
+        require(len(self.scores) > 0, "a study names at least one score to compare")
+
+
+def slug(name: str) -> str:
+    """The name of a variant as the name of a folder."""
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "variant"
+
+
+def vary(base: Config, **changes: Any) -> Config:
+    """A config with some fields changed, those of its parts as dictionaries: vary(base, encoder={"layers": 3})."""
+    return from_dict(Config, changes, base=base)
+
+
+def base_config(scale: Scale) -> Config:
+    """The config that the studies vary: a shared encoder trained on masked words and sentence order.
+
+    toy, tiny and mini have the block of the small recipes, which learns within minutes; base is the paper's. Depth does
+    not grow, so that every layer of every variant is trained for as long.
+    """
+    config = recipe({"mini": "albert-mini", "base": "albert-base"}.get(scale, "albert-tiny"))
+    config = replace(config, train=replace(config.train, depth_schedule=()))
+    if scale != "toy":
+        return config
+    shape = {"hidden_size": 32, "embedding_size": 16, "layers": 2, "heads": 2, "intermediate_size": 64}
+    train = {"batch": "16 sequences", "evaluate_sequences": 32}
+    return vary(config, encoder=shape, sequences={"length": 32}, train=train)
+
+
+def study_of(name: str, scale: Scale) -> Study:
+    """The study that a name stands for: one of `STUDIES`, a TOML file, or `file.py:function`.
+
+    Raises:
+        ConfigError: there is none, or it is malformed.
+    """
+    if scale not in get_args(Scale):
+        raise ConfigError(f"scale is '{scale}'; {nearest(scale, get_args(Scale))}")
+    base = base_config(scale)
+    if name in STUDIES:
+        return _called(STUDIES[name], base, name)
+    path, _, function = name.partition(":")
+    if path.endswith(".py"):
+        return _called(_function(Path(path), function), base, name)
+    if name.endswith(".toml"):
+        return _from_file(Path(name), base)
+    raise ConfigError(f"no study is called '{name}'; {nearest(name, STUDIES)}, or give a TOML file or file.py:function")
+
+
+def _function(path: Path, name: str) -> Callable[[Config], Study]:
+    if not path.is_file():
+        raise ConfigError(f"study file {path} does not exist")
+    try:
+        namespace = python_file(path.resolve())
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"study file {path} cannot be run: {type(error).__name__}: {error}") from error
+    found = namespace.get(name)
+    if not callable(found):
+        names = [key for key, value in namespace.items() if callable(value) and not key.startswith("_")]
+        raise ConfigError(f"study file {path} has no function '{name}'; {nearest(name, names)}")
+    made: Callable[[Config], Study] = found
+    return made
+
+
+def _called(function: Callable[[Config], Study], base: Config, name: str) -> Study:
+    try:
+        study = function(base)
+    except LitebertError as error:
+        raise ConfigError(f"study {name}: {error}") from None
+    except Exception as error:
+        raise ConfigError(f"study {name} fails: {type(error).__name__}: {error}") from error
+    if not isinstance(study, Study):
+        raise ConfigError(f"study {name} returned {type(study).__name__}; it must return a litebert Study")
+    return study
+
+
+_KEYS = ("question", "base", "baseline", "scores", "equal", "after", "data", "variants")
+
+
+def _from_file(path: Path, base: Config) -> Study:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"study file {path} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError(f"study file {path} is not valid TOML: {error}") from None
+    try:
+        for key in data:
+            require(key in _KEYS, f"unknown field '{key}'; {nearest(key, _KEYS)}")
+        variants = data.get("variants")
+        require(isinstance(variants, dict), "it has no variants; give a table [variants.NAME] for each")
+        assert isinstance(variants, dict)
+        if "base" in data:
+            base = recipe(str(data["base"]))
+        configs = {name: from_dict(Config, changes, f"variants.{name}.", base) for name, changes in variants.items()}
+        equal = data.get("equal", "steps")
+        require(equal in get_args(Equal), f"equal is '{equal}'; {nearest(str(equal), get_args(Equal))}")
+        return Study(
+            question=str(data.get("question", path.stem)),
+            variants=configs,
+            baseline=str(data.get("baseline", next(iter(configs), ""))),
+            scores=tuple(map(str, data.get("scores", (PRIMARY,)))),
+            equal=equal,
+            after={str(later): str(earlier) for later, earlier in dict(data.get("after", {})).items()},
+            data={str(name): float(share) for name, share in dict(data.get("data", {})).items()},
+        )
+    except (ConfigError, TypeError, ValueError) as error:
+        raise ConfigError(f"study file {path}: {error}") from None
+
+
+def identity(study: Study) -> dict[str, Any]:
+    """What makes two studies the same: their configs and what they start from."""
+    configs = {name: to_dict(config) for name, config in study.variants.items()}
+    about = {"variants": configs, "after": dict(study.after), "data_shares": dict(study.data), "equal": study.equal}
+    same: dict[str, Any] = json.loads(json.dumps(about))
+    return same

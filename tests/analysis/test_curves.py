@@ -1,0 +1,60 @@
+"""Curves of runs side by side: what lies under them, and the page that `litebert compare` draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from litebert import cost
+from litebert.analysis.curves import AXES, charts, mean, points
+from litebert.config import replace
+from litebert.train.pretrain import pretrain
+from toys.pretraining import config
+from toys.refusals import names
+
+
+@pytest.fixture(scope="module")
+def runs(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two runs of two seeds, which grow from one layer to two and are scored after every sixth step."""
+    folder, found = tmp_path_factory.mktemp("curves"), []
+    for seed in (0, 1):
+        recipe = config(train={"depth_schedule": ((0.5, 1),), "evaluate_every": "6 steps", "seed": seed})
+        pretrain(recipe, tiny_data, folder / f"seed-{seed}")
+        found.append(folder / f"seed-{seed}")
+    return found
+
+
+def test_operations_are_counted_at_the_depth_of_each_step(runs: list[Path]) -> None:
+    point = config(encoder={"vocab_size": 400})
+    one, two = (3 * cost.forward_flops(replace(point, encoder=replace(point.encoder, layers=n))) for n in (1, 2))
+    middle, end = points(runs[0])
+    assert (middle.step, end.step) == (6, 12)
+    assert middle.flops == pytest.approx(one * middle.tokens)
+    assert end.flops == pytest.approx(middle.flops + two * (end.tokens - middle.tokens))
+    assert middle.seconds is not None
+    assert end.seconds is not None
+    assert 0 < middle.seconds < end.seconds
+
+
+def test_the_mean_course_is_that_of_all_seeds(runs: list[Path]) -> None:
+    first, second = map(points, runs)
+    for one, other, both in zip(first, second, mean([first, second]), strict=True):
+        assert both.scores["mlm_loss"] == pytest.approx((one.scores["mlm_loss"] + other.scores["mlm_loss"]) / 2)
+    assert mean([]) == []
+
+
+def test_each_score_is_drawn_against_each_axis(runs: list[Path]) -> None:
+    drawn = charts({path.name: points(path) for path in runs})
+    assert [chart.x_label for chart in drawn[: len(AXES)]] == list(AXES)
+    assert all({line.name for line in chart.series} == {"seed-0", "seed-1"} for chart in drawn)
+
+
+def test_compare_writes_a_page(runs: list[Path], tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+    status, _, err = run("compare", *runs, "--page", tmp_path / "page.html")
+    assert status == 0, err
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").count("<svg") >= 2 * len(AXES)
+    status, _, err = run("compare", *runs, "--page", tmp_path)
+    assert status == 2
+    names(err, tmp_path)

@@ -1,0 +1,43 @@
+"""Figures by matplotlib: valid, deterministic, in the page's colours, with text as text and nothing from outside."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from litebert.analysis.figures import HeatMap, Intervals, save_png, svg
+
+INTERVALS = Intervals("Loss", ("none", "all & <b>"), (3.1, 3.25), (0.05, 0.0), "nats", level=3.25)
+HEAT = HeatMap("Alike", ("0", "1"), ("0", "1", "2"), ((1.0, 0.5, 0.0), (0.5, 1.0, 0.25)), "layer", "layer", 0.0, 1.0)
+
+
+@pytest.mark.parametrize("figure", [INTERVALS, HEAT])
+def test_a_figure_stands_in_a_page(figure: Intervals | HeatMap) -> None:
+    drawn = svg(figure)
+    ElementTree.fromstring(drawn.replace("xlink:href", "href"))  # well-formed
+    assert drawn == svg(figure)
+    assert "<style" not in drawn, "a style would hold for the whole page"
+    assert "#0" not in drawn.replace('"#m', "").replace("url(#", ""), "a stand-in colour is left"
+    assert "var(--soft)" in drawn
+    assert "http" not in drawn
+    assert "layer" in drawn or "nats" in drawn, "text stays text"
+
+
+def test_names_are_escaped_and_spoken() -> None:
+    drawn = svg(INTERVALS)
+    assert "<b>" not in drawn
+    assert 'aria-label="Loss: none 3.1 ± 0.05; all &amp; &lt;b&gt; 3.25."' in drawn
+
+
+def test_a_larger_number_has_more_of_the_colour() -> None:
+    shares = {0.5: "opacity: 0.5", 0.25: "opacity: 0.25"}
+    drawn = svg(HEAT)
+    assert all(share in drawn for share in shares.values())
+
+
+def test_a_png_is_written_whole(tmp_path: Path) -> None:
+    save_png(HEAT, tmp_path / "heat.png")
+    assert (tmp_path / "heat.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["heat.png"]

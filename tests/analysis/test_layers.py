@@ -1,0 +1,103 @@
+"""What is measured from layer to layer, against `transformers` and where it is known."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from litebert.analysis.layers import analyze, similarity
+from litebert.errors import ConfigError, DataError
+from litebert.interop import read_folder
+from litebert.train.pretrain import pretrain
+from toys.families import FAMILIES, LENGTH, VOCABULARY, theirs
+from toys.pretraining import config
+from toys.refusals import names, refused
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_and_states_are_those_of_transformers(family: str, tmp_path: Path) -> None:
+    model = theirs(family, "backbone")
+    model.config._attn_implementation = "eager"
+    model.save_pretrained(tmp_path)
+    encoder = read_folder(tmp_path).model.encoder
+    ids = torch.randint(5, VOCABULARY, (3, LENGTH), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(ids)
+    mask[1, 9:] = 0
+    with torch.no_grad():
+        there = model(ids, attention_mask=mask, output_attentions=True, output_hidden_states=True)
+        states = list(encoder.states(ids, None, mask))
+        for layer, weights in enumerate(there.attentions):
+            ours = encoder.attention_weights(layer, states[layer], mask)
+            real = mask.bool()
+            torch.testing.assert_close(ours.transpose(1, 2)[real], weights.transpose(1, 2)[real], atol=1e-5, rtol=0)
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6), st.floats(0.1, 10))
+@settings(max_examples=20)
+def test_similarity_sees_through_rotations_and_factors(seed: int, width: int, factor: float) -> None:
+    draw = torch.Generator().manual_seed(seed)
+    states = torch.randn(40, width, generator=draw, dtype=torch.float64)
+    turn = torch.linalg.qr(torch.randn(width, width, generator=draw, dtype=torch.float64))[0]
+    other = torch.randn(40, width, generator=draw, dtype=torch.float64)
+    found = np.array(similarity([states, factor * states @ turn + 3, other]))
+    assert found[0, 1] == pytest.approx(1)
+    assert np.allclose(found, found.T)
+    assert found[0, 2] < 0.999
+    assert found[1, 2] == pytest.approx(found[0, 2])
+
+
+@pytest.fixture(scope="module")
+def trained(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two shared layers, trained for twelve steps."""
+    folder = tmp_path_factory.mktemp("analysed") / "a-run"
+    pretrain(config(), tiny_data, folder)
+    return folder
+
+
+def test_a_model_beside_its_untrained_self(trained: Path, tiny_data: Path) -> None:
+    own, control = analyze([trained], tiny_data, sequences=40)
+    assert (own.name, control.name) == ("a-run", "a-run, untrained")
+    assert own.tokens == control.tokens > 1000
+    assert own.layers[0].mlm_loss is not None
+    assert control.layers[0].mlm_loss is None
+    for layer in (*own.layers, *control.layers):
+        assert 0 < layer.angle < 180
+        assert layer.distance > 0
+        assert all(0 <= one <= np.log(32) + 1e-6 for one in layer.entropy)
+        assert all(0 <= one < 32 for one in layer.reach)
+    # An untrained network attends nearly evenly, so every head reads at about a third of the length;
+    # some sequences are shorter than 32 tokens.
+    assert control.layers[0].entropy == pytest.approx([np.log(32)] * 2, abs=0.2)
+    assert control.layers[0].reach == pytest.approx([32 / 3] * 2, abs=1.5)
+
+
+def test_the_verb_writes_a_page_and_numbers(
+    trained: Path, tiny_data: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    page = tmp_path / "page.html"
+    status, out, err = run("analyze", trained, "--data", tiny_data, "--sequences", 8, "--out", page, "--json")
+    assert status == 0, err
+    assert [len(one["layers"]) for one in json.loads(out)] == [2, 2]
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<svg") >= 5
+    assert "a-run, untrained" in text
+    status, _, err = run("analyze", trained, "--data", tiny_data, "--out", tmp_path / "gone" / "page.html")
+    assert status == 2
+    names(err, tmp_path / "gone" / "page.html")
+
+
+def test_what_cannot_be_analysed_is_refused(trained: Path, tiny_data: Path, tmp_path: Path) -> None:
+    with refused(ConfigError, "0"):
+        analyze([trained], tiny_data, sequences=0)
+    with refused(ConfigError, "100", "64"):
+        analyze([trained], tiny_data, length=100)
+    theirs("Bert", "backbone").save_pretrained(tmp_path / "other")
+    with refused(DataError, tmp_path / "other", "61", "400"):
+        analyze([tmp_path / "other"], tiny_data)

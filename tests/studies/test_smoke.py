@@ -1,0 +1,35 @@
+"""Every study from end to end at toy size: `make studies-smoke`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from litebert.registry import STUDIES
+from litebert.studies import cells
+from litebert.studies.study import study_of
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_runs(
+    name: str,
+    tmp_path: Path,
+    tiny_data: Path,
+    warm_litebert: Path,
+    run: Callable[..., tuple[int, str, str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cells, "PROGRAM", (str(warm_litebert),))
+    monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 2)
+    out = tmp_path / "out"
+    status, said, err = run("study", name, "--data", tiny_data, "--scale", "toy", "--budget", "4 steps", "--seeds", "1",
+                            "--out", out, "--json")  # fmt: skip
+    assert status == 0, err
+    found, study = json.loads(said), study_of(name, "toy")
+    assert set(found["scores"]) == set(study.variants)
+    assert all(study.scores[0] in scores for scores in found["scores"].values())
+    assert study.question in (out / "report.html").read_text(encoding="utf-8")

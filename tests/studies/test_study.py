@@ -1,0 +1,174 @@
+"""Studies: every one of them can be built, one of your own takes a few lines, and a grid runs from end to end."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from litebert.config.serialization import to_dict
+from litebert.data.portions import write_portion
+from litebert.data.shards import Shards
+from litebert.errors import ConfigError
+from litebert.registry import STUDIES
+from litebert.studies import cells
+from litebert.studies.study import Scale, slug, study_of
+from toys.refusals import names, refused
+
+Output = tuple[int, str, str]
+OWN = """
+question = "Does a wider embedding help?"
+baseline = "E 8"
+[variants."E 8".encoder]
+embedding_size = 8
+[variants."E 16".encoder]
+embedding_size = 16
+"""
+FUNCTION = """
+from litebert.studies.study import Study, vary
+def depths(base):
+    return Study("How deep?", {f"{n} layers": vary(base, encoder={"layers": n}) for n in (1, 2)}, baseline="1 layers",
+                 after={"2 layers": "1 layers"})
+"""
+
+
+@pytest.mark.parametrize("scale", get_args(Scale))
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_study_is_a_grid_of_possible_configs(name: str, scale: Scale) -> None:
+    study = study_of(name, scale)
+    plain = [json.dumps({**to_dict(config), "name": ""}) for config in study.variants.values()]
+    assert len({*plain, *study.data}) >= len(plain), "two variants are the same"
+    assert study.question.endswith("?")
+    if study.paper:
+        assert study.paper.rows.keys() <= study.variants.keys()
+        assert {len(row) for row in study.paper.rows.values()} == {len(study.paper.columns)}
+    lengths = {config.sequences.length for config in study.variants.values()}
+    assert len(lengths) == 1, "held-out losses at several lengths answer different questions"
+
+
+def test_a_study_of_your_own_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text(OWN, encoding="utf-8")
+    study = study_of(str(tmp_path / "own.toml"), "toy")
+    assert [config.encoder.embedding_size for config in study.variants.values()] == [8, 16]
+    (tmp_path / "own.py").write_text(FUNCTION, encoding="utf-8")
+    assert study_of(f"{tmp_path / 'own.py'}:depths", "toy").after == {"2 layers": "1 layers"}
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("baseline = 'a'", ["variants"]),
+        ("[variants.a]\n[variants.b]\n[variants.c.encoder]\nlayers = 0", ["encoder.layers"]),
+        ("[variants.a]\n[variants.b.encoder]\nlayer = 3", ["variants.b.encoder.layer", "layers"]),
+        ("baseline = 'c'\n[variants.a]\n[variants.b]", ["c"]),
+        ("equal = 'step'\n[variants.a]\n[variants.b]", ["step", "steps"]),
+        ("[variants.a]\n[variants.A]", ["a, a"]),
+        ("[after]\na = 'b'\n[variants.a]\n[variants.b]", ["a", "b"]),
+        ("[data]\na = 1.5\n[variants.a]\n[variants.b]", ["1.5"]),
+        ("colour = 1\n[variants.a]\n[variants.b]", ["colour"]),
+        ("[variants", ["TOML"]),
+    ],
+)
+def test_a_malformed_grid_is_refused_by_its_field(tmp_path: Path, text: str, places: list[str]) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(text, encoding="utf-8")
+    with refused(ConfigError, file, *places):
+        study_of(str(file), "toy")
+
+
+def test_what_is_no_study_is_refused() -> None:
+    with refused(ConfigError, "sharin", "sharing"):
+        study_of("sharin", "toy")
+    with refused(ConfigError, "gone.py"):
+        study_of("gone.py:f", "toy")
+
+
+def test_names_of_variants_become_names_of_folders() -> None:
+    assert slug("All, E 128 / N-grams") == "all-e-128-n-grams"
+    assert slug("..") == "variant"
+
+
+def test_a_share_of_the_text_is_part_of_every_larger_one(tiny_data: Path, tmp_path: Path) -> None:
+    def documents(folder: Path) -> set[bytes]:
+        split = Shards.open(folder, verify=True).train
+        return {np.asarray(split.sentences_of(n)[0]).tobytes() for n in range(split.documents)}
+
+    small, large = tmp_path / "small", tmp_path / "large"
+    whole = Shards.open(tiny_data)
+    assert write_portion(tiny_data, small, 0.1).train.documents == round(0.1 * whole.train.documents)
+    write_portion(tiny_data, large, 0.5)
+    assert documents(small) < documents(large) < documents(tiny_data)
+    assert Shards.open(small).heldout.tokens == whole.heldout.tokens
+    assert Shards.open(small).fingerprint != whole.fingerprint
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_litebert: Path) -> Path:
+    """A grid of two variants in the current folder, whose commands start at once."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cells, "PROGRAM", (str(warm_litebert),))
+    file = tmp_path / "own.toml"
+    file.write_text(OWN, encoding="utf-8")
+    return file
+
+
+def test_a_grid_from_end_to_end(own: Path, run: Callable[..., Output], tiny_data: Path) -> None:
+    words = ("study", own, "--data", tiny_data, "--scale", "toy", "--budget", "4 steps", "--seeds", "2", "--jobs", "2")
+    status, out, err = run(*words, "--json")
+    assert status == 0, err
+    found = json.loads(out)
+    assert {len(scores["mlm_loss"]) for scores in found["scores"].values()} == {2}
+    assert found["failed"] == {}
+    (difference,) = found["differences"]
+    assert (difference["variant"], difference["score"]) == ("E 16", "mlm_loss")
+
+    folder = own.parent / "study-own"
+    rows = list(csv.DictReader((folder / "results.csv").read_text(encoding="utf-8").splitlines()))
+    assert {(row["variant"], row["seed"]) for row in rows} == {(v, s) for v in ("E 8", "E 16") for s in "01"}
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert "Does a wider embedding help?" in page
+    assert "Does a wider embedding help?" in (folder / "report.md").read_text(encoding="utf-8")
+
+    before = (folder / "results.csv").read_bytes()
+    status, out, err = run(*words)  # nothing is done again
+    assert status == 0, err
+    assert (folder / "results.csv").read_bytes() == before
+    status, _, err = run(*words[:-4], "--seeds", "2", "--budget", "5 steps")
+    assert status == 2
+    names(err, "study-own", "budget")
+
+
+def test_a_run_that_fails_loses_nothing_else(own: Path, run: Callable[..., Output], tiny_data: Path) -> None:
+    own.write_text(OWN + '[variants.wild.train.optimizer]\nname = "adamw"\nlearning_rate = 1e30\n', encoding="utf-8")
+    status, out, _ = run("study", own, "--data", tiny_data, "--scale", "toy", "--budget", "4 steps", "--seeds", "1",
+                         "--json")  # fmt: skip
+    assert status == 1
+    found = json.loads(out)
+    assert list(found["failed"]) == ["wild-seed0"]
+    names(found["failed"]["wild-seed0"], "learning_rate")
+    assert [len(found["scores"][name]) > 0 for name in ("E 8", "E 16", "wild")] == [True, True, False]
+    assert "wild" in (own.parent / "study-own" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_killed_at_any_instant_it_ends_with_the_same_table(own: Path, tiny_data: Path) -> None:
+    words = ["study", str(own), "--data", str(tiny_data), "--scale", "toy", "--budget", "30 steps", "--seeds", "2"]
+    program = [sys.executable, "-m", "litebert"]
+    subprocess.run([*program, *words, "--out", "whole"], cwd=own.parent, check=True, capture_output=True)
+    draw = np.random.default_rng(0)
+    for number in range(5):
+        process = subprocess.Popen([*program, *words, "--out", "killed"], cwd=own.parent, stderr=subprocess.DEVNULL)
+        time.sleep(float(draw.uniform(2, 15)))
+        process.kill() if number % 2 else process.terminate()
+        process.wait()
+    subprocess.run([*program, *words, "--out", "killed"], cwd=own.parent, check=True, capture_output=True)
+    results = [(own.parent / folder / "results.csv").read_bytes() for folder in ("whole", "killed")]
+    assert results[0] == results[1]
