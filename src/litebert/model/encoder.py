@@ -20,13 +20,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from litebert import cost
 from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention, FeedForward, OwnVectors
 from litebert.model.embedding import Borrows, Embedding
-from litebert.model.kernels import additive, computing_dtype, layer_norm, linear_heads
+from litebert.model.kernels import additive, computing_dtype, layer_norm
 from litebert.model.windows import blocked, masked
 from litebert.registry import POSITIONS
 
@@ -68,7 +69,7 @@ class Encoder(nn.Module):
         self.apply(initialiser(config))
         if config.own_vectors:
             used = zip(config.attention_of(), config.feedforward_of(), strict=True)
-            pairs = ((self.attention[a], self.feedforward[f]) for a, f in used)
+            pairs: Any = ((self.attention[a], self.feedforward[f]) for a, f in used)
             self.own = nn.ModuleList(nn.ModuleList(OwnVectors(one, config.init_std) for one in pair) for pair in pairs)
         for block in (*self.attention, *self.feedforward) if config.zero_outputs else ():
             nn.init.zeros_(block.output.weight)
@@ -138,7 +139,8 @@ class Encoder(nn.Module):
     def _layer(
         self, a: int, f: int, x_BSH: Tensor, reads: tuple[Tensor | None, nn.Module, int], norm: bool, layer: int
     ) -> Tensor:
-        attention, feedforward = self.attention[a], self.feedforward[f]
+        attention: Any = self.attention[a]
+        feedforward: Any = self.feedforward[f]
         if self.own is not None:
             own: Any = self.own[layer]
             attention, feedforward = partial(own[0], attention), partial(own[1], feedforward)
@@ -157,7 +159,11 @@ class Encoder(nn.Module):
         positions = self.window_positions if within and self.window_positions is not None else self.positions
         normed = block.pre_norm and (layer > 0 or config.first_norm)
         x_BSH = layer_norm(state_BSH, block.norm) if normed else state_BSH
-        q_BASD, k_BASD, _ = linear_heads(x_BSH, block.qkv, block.heads, positions)
+        own: Any = None if self.own is None else self.own[layer]
+        weight = block.qkv.weight if own is None else own[0].weights(block)["qkv.weight"]
+        qkv = F.linear(x_BSH, weight, block.qkv.bias).view(*x_BSH.shape[:2], 3, block.heads, -1)
+        q_BASD, k_BASD, _ = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        q_BASD, k_BASD = positions.rotate(q_BASD), positions.rotate(k_BASD)
         scores_BASS = q_BASD @ k_BASD.transpose(-1, -2) * q_BASD.shape[-1] ** -0.5
         if (bias := positions.bias(length)) is not None:
             scores_BASS = scores_BASS + bias
