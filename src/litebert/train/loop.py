@@ -156,7 +156,7 @@ class Loop(Generic[B]):
             "scores": self.scores,
             "memory": self.trainable.diagnostic_state,
         }
-        tensors = whole_state(self.trainable.module), self.optimizers.state()
+        tensors = whole_state(self.trainable.module, self.ranks), self.optimizers.state()
         if metrics is not None:
             metrics.sync()
             checkpoint.save(self.checkpoints, self.step, *tensors, state)
