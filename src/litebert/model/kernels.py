@@ -6,9 +6,9 @@ are, on a CPU in float32 and bfloat16: the bias of a product joins the pass that
 that comes before it on the way back. Both agree to rounding (tests/model/test_kernels.py).
 
 Two functions are ways around kernels that are slow on one kind of processor; docs/decisions.md has the figures.
-`scaled_dot_product`: on a CPU in bfloat16, the backward pass of PyTorch's fused attention is slow, and with dropout there
-is none, so that training there takes two matrix products instead. `pad_rows`: under autocast there, oneDNN makes and keeps a kernel for every
-number of rows it meets, the largest where the vocabulary is projected.
+`scaled_dot_product`: on a CPU the backward pass of PyTorch's fused attention is slow in bfloat16, and there is none with
+dropout, so that training there takes two matrix products instead. `pad_rows`: under autocast there, oneDNN makes and
+keeps a kernel for every number of rows it meets, the largest where the vocabulary is projected.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D head size.
 """
