@@ -109,12 +109,10 @@ def test_a_norm_of_a_sum(
 @fast
 @given(batch=st.integers(1, 3), length=st.integers(1, 70), heads=st.integers(1, 3), half=st.integers(1, 20),
        bias=st.booleans(), rotary=st.booleans(), masks=st.sampled_from(["none", "bool", "added"]),
-       dropout=st.sampled_from([0.0, 0.3]), dtype=st.sampled_from(DTYPES))  # fmt: skip
+       dtype=st.sampled_from(DTYPES))  # fmt: skip
 def test_attention(
-    batch: int, length: int, heads: int, half: int, bias: bool, rotary: bool, masks: str, dropout: float,
-    dtype: torch.dtype,
-) -> None:  # fmt: skip
-    """With dropout, both ways drop the same weights."""
+    batch: int, length: int, heads: int, half: int, bias: bool, rotary: bool, masks: str, dtype: torch.dtype
+) -> None:
     hidden = 2 * half * heads
     config = EncoderConfig(hidden_size=hidden, heads=heads, max_positions=70, bias=bias, norm="pre")
     positions = Rotary(config) if rotary else AttentionPositions()
@@ -124,13 +122,12 @@ def test_attention(
         "added": normal(heads, length, length, seed=7),
     }[masks]
     block = Attention(config)
-    block.dropout.p, block.attention_dropout = 0.0, dropout
+    block.dropout.p = block.attention_dropout = 0.0
     inputs = [normal(batch, length, hidden), normal(3 * hidden, hidden, seed=1) / hidden**0.5]
     inputs += [normal(3 * hidden, seed=2)] if bias else []
 
     def compute(x: Tensor, weight: Tensor, shift: Tensor | None = None) -> Tensor:
         with_parameters(block.qkv, weight, shift)
-        torch.manual_seed(0)
         return block.inner(x, mask, positions)
 
     both(compute, inputs, dtype)

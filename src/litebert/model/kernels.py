@@ -6,9 +6,9 @@ are, on a CPU in float32 and bfloat16: the bias of a product joins the pass that
 that comes before it on the way back. Both agree to rounding (tests/model/test_kernels.py).
 
 Two functions are ways around kernels that are slow on one kind of processor; docs/decisions.md has the figures.
-`scaled_dot_product`: on a CPU the backward pass of PyTorch's fused attention is slow in bfloat16, and there is none with
-dropout, so that training there takes two matrix products instead. `pad_rows`: under autocast there, oneDNN makes and
-keeps a kernel for every number of rows it meets, the largest where the vocabulary is projected.
+`scaled_dot_product`: on a CPU in bfloat16, the backward pass of PyTorch's fused attention is slow, so that training
+there takes two matrix products instead. `pad_rows`: under autocast there, oneDNN makes and keeps a kernel for every
+number of rows it meets, the largest where the vocabulary is projected.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D head size.
 """
@@ -101,13 +101,12 @@ def scaled_dot_product(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Ten
     learned = mask is not None and mask.requires_grad
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q_BASD.dtype)
-    scale, coarse = q_BASD.shape[-1] ** -0.5, q_BASD.dtype == torch.bfloat16
-    # With dropout PyTorch has no fused attention on a CPU.
-    if (coarse or dropout) and not learned and passes.taken(q_BASD, None, k_BASD.shape[2]):
+    if not (q_BASD.dtype == torch.bfloat16 and q_BASD.device.type == "cpu" and torch.is_grad_enabled()):
+        return F.scaled_dot_product_attention(q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout)
+    scale = q_BASD.shape[-1] ** -0.5
+    if not learned and passes.taken(q_BASD, None, k_BASD.shape[2]):
         weights_BASS = passes.attention_weights(q_BASD, k_BASD, mask, scale)
         return F.dropout(weights_BASS, dropout) @ v_BASD
-    if not (coarse and q_BASD.device.type == "cpu" and torch.is_grad_enabled()):
-        return F.scaled_dot_product_attention(q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout)
     scores_BASS = (q_BASD * scale) @ k_BASD.transpose(-1, -2)
     if mask is not None:
         scores_BASS += additive(mask, scores_BASS.dtype) if mask.dtype == torch.bool else mask
