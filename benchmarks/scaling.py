@@ -106,7 +106,7 @@ def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
     model = Pretrainer(config).to(machine.device)
     if how == "transformers":
         return pretraining.theirs(model, config, machine, batch, torch.nn.parallel.DistributedDataParallel)
-    network = spread(model, ranks, how, config.batch_sequences)
+    network = spread(model, machine.device, ranks, how, config.batch_sequences)
     trainable: Any = SimpleNamespace(
         module=model, network=network, layers=config.encoder.layers, diagnostic_state={}, lr_scales=dict,
         losses=lambda batch, layers: network(batch, layers),

@@ -65,11 +65,21 @@ def tags() -> str:
     return "\n".join("Ada B-PER\nwent O\nto O\nRome B-LOC\n" for _ in range(20))
 
 
+@pytest.fixture(scope="session")
+def before(good: Path) -> dict[str, tuple[int, int]]:
+    """What the good folder holds before any wrong command."""
+    return inventory(good)
+
+
 @pytest.fixture
-def wrong(good: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def wrong(
+    good: Path,
+    before: dict[str, tuple[int, int]],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> Callable[..., str]:
     """Give a wrong command in the good folder, from which nothing may be lost; what a person then reads."""
     monkeypatch.chdir(good)
-    before = inventory(good)
 
     def call(words: list[str], status: int = 2) -> str:
         capfd.readouterr()
@@ -118,5 +128,5 @@ def inventory(place: Path) -> dict[str, tuple[int, int]]:
                 folders.append(entry.path)
             elif entry.name != ".lock":
                 about = entry.stat(follow_symlinks=False)
-                found[os.path.relpath(entry.path, place)] = (about.st_size, about.st_mtime_ns)
+                found[entry.path] = (about.st_size, about.st_mtime_ns)
     return found

@@ -279,7 +279,13 @@ def test_a_malformed_row_keeps_the_answers_before_it(
     assert out.read_text() == "precious", "nothing was answered"
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [
+        (signal.SIGTERM, 143),
+        pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow),  # which SIGTERM is turned into
+    ],
+)
 def test_a_signal_keeps_the_answers_before_it(
     number: signal.Signals, status: int, classifier: Path, tmp_path: Path
 ) -> None:

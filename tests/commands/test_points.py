@@ -80,9 +80,10 @@ def test_plan_of_a_changed_recipe(run: Callable[..., Output], small_recipe: Path
     assert total(small_recipe, "--train.depth-schedule", "--encoder.sharing", "none") > total(small_recipe)
 
 
-def test_plan_measures(run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_measures(run: Callable[..., Output], small_recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 3)
-    words = ("plan", "albert-tiny", "--measure", "--device", "cpu", "--train.batch", "2 sequences")
+    monkeypatch.setattr("litebert.train.memory._PROBE", 8 << 20)
+    words = ("plan", small_recipe, "--measure", "--device", "cpu", "--train.batch", "2 sequences")
     words = (*words, "--train.budget", "1000 steps", "--train.evaluate-sequences", "2")
     status, out, _ = run(*words, "--json")
     assert status == 0

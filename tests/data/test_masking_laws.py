@@ -213,9 +213,10 @@ def test_replacement_of_spans(config: dict[str, Any]) -> None:
     found = hide(ids, derive(5, np.arange(1500)))
     seen = np.zeros(3, int)
     tokens = distinct = 0
+    before, after = ids.ravel(), found.ids.ravel()
+    kind = np.select([after == MASK, after == before], [0, 1], 2)
     for run in runs(found.positions, ids.shape[1]):
-        old, new = ids.ravel()[run], found.ids.ravel()[run]
-        kinds = np.select([new == MASK, new == old], [0, 1], 2)
+        kinds, new = kind[run], after[run]
         assert (kinds == kinds[0]).all()
         seen[kinds[0]] += 1
         tokens, distinct = tokens + (kinds[0] == 2) * len(run), distinct + (kinds[0] == 2) * len(np.unique(new))

@@ -152,7 +152,7 @@ def test_sequences_grow_by_the_law(kind: Kind, documents: list[list[int]], lengt
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(some_documents | tiny_documents | few_tokens, lengths)
 @example(ON_A_SEPARATOR, 9)
 def test_what_no_sequence_shows_did_not_fit(kind: Kind, documents: list[list[int]], length: int) -> None:
@@ -185,7 +185,7 @@ def test_version_1_passes_over_a_sentence_that_fits_behind_a_separator() -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(some_documents, lengths)
 def test_every_token_has_its_turn(kind: Kind, documents: list[list[int]], length: int) -> None:
     """A token's chance is one half or more in each of 40 epochs, however long the sentences around it."""
@@ -206,7 +206,7 @@ def test_every_token_has_about_its_share(kind: Kind) -> None:
     seen = np.zeros(split.tokens + len(SPECIAL), int)
     for number in range(200):
         once = np.concatenate([part for item in epoch(format_, number) for part in item.parts])
-        seen[np.unique(once)] += 1
+        seen += np.bincount(once, minlength=len(seen)) > 0
     chances = seen[len(SPECIAL) :] / 200
     assert chances.min() > 0.5 - 5 * 0.5 / 200**0.5
     assert (chances == 1).mean() > 0.4

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from litebert.model import compiled
 
-STATE = "from litebert.model import compiled; print(compiled.state())"
 needs_compiler = pytest.mark.skipif(compiled.library() is None, reason=f"compiled kernels are {compiled.state()}")
 
 
@@ -30,30 +28,42 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     compiled._loaded.cache_clear()
 
 
-def state() -> str:
-    """As a process of its own finds it."""
-    return subprocess.run([sys.executable, "-c", STATE], check=True, capture_output=True, text=True).stdout.strip()
+def states(processes: Any, count: int = 1) -> set[str]:
+    """As so many processes of their own find it at once."""
+    found = processes.SimpleQueue()
+    running = [processes.Process(target=find, args=(dict(os.environ), found)) for _ in range(count)]
+    for one in running:
+        one.start()
+    for one in running:
+        one.join()
+        assert one.exitcode == 0
+    return {found.get() for _ in running}
+
+
+def find(environment: dict[str, str], found: Any) -> None:
+    os.environ.update(environment)
+    compiled._loaded.cache_clear()
+    found.put(compiled.state())
 
 
 @needs_compiler
-def test_it_is_compiled_once_and_again_when_it_is_damaged(fresh: Path) -> None:
-    found = state()
+def test_it_is_compiled_once_and_again_when_it_is_damaged(fresh: Path, processes: Any) -> None:
+    found = states(processes)
     (file,) = fresh.iterdir()
-    assert found == f"in use ({file})"
+    assert found == {f"in use ({file})"}
     made, size = file.stat().st_mtime_ns, file.stat().st_size
-    assert state() == found
+    assert states(processes) == found
     assert file.stat().st_mtime_ns == made
     file.write_bytes(file.read_bytes()[:1000])
-    assert state() == found
+    assert states(processes) == found
     assert file.stat().st_size == size
 
 
 @needs_compiler
-def test_processes_that_compile_at_once_do_not_disturb_each_other(fresh: Path) -> None:
-    running = [subprocess.Popen([sys.executable, "-c", STATE], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    said = {one.communicate()[0] for one in running}
+def test_processes_that_compile_at_once_do_not_disturb_each_other(fresh: Path, processes: Any) -> None:
+    said = states(processes, 3)
     (file,) = fresh.iterdir()
-    assert said == {f"in use ({file})\n"}
+    assert said == {f"in use ({file})"}
 
 
 @pytest.mark.parametrize(

@@ -90,15 +90,32 @@ def newest(run: Path) -> int:
     return max((int(path.name[5:13]) for path in (run / "checkpoints").glob("step-????????")), default=0)
 
 
+@pytest.mark.parametrize("steps", [16, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon --train.optimizer.muon-rows"])
-def test_two_ranks_train_as_one_does(optimizer: str, groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
+def test_two_ranks_train_as_one_does(
+    optimizer: str, steps: int, groups: Groups, tiny_data: Path, tmp_path: Path
+) -> None:
+    budget = ("--budget", f"{steps} steps")
     for out, size, more in (("one", 1, ()), ("ddp", 2, ()), ("fsdp", 2, ("--train.parallel", "fsdp"))):
-        words = words_of(tmp_path, tiny_data, out, "--train.optimizer.name", *optimizer.split(), *SELDOM, *more)
+        words = words_of(tmp_path, tiny_data, out, "--train.optimizer.name", *optimizer.split(), *budget, *SELDOM, *more)
         ended = groups.run(size, *words)
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1), "only the main process speaks"
     assert_same_course(tmp_path / "ddp", tmp_path / "one")
     assert_same_course(tmp_path / "fsdp", tmp_path / "one")
+
+
+def test_all_ranks_begin_with_the_weights_of_one(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
+    """One step of next to no length changes no bit. The last two runs start from the weights of the first, and their
+    seed would give them others."""
+    split, given = ("--train.parallel", "fsdp"), ("--from", tmp_path / "one", "--train.seed", 1)
+    runs = {"one": (), "fsdp": split, "fsdp-from": (*split, *given), "ddp-from": given}
+    for out, more in runs.items():
+        still = ("--budget", "1 steps", "--train.optimizer.learning-rate", "1e-60", "--encoder.positions", "rotary")
+        ended = groups.run(1 if out == "one" else 2, *words_of(tmp_path, tiny_data, out, *still, *more))
+        assert set(ended.statuses) == {0}, ended.output
+    assert_same_course(tmp_path / "fsdp", tmp_path / "one")
+    assert len({weights(tmp_path / out)["model.safetensors"] for out in runs}) == 1
 
 
 def test_four_ranks_train_as_one_does(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
@@ -170,11 +187,12 @@ OBJECTIVES.add("fails", Fails)
 """
 
 
-@pytest.mark.parametrize(("fails", "place"), [("data 0", "made-up.txt:7"), ("data 1", "made-up.txt:7"),
-                                              ("data 0 1", "made-up.txt:7"), ("disk 0", "checkpoints")])  # fmt: skip
-@pytest.mark.parametrize("how", ["ddp", "fsdp"])
+@pytest.mark.parametrize(("how", "fails", "place"), [
+    ("ddp", "data 0", "made-up.txt:7"), ("ddp", "data 0 1", "made-up.txt:7"), ("ddp", "disk 0", "checkpoints"),
+    ("fsdp", "data 1", "made-up.txt:7"), ("fsdp", "disk 0", "checkpoints"),
+])  # fmt: skip
 def test_an_error_of_any_rank_ends_all_and_is_reported_once(
-    fails: str, place: str, how: str, groups: Groups, tiny_data: Path, tmp_path: Path
+    how: str, fails: str, place: str, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "fails.py").write_text(FAILS)
     words = words_of(tmp_path, tiny_data, "run", "--objectives", "fails", "--train.parallel", how)
@@ -209,21 +227,23 @@ def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
 def test_two_ranks_fine_tune_as_one_does(groups: Groups, tiny_tokenizer: Path, tmp_path: Path) -> None:
     model = recipe_file(tmp_path)
     train, dev = write_table(tmp_path / "train.csv", 64), write_table(tmp_path / "dev.csv", 33, seed=1)
-    for out, size in (("auto", 1), ("ddp", 2), ("fsdp", 2)):
+    for out, size, seeds in (("auto", 1, 2), ("ddp", 2, 2), ("fsdp", 2, 1)):
         ended = groups.run(
             size, "finetune", model, "--task", "table", "--data", train, "--dev", dev, "--tokenizer", tiny_tokenizer,
-            "--out", tmp_path / out, "--epochs", 4, "--length", 32, "--train.precision", "float32", "--train.batch",
-            "16 sequences", "--train.micro-batch", 8, "--train.parallel", out, "--seeds", 2,
+            "--out", tmp_path / out, "--epochs", 2, "--length", 32, "--train.precision", "float32", "--train.batch",
+            "16 sequences", "--train.micro-batch", 8, "--train.parallel", out, "--seeds", seeds,
         )  # fmt: skip
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1)
-    one, *others = (tmp_path / out for out in ("auto", "ddp", "fsdp"))
-    for two in others:
-        for seed in ("seed-0", "seed-1"):
-            assert_same_course(two / seed, one / seed)
-            alone, together = (json.loads((run / seed / "scores.json").read_text()) for run in (one, two))
-            assert together == pytest.approx(alone, abs=TOLERANCE)
-        assert {path.relative_to(two) for path in two.rglob("*")} == {path.relative_to(one) for path in one.rglob("*")}
+    one, ddp, fsdp = (tmp_path / out for out in ("auto", "ddp", "fsdp"))
+    for together, alone in ((ddp / "seed-0", one / "seed-0"), (ddp / "seed-1", one / "seed-1"), (fsdp, one / "seed-0")):
+        assert_same_course(together, alone)
+        scores, expected = (json.loads((run / "scores.json").read_text()) for run in (together, alone))
+        assert scores == pytest.approx(expected, abs=TOLERANCE)
+    for two, same in ((ddp, one), (fsdp, one / "seed-0")):
+        assert {path.relative_to(two) for path in two.rglob("*")} == {
+            path.relative_to(same) for path in same.rglob("*")
+        }
 
 
 def test_other_verbs_and_impossible_groups_are_refused(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:

@@ -49,14 +49,14 @@ def gone(pids: set[int], seconds: float = 10) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_processes_make_the_batches_that_this_one_would(tiny_data: Path) -> None:
+def test_processes_make_the_batches_that_this_one_would_and_are_no_more_than_steps(tiny_data: Path) -> None:
     point = config(objectives=("mlm", "rtd"), sequences=SequenceConfig(length=28, short_probability=0.5))
     here = PretrainingBatches(point, Shards.open(tiny_data))
     before = children()
-    with made_by_processes(point, tiny_data, ROWS, range(5, 11), 2) as make:
+    with made_by_processes(point, tiny_data, ROWS, range(5, 7), 9) as make:
         assert make is not None
         assert len(children() - before) == 2
-        for step in range(5, 11):
+        for step in range(5, 7):
             for made, rows in zip(make(step), ROWS, strict=True):
                 assert same(made, here(step, rows))
                 made.input_ids.add_(1)  # it may be written to, as any tensor
@@ -86,11 +86,8 @@ def test_a_run_is_the_same_whoever_makes_its_batches_and_may_change_that_when_it
     assert result(tmp_path / "there") == result(tmp_path / "here")
 
 
-def test_no_more_processes_than_steps_and_none_where_none_are_asked_for(tiny_data: Path) -> None:
+def test_no_processes_where_none_are_asked_for(tiny_data: Path) -> None:
     before = children()
-    with made_by_processes(config(), tiny_data, ROWS, range(3, 4), 9) as make:
-        assert make is not None
-        assert len(children() - before) == 1
     for steps, count in ((range(3, 3), 2), (range(3), 0)):
         with made_by_processes(config(), tiny_data, ROWS, steps, count) as make:
             assert make is None
@@ -130,7 +127,7 @@ def test_where_processes_do_not_know_a_part_the_batches_are_made_here(
 ) -> None:
     monkeypatch.setattr(supply, "to_dict", lambda point: {**_plain(point), "objectives": ["of-my-own"]})
     before = children()
-    with made_by_processes(config(), tiny_data, ROWS, range(9), 2) as make:
+    with made_by_processes(config(), tiny_data, ROWS, range(9), 1) as make:
         assert make is None
     assert children() == before
     assert any("of-my-own" in message for message in logged)
@@ -142,12 +139,12 @@ def test_where_processes_do_not_know_a_part_the_batches_are_made_here(
 )
 def test_a_run_that_is_ended_leaves_no_process(number: signal.Signals, tiny_data: Path, tmp_path: Path) -> None:
     recipe, out = tmp_path / "recipe.json", tmp_path / "run"
-    recipe.write_text(to_json(config(train={"batch_processes": 2, "budget": "1M steps"})))
+    recipe.write_text(to_json(config(train={"batch_processes": 1, "budget": "1M steps"})))
     words = [sys.executable, "-m", "litebert", "pretrain", str(recipe), "--data", str(tiny_data), "--out", str(out)]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
         of_run = Path(f"/proc/{run.pid}/task/{run.pid}/children")
         until = time.monotonic() + 60
-        while len(makers := of_run.read_text().split()) < 2 or not (out / "metrics.jsonl").exists():
+        while not (makers := of_run.read_text().split()) or not (out / "metrics.jsonl").exists():
             assert run.poll() is None, run.stderr and run.stderr.read()
             assert time.monotonic() < until
             time.sleep(0.05)

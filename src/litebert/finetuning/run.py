@@ -46,7 +46,7 @@ from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome
 from litebert.train.memory import fitting_micro_batch, memory_explained, parallel_for, require_memory
-from litebert.train.parallel import load_state, spread
+from litebert.train.parallel import built, load_state, spread
 from litebert.train.ranks import Ranks, joined
 from litebert.train.run_folder import ASIDE, RunFolder
 
@@ -244,7 +244,7 @@ def _run(
     how = parallel_for(planned, machine, ranks)
     planned = replace(planned, train=replace(planned.train, parallel=how))
     require_memory(planned, machine, rows, ranks)
-    model = task_model(prepared.start, task, config).to(machine.device)
+    model = built(lambda: task_model(prepared.start, task, config), machine.device, ranks, how)
     if overwrite:
         place.clear()
     ranks.decide(lambda: claim(place, prepared, steps, items))
@@ -260,7 +260,7 @@ def _run(
         scores = ranks.decide(lambda: numbers(read_json(file, RunError)))
         return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), scores, False, again)
     batches = TaskBatches(items, output, pad, batch, steps, config.train.seed, model.encoder.config.max_positions)
-    network = spread(model, ranks, how, batch)
+    network = spread(model, machine.device, ranks, how, batch)
     best = folder / "best.safetensors"
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, best, network, ranks)
     loop = Loop(

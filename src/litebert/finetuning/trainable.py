@@ -103,7 +103,7 @@ class TrainableTaskModel:
         if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
             self.diagnostic_state["best"], self.kept = decisive, logits
             self.diagnostic_state["one_answer"] = one_answer(self.output, dev[0], logits[dev[0].name])
-            weights = whole_state(self.module)
+            weights = whole_state(self.module, self.ranks)
             if not self.ranks.main:
                 return scores
             try:

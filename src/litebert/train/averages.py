@@ -34,10 +34,10 @@ class Averages:
         torch._foreach_lerp_(self._averages, self._weights, 1 / min(step, self._steps))
 
     @contextmanager
-    def in_place(self) -> Iterator[dict[str, Tensor]]:
+    def in_place(self, ranks: Ranks) -> Iterator[dict[str, Tensor]]:
         """While it lasts, the module has the averages; gives its own weights under their names in a checkpoint, which
         every process asks for."""
-        own = {f"{_OWN}{name}": tensor.clone() for name, tensor in whole_state(self._module).items()}
+        own = {f"{_OWN}{name}": tensor.clone() for name, tensor in whole_state(self._module, ranks).items()}
         kept = [one.detach().clone() for one in self._weights]
         self._put(self._averages)
         try:

@@ -164,7 +164,7 @@ class Loop(Generic[B]):
             "memory": self.trainable.diagnostic_state,
         }
         with self._averaged() as own:
-            tensors = whole_state(self.trainable.module), {**self.optimizers.state(), **own}
+            tensors = whole_state(self.trainable.module, self.ranks), {**self.optimizers.state(), **own}
             if metrics is not None:
                 metrics.sync()
                 checkpoint.save(self.checkpoints, self.step, *tensors, state)
@@ -175,7 +175,7 @@ class Loop(Generic[B]):
 
     def _averaged(self) -> AbstractContextManager[dict[str, Tensor]]:
         """While it lasts, the module has the averaged weights, where there are any; gives its own for a checkpoint."""
-        return nullcontext({}) if self.averages is None else self.averages.in_place()
+        return nullcontext({}) if self.averages is None else self.averages.in_place(self.ranks)
 
     # ---- the loop --------------------------------------------------------------------------------------------------
 

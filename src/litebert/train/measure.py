@@ -27,7 +27,7 @@ from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
 from litebert.train.muon import in_float32
 from litebert.train.optim import Optimizers
-from litebert.train.parallel import spread
+from litebert.train.parallel import built, spread
 from litebert.train.ranks import Ranks
 
 _ALONE = Ranks()
@@ -115,8 +115,9 @@ def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ran
     """
     config = of_one_process(config, ranks)
     torch.manual_seed(0)
-    model = Pretrainer(config).to(device.device)
-    network = spread(model, ranks, config.train.parallel)
+    how = config.train.parallel
+    model = built(lambda: Pretrainer(config), device.device, ranks, how)
+    network = spread(model, device.device, ranks, how)
     if config.train.compile:
         compile_blocks(model)
     optimizers = Optimizers(model, config.train.optimizer, ranks=ranks, muon_in_float32=in_float32(device))

@@ -22,11 +22,12 @@ from litebert.errors import ConfigError, RunError
 from litebert.model import passes
 from litebert.model.blocks import Block
 from litebert.train.muon import Muon, zero_state
-from litebert.train.parallel import cut, is_split, local, received, whole
+from litebert.train.parallel import cut, gathered, is_split, local, received, whole
 from litebert.train.ranks import Ranks
 
 NO_RATES: Mapping[str, float] = MappingProxyType({})
 _ALONE = Ranks()
+_MUONS = (Muon, getattr(torch.optim, "Muon", Muon))
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
@@ -186,6 +187,16 @@ def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Te
     return {"momentum_buffer": torch.zeros_like(param)}
 
 
+def _dealt(matrices: list[Tensor], ranks: Ranks) -> dict[Tensor, int]:
+    """A process for each matrix, so that all have about as much to orthogonalise: the largest first, to the idlest."""
+    work = {matrix: matrix.numel() * min(matrix.shape) for matrix in matrices}
+    loads, owners = [0] * ranks.size, dict[Tensor, int]()
+    for matrix in sorted(matrices, key=lambda matrix: -work[matrix]):
+        owners[matrix] = loads.index(min(loads))
+        loads[owners[matrix]] += work[matrix]
+    return owners
+
+
 class Optimizers:
     """All optimizers of a run as one, with their state as flat tensors. Move the model to its device first.
 
@@ -208,6 +219,8 @@ class Optimizers:
         self._state: dict[str, Tensor] = {}
         self._split: dict[Tensor, nn.Parameter] = {}
         """The split parameters, by the rows held here."""
+        self._owners: dict[Tensor, int] = {}
+        """The process that orthogonalises each whole matrix, for all, and alone knows its state."""
         self._like: dict[str, Tensor] = {}
         """For each state tensor one of the same whole shape, split as it is."""
         for optimizer in self._optimizers:
@@ -222,6 +235,8 @@ class Optimizers:
                     self._like |= {name: param if value.shape == held.shape else value for name, value in named.items()}
             if isinstance(optimizer, Lamb) and self._split:
                 optimizer.split_over = ranks
+            if isinstance(optimizer, _MUONS) and ranks.size > 1 and not self._split:
+                self._owners |= _dealt([param for group in optimizer.param_groups for param in group["params"]], ranks)
 
     def _held(self, param: nn.Parameter) -> nn.Parameter:
         if not is_split(param):
@@ -237,10 +252,23 @@ class Optimizers:
         for held, param in self._split.items():
             held.grad = None if param.grad is None else local(param.grad)
         for optimizer in self._optimizers:
-            if self._split and isinstance(optimizer, (Muon, getattr(torch.optim, "Muon", Muon))):
+            if self._split and isinstance(optimizer, _MUONS):
                 self._step_whole(optimizer)
+            elif self._owners and isinstance(optimizer, _MUONS):
+                self._step_dealt(optimizer)
             else:
                 optimizer.step()
+
+    @torch.no_grad()
+    def _step_dealt(self, muon: torch.optim.Optimizer) -> None:
+        """Each process takes the step of its own matrices, and all get the results."""
+        stepped = [param for group in muon.param_groups for param in group["params"] if param.grad is not None]
+        for param in stepped:
+            if self._owners[param] != self._ranks.rank:
+                param.grad = None
+        muon.step()
+        for param in stepped:
+            self._ranks.broadcast(param.detach(), self._owners[param])
 
     @torch.no_grad()
     def _step_whole(self, muon: torch.optim.Optimizer) -> None:
@@ -266,7 +294,11 @@ class Optimizers:
     def state(self) -> dict[str, Tensor]:
         """Every state tensor by `<parameter name>.<state key>`: the live tensors, which the next step changes; where
         they are split, which every process then asks for, whole ones."""
-        return {name: whole(tensor, self._like[name]) for name, tensor in self._state.items()}
+        for optimizer in self._optimizers:
+            for param, state in optimizer.state.items():
+                for tensor in state.values() if param in self._owners else ():
+                    self._ranks.broadcast(tensor, self._owners[param])
+        return gathered(self._state, self._like, self._ranks)
 
     def load(self, tensors: Mapping[str, Tensor] | None) -> None:
         """Take over a saved `state()`, bit for bit; in a group, the main process has it.

@@ -5,6 +5,8 @@ state; blocks are gathered one at a time, when they compute. Both sum instead of
 counts over the whole batch. The buckets of DDP stay as they are first laid out, so that a run that continues sums in
 the same order.
 
+A network that is to be split is built in the main memory of the main process alone, so it may be larger than a device.
+
 `local`, `whole` and `cut` translate between a parameter and the rows of it that this process holds; where nothing is
 split they return what they are given.
 """
@@ -12,9 +14,9 @@ split they return what they are given.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,12 +26,29 @@ from litebert.model.blocks import Block
 from litebert.train.ranks import Ranks
 
 How = Literal["ddp", "fsdp"]
+M = TypeVar("M", bound=nn.Module)
 
 
-def spread(module: nn.Module, ranks: Ranks, how: str, batch: int = 0) -> nn.Module:
+def built(make: Callable[[], M], device: torch.device, ranks: Ranks, how: str) -> M:
+    """A module for `spread`: on its device; where it is to be split, on the CPU of the main process and nowhere else.
+
+    Args:
+        make: makes the module of the main process in all of them.
+    """
+    if ranks.size == 1 or how != "fsdp":
+        return make().to(device)
+    if ranks.main:
+        return make()
+    with torch.device("meta"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # weights that are loaded into it vanish
+        return make()
+
+
+def spread(module: nn.Module, device: torch.device, ranks: Ranks, how: str, batch: int = 0) -> nn.Module:
     """What computes the losses of a module in all processes; with FSDP that is the module, whose parameters are split.
 
     Args:
+        module: as `built` gives it; all processes start from the main one's weights.
         how: `fsdp` or `ddp`.
         batch: sequences of the whole batch.
 
@@ -41,7 +60,7 @@ def spread(module: nn.Module, ranks: Ranks, how: str, batch: int = 0) -> nn.Modu
     if how == "fsdp":
         fix = "give a multiple, or choose train.parallel=ddp"
         require(batch % ranks.size == 0, f"train.batch is {batch} sequences for {ranks.size} processes; {fix}")
-        return _split(module, ranks)
+        return _split(module, device, ranks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # the option has another name in torch 2.13
         network = nn.parallel.DistributedDataParallel(
@@ -62,18 +81,27 @@ def _summed(_: object, bucket: Any) -> Any:
 _summed.__annotations__.clear()  # DDP compares annotations with its own types
 
 
-def _split(module: nn.Module, ranks: Ranks) -> nn.Module:
+def _split(module: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:
     from torch.distributed import fsdp
     from torch.distributed.device_mesh import init_device_mesh
 
     if not hasattr(getattr(fsdp, "FSDPModule", None), "set_force_sum_reduction_for_comms"):
         raise ConfigError(f"train.parallel=fsdp needs a newer torch than {torch.__version__}; upgrade it or choose ddp")
-    mesh = init_device_mesh(next(module.parameters()).device.type, (ranks.size,))
+    full = _tensors(module) if ranks.main else None
+    module.to("meta")
+    mesh = init_device_mesh(device.type, (ranks.size,))
     for one in (*(one for one in module.modules() if isinstance(one, Block)), module):
         part: Any = fsdp.fully_shard(one, mesh=mesh)
         part.set_gradient_divide_factor(1.0)
         part.set_force_sum_reduction_for_comms(True)  # which gloo can do
+    module.to_empty(device=device)
+    _fill(_tensors(module), full, ranks)
     return module
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Its parameters and buffers, those included that a state dict leaves out."""
+    return {name: one.detach() for name, one in (*module.named_parameters(), *module.named_buffers())}
 
 
 def accumulating(network: nn.Module, last: bool) -> AbstractContextManager[Any]:
@@ -118,9 +146,23 @@ def cut(full: Tensor, like: Tensor) -> Tensor:
     return parts[rank] if rank < len(parts) else full[:0]
 
 
-def whole_state(module: nn.Module) -> dict[str, Tensor]:
-    """The state dict of a module, which all processes ask for where it is split."""
-    return {name: whole(local(tensor), tensor) for name, tensor in module.state_dict().items()}
+def whole_state(module: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
+    """The state dict of a module; see `gathered`."""
+    state = module.state_dict()
+    return gathered({name: local(tensor) for name, tensor in state.items()}, state, ranks)
+
+
+def gathered(parts: Mapping[str, Tensor], like: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
+    """Tensors as they are; those that are split, which all processes ask for, whole in the main memory of the main
+    process, put together one at a time, so that no device holds more than one."""
+    found = {}
+    for name, part in parts.items():
+        full = whole(part, like[name])
+        if not is_split(like[name]):
+            found[name] = full
+        elif ranks.main:
+            found[name] = full.cpu()
+    return found
 
 
 def gathered_anew(module: nn.Module) -> None:
@@ -140,6 +182,10 @@ def load_state(module: nn.Module, saved: Mapping[str, Tensor] | None, ranks: Ran
     own = module.state_dict()
     if saved is not None and (other := [name for name in {**own, **saved} if _shape(own, name) != _shape(saved, name)]):
         raise RunError(f"the saved weights do not fit this run (see {other[0]}); start another --out")
+    _fill(own, saved, ranks)
+
+
+def _fill(own: Mapping[str, Tensor], saved: Mapping[str, Tensor] | None, ranks: Ranks) -> None:
     for name, full in received(saved, own, own, ranks):
         local(own[name]).copy_(cut(full, own[name]))
 

@@ -41,7 +41,7 @@ from litebert.train.evaluate import evaluate_split
 from litebert.train.loop import Loop, Outcome
 from litebert.train.measure import share_of_products
 from litebert.train.memory import memory_explained, parallel_for, require_memory
-from litebert.train.parallel import spread
+from litebert.train.parallel import built, spread
 from litebert.train.ranks import Ranks, joined
 from litebert.train.run_folder import RunFolder
 from litebert.train.start import CONTENTS, LEFTOVERS, earlier_ends, new_run, resolve, same_run, settled, start_from
@@ -275,15 +275,16 @@ def _pretrain(
     require_memory(config, machine, ranks=ranks)
     with folder.owned(), memory_explained(machine, config.micro_sequences, config.train.recompute):
         identities = ranks.decide(lambda: [] if overwrite else folder.identities())
-        model = build(config, machine)
+        model = build(config, machine, ranks)
         fresh = overwrite or not ranks.decide((folder.path / "checkpoints").is_dir)
-        if from_model is not None and fresh:
+        if from_model is not None and fresh and ranks.main:
             start_from(from_model, model, shards)
         if identities:
             run, config = same_run(folder, identities[-1], config, shards, machine, from_model, extensions)
         else:
             run = new_run(folder, config, shards, machine, from_model, overwrite)
-        network, packing = spread(model, ranks, config.train.parallel, config.batch_sequences), run.get("packing", 1)
+        network = spread(model, machine.device, ranks, config.train.parallel, config.batch_sequences)
+        packing = run.get("packing", 1)
         ends = earlier_ends(run)
         steps = (*ends, run["steps"])[0]
         loop = Loop(
@@ -320,10 +321,10 @@ def run_folder(out: str | Path) -> RunFolder:
 
 
 @task("building the network")
-def build(config: Config, machine: devices.Device) -> Pretrainer:
-    """The untrained model, a function of the config and its seed."""
+def build(config: Config, machine: devices.Device, ranks: Ranks | None = None) -> Pretrainer:
+    """The untrained model, a function of the config and its seed; in a group, for `spread`."""
     torch.manual_seed(config.train.seed)
-    model = Pretrainer(config).to(machine.device)
+    model = built(lambda: Pretrainer(config), machine.device, ranks or Ranks(), config.train.parallel)
     if config.train.compile:
         compile_blocks(model)
     return model

@@ -67,8 +67,8 @@ class Ranks:
     def sum(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its sum over the processes."""
 
-    def broadcast(self, tensor: Tensor) -> None:
-        """Replace the tensor by the main process's."""
+    def broadcast(self, tensor: Tensor, source: int = 0) -> None:
+        """Replace the tensor by that of one process, the main one by default."""
 
     def agree(self, value: T) -> T:
         """The main process's value, in all of them."""
@@ -114,10 +114,10 @@ class Group(Ranks):
         for tensor in tensors:
             distributed.all_reduce(tensor)
 
-    def broadcast(self, tensor: Tensor) -> None:
+    def broadcast(self, tensor: Tensor, source: int = 0) -> None:
         from torch import distributed
 
-        distributed.broadcast(tensor, src=0)
+        distributed.broadcast(tensor, src=source)
 
     def agree(self, value: T) -> T:
         from torch import distributed
