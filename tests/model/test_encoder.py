@@ -310,7 +310,7 @@ def test_a_walk_may_stop_after_any_layer(norm: Any) -> None:
 @pytest.mark.parametrize(
     "changes",
     [{}, {"positions": "rotary", "norm": "pre", "window": 4, "global_every": 2, "sharing": "none"},
-     {"position_offset": 3}, {"positions": "rotary", "window": 4}],
+     {"position_offset": 3}, {"positions": "rotary", "window": 4, "global_every": 3}],
 )  # fmt: skip
 def test_a_walk_may_go_on_with_some_sequences(changes: dict[str, Any]) -> None:
     """As if they alone had come, unpadded where the longest of them allows it."""
