@@ -160,6 +160,9 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
         parts = [encoder_parameters(shape) for shape in _encoders(config)]
         moments -= sum(part["attention"] + part["feedforward"] for part in parts)
     activations = int(sequences * config.sequences.length * per_token) + sequences * attention_weights(config)
+    for shape in (shape for shape in _encoders(config) if shape.own_vectors):  # every layer keeps matrices of its own
+        block = attention_parameters(shape) + feedforward_parameters(shape)
+        activations += (1 if config.train.recompute else shape.layers) * block * width
     held = (4 if width == 4 else 6) + (4 if config.train.average else 0)
     return Memory(held * weights, 4 * weights, 4 * moments, activations)
 

@@ -38,7 +38,6 @@ precision = "float32"
 save_every = "5 steps"
 evaluate_every = "50%"
 evaluate_sequences = 80
-average = 0.2
 
 [train.optimizer]
 learning_rate = 3e-3
@@ -95,9 +94,9 @@ def newest(run: Path) -> int:
 def test_two_ranks_train_as_one_does(
     optimizer: str, steps: int, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    budget = ("--budget", f"{steps} steps")
+    chosen = ("--budget", f"{steps} steps", "--train.average", 0.2, "--train.optimizer.name", *optimizer.split())
     for out, size, more in (("one", 1, ()), ("ddp", 2, ()), ("fsdp", 2, ("--train.parallel", "fsdp"))):
-        words = words_of(tmp_path, tiny_data, out, "--train.optimizer.name", *optimizer.split(), *budget, *SELDOM, *more)
+        words = words_of(tmp_path, tiny_data, out, *chosen, *SELDOM, *more)
         ended = groups.run(size, *words)
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1), "only the main process speaks"
@@ -142,7 +141,7 @@ def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
 
 def test_a_run_goes_on_with_other_numbers_of_ranks(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
     """One rank, two, two that are split, and one again; each of the first three is asked to leave by a signal."""
-    budget = ("--budget", "60 steps", "--train.optimizer.name", "muon")
+    budget = ("--budget", "60 steps", "--train.optimizer.name", "muon", "--train.average", 0.2)
     whole = groups.run(1, *words_of(tmp_path, tiny_data, "whole", *budget))
     assert whole.statuses == [0], whole.output
     run, before = tmp_path / "run", 0

@@ -125,7 +125,8 @@ def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ran
     scale = config.batch_sequences / sequences
     timed, start_share = [], 0.0
     for end_share, depth, length in config.phases():
-        shape = replace(config, sequences=replace(config.sequences, length=length))
+        train = replace(config.train, length_schedule=())
+        shape = replace(config, sequences=replace(config.sequences, length=length), train=train)
         batch = synthetic_batch(shape, sequences, padded=True).to(device.device)
         passes: list[float] = []
         updates: list[float] = []
