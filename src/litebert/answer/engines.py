@@ -10,8 +10,12 @@ from numpy.typing import NDArray
 from litebert.finetuning.batches import PaddedRows
 from litebert.finetuning.scoring import network_logits
 from litebert.interop import LoadedModel
+from litebert.model.packed import PackedNetwork
 from litebert.model.task_model import TaskModel
 from litebert.train import device as devices
+
+PACKED_TOKENS = 2048
+"""Tokens per pass of a network without padding: what lies between two products should stay in the cache."""
 
 
 class Engine(Protocol):
@@ -27,16 +31,29 @@ class Engine(Protocol):
 
 
 class TorchEngine:
-    """The network itself, in float32, so that other programs give the same answers.
+    """The network in float32, so that other programs give the same answers; on a CPU without padding (model/packed.py).
 
     Raises:
         ConfigError: there is no such device on this machine.
     """
 
+    packs = True
+
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         assert isinstance(loaded.model, TaskModel)
         self._device = devices.choose("float32", device)
         self._network = loaded.model.to(self._device.device).eval()
+        self._packed = PackedNetwork.of(self._network) if self.packs else None
+        if self._packed is not None:
+            self.tokens = PACKED_TOKENS
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        if self._packed is not None:
+            return self._packed.logits(*rows)
         return network_logits(self._network, self._device, rows)
+
+
+class ExactEngine(TorchEngine):
+    """The same by the network itself, whose operations are PyTorch's."""
+
+    packs = False
