@@ -57,3 +57,18 @@ class ExactEngine(TorchEngine):
     """The same by the network itself, whose operations are PyTorch's."""
 
     packs = False
+
+
+class Bfloat16Engine(TorchEngine):
+    """The network with its products in bfloat16, on a device that multiplies it natively.
+
+    Raises:
+        ConfigError: this one does not.
+    """
+
+    packs = False
+
+    def __init__(self, loaded: LoadedModel, device: str) -> None:
+        super().__init__(loaded, device)
+        self._device = devices.choose("auto", device)
+        devices.require_bfloat16(self._device, "torch-bfloat16", "torch")

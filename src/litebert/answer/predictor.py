@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from litebert import progress
 from litebert.answer.engines import Engine
+from litebert.answer.graphs import exported_graph
 from litebert.answer.masks import Guess, MaskReader, Score
 from litebert.answer.vectors import SentenceEncoder
 from litebert.config.finetuning import HeadName
@@ -226,18 +227,23 @@ def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
             raise DataError(f"input {number + 1} is {shown(value)}; {task.inputs}") from None
 
 
-def load(path: str | Path, *, head: HeadName | None = None, engine: str = "torch", device: str = "auto") -> Model:
+def load(path: str | Path, *, head: HeadName | None = None, engine: str | None = None, device: str = "auto") -> Model:
     """Open a run folder, a litebert model folder or a Hugging Face folder; a fine-tuned model answers, too.
 
     Args:
         head: what the classifier of a Hugging Face folder is for, where its config.json does not name the class.
-        engine: what computes its answers: torch, or an engine of your own. With your own, the weights of a fine-tuned
-            litebert folder are read only when `Model.model` is asked for, and need not be there.
+        engine: what computes its answers: torch, exact (the same without compiled passes), onnx, openvino,
+            torch-bfloat16 and openvino-bfloat16 where the processor has bfloat16, auto (the fastest of these by
+            measurement), or an engine of your own. By default torch, and onnx for an exported folder. With another
+            than torch, the weights of a fine-tuned litebert folder are read only when `Model.model` is asked for, and
+            need not be there.
 
     Raises:
         ConfigError: there is no such engine.
         ModelError: it is none of them, or a file of it is damaged, missing or of another model.
     """
+    if engine is None:
+        engine = "torch" if exported_graph(Path(path)) is None else "onnx"
     ENGINES[engine]
-    opened = read_folder(path, head, lazy=engine != "torch")
+    opened = read_folder(path, head, lazy=engine not in ("torch", "exact"))
     return Model(**{one.name: getattr(opened, one.name) for one in fields(opened)}, engine=engine, device=device)

@@ -60,6 +60,12 @@ class PredictArguments(Reading):
     """Column that holds the second text; by default the one used in training."""
     format: Literal["csv", "jsonl", "json"] | None = None
     """Format of the output; by default its suffix decides, and standard output is csv."""
+    engine: str | None = None
+    """What computes the answers: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]); torch-bfloat16 or
+    openvino-bfloat16, on processors that have it; or auto, which measures those at hand and takes the fastest. By
+    default torch, and onnx for an exported folder."""
+    exact: bool = False
+    """Compute in float32 with PyTorch's own operations, whatever the engine."""
 
 
 def predict(words: list[str]) -> int:
@@ -77,7 +83,8 @@ def predict(words: list[str]) -> int:
         if suffix in (".tsv", ".parquet", ".npy"):
             raise ConfigError(f"answers are written as CSV or JSONL; give --output {output.with_suffix('.csv')}")
         form = "json" if suffix == ".json" else "jsonl" if suffix in (".jsonl", ".ndjson") else "csv"
-    model = load(arguments.model, device=arguments.device)
+    engine = "exact" if arguments.exact else arguments.engine
+    model = load(arguments.model, engine=engine, device=arguments.device)
     count = predict_file(
         model, arguments.input, console.data_output() if arguments.output == "-" else arguments.output, form=form,
         source_form=arguments.input_format, text=arguments.text, pair=arguments.pair, keep=arguments.kept,

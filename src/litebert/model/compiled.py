@@ -51,6 +51,7 @@ SIGNATURES = {
     "moments": "ppppppnfffffi",
     "adapted": "pppnfi",
     "activated": "pppnniii",
+    "multiply": "pppnnni",
     "normed": "ppppppp" + "nnfi",
     "attend": "pnppnppippp" + "pnnnnfi",
 }

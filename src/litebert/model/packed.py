@@ -29,6 +29,8 @@ from litebert.model.passes import ACTIVATIONS, call
 from litebert.model.task_model import TaskModel
 
 _QUERIES, _COLUMNS = 6, 16  # kernels.c
+FEW = 256
+"""Tokens up to which products are computed here; of more, the library does it better."""
 _PARTS = (TaskModel, Encoder, Embedding, PositionTable, Attention, FeedForward, AttentionPositions, Rotary,
           ClassifierHead, nn.Embedding, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity, nn.ModuleList)  # fmt: skip
 
@@ -66,6 +68,7 @@ class PackedNetwork:
         self._reads_cls = model.reads_cls and model.pooling == "cls"
         self._layers = list(zip(config.attention_of(), config.feedforward_of(), strict=True))
         self._kept: dict[str, Tensor] = {}
+        self._panels: dict[Tensor, Tensor] = {}
 
     @classmethod
     def of(cls, model: TaskModel) -> PackedNetwork | None:
@@ -129,11 +132,8 @@ class PackedNetwork:
             x += own.position.weight[own.position.offset + rows.places]
         if own.token_type is not None:
             x += own.token_type.weight[0] if rows.types is None else own.token_type(rows.types)
-        if own.norm_after:
-            embedded: Tensor = own.norm(own.project(x))
-            return embedded
-        projected: Tensor = own.project(own.norm(x))
-        return projected
+        x = own.norm(own.project(x)) if own.norm_after else own.project(own.norm(x))
+        return self._room("state", *x.shape).copy_(x)
 
     def _attended(self, block: Attention, x: Tensor, rows: Packed, one: bool, norm: bool) -> Tensor:
         """The state after an attention block, with `one` of [CLS] alone."""
@@ -142,8 +142,9 @@ class PackedNetwork:
             read = self._normed(x, None, None, block.norm, "normed")
         weight, bias = block.qkv.weight, block.qkv.bias
         if one:
-            x, first = x[rows.starts[:-1]], read[rows.starts[:-1]]
-            q, kv = first @ weight[:hidden].t(), self._product(read, weight[hidden:], "qkv")
+            x, first = self._firsts(x, rows, "first"), self._firsts(read, rows, "first read")
+            q = self._product(first, weight, "queries", 0, hidden)
+            kv = self._product(read, weight, "qkv", hidden, 3 * hidden)
         else:
             both = self._product(read, weight, "qkv")
             q, kv = both, both[:, hidden:]
@@ -152,13 +153,17 @@ class PackedNetwork:
         size = hidden // self._heads
         wide, longest = (-(-n // _COLUMNS) * _COLUMNS for n in (size, rows.longest))
         each = _QUERIES * (size + longest + wide) + longest * (size + wide)
-        cosine, sine = (
-            (None, None) if self._tables is None else (self._tables[0], self._tables[1].flatten()[size // 2 :])
-        )
+        cosine, sine = self._tables or (None, None)
+        sine = None if sine is None else sine.flatten()[size // 2 :]  # whose first half is negated
         room = self._room("heads", torch.get_num_threads(), each)
         call("attend", q, q.stride(0), biases[0], kv, kv.stride(0), biases[1], rows.starts, int(one), y, cosine, sine,
              room, each, len(rows.starts) - 1, self._heads, size, size**-0.5, elements=len(kv) * hidden)  # fmt: skip
         return self._closed(block, y, x)
+
+    def _firsts(self, x: Tensor, rows: Packed, name: str) -> Tensor:
+        """The states of [CLS], (R, H)."""
+        count = len(rows.starts) - 1
+        return torch.index_select(x, 0, rows.starts[:-1], out=self._room(name, count, x.shape[1]))
 
     def _fed(self, block: FeedForward, x: Tensor) -> Tensor:
         """The state after a feed-forward block."""
@@ -185,12 +190,22 @@ class PackedNetwork:
         call("normed", x, bias, residual, weight, shift, None if normed else y, y, *x.shape, eps, elements=x.numel())
         return y
 
-    def _product(self, x: Tensor, weight: Tensor, name: str) -> Tensor:
-        return torch.mm(x, weight.t(), out=self._room(name, len(x), len(weight)))
+    def _product(self, x: Tensor, weight: Tensor, name: str, start: int = 0, end: int | None = None) -> Tensor:
+        """x W, of some rows of a weight (out, in), all by default."""
+        end = len(weight) if end is None else end
+        y = self._room(name, len(x), end - start)
+        if len(x) > FEW or len(weight) % _COLUMNS or start % _COLUMNS or end % _COLUMNS:
+            return torch.mm(x, weight[start:end].t(), out=y)
+        panels = self._panels.get(weight)
+        if panels is None:
+            panels = self._panels[weight] = weight.view(-1, _COLUMNS, weight.shape[1]).transpose(1, 2).contiguous()
+        part = panels[start // _COLUMNS : end // _COLUMNS]
+        call("multiply", x, part, y, len(x), weight.shape[1], end - start, elements=part.numel())
+        return y
 
     def _room(self, name: str, rows: int, width: int) -> Tensor:
         """Memory that is kept from call to call, for the system clears what is new."""
         kept = self._kept.get(name)
-        if kept is None or kept.numel() < rows * width:
-            kept = self._kept[name] = torch.empty(rows * width)
+        if kept is None or kept.numel() < (rows + _QUERIES) * width:
+            kept = self._kept[name] = torch.empty((rows + _QUERIES) * width)
         return kept[: rows * width].view(rows, width)
