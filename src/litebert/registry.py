@@ -112,7 +112,16 @@ OUTPUTS = Registry(
     span="finetuning.outputs:OneSpan",
     choice="finetuning.outputs:OneChoice",
 )  # fmt: skip
-ENGINES = Registry("engine", "logits", torch="answer.engines:TorchEngine")
+ENGINES = Registry(
+    "engine", "logits",
+    torch="answer.engines:TorchEngine",
+    exact="answer.engines:ExactEngine",
+    onnx="answer.onnx_engine:OnnxEngine",
+    openvino="answer.openvino_engine:OpenVinoEngine",
+    auto="answer.auto_engine:AutoEngine",
+    **{"torch-bfloat16": "answer.engines:Bfloat16Engine",
+       "openvino-bfloat16": "answer.openvino_engine:OpenVinoBfloat16Engine"},
+)  # fmt: skip
 SOURCES = Registry(
     "source of text", **{"python-docs": "text.python_docs:python_docs", "hf:": "text.sources:read_dataset"}
 )

@@ -13,8 +13,7 @@ import pytest
 import torch
 
 from litebert.answer.files import predict_file
-from litebert.answer.predictor import load
-from litebert.answer.vectors import CHUNK
+from litebert.answer.predictor import FIRST, load
 from litebert.config import EncoderConfig
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.run import finetune
@@ -84,7 +83,7 @@ def test_it_reads_no_further_than_it_answers(classifier: Path) -> None:
 
     answers = model.stream(source())
     next(answers)
-    assert read == CHUNK
+    assert read == FIRST
 
 
 def test_a_file_is_answered_row_by_row(classifier: Path, tmp_path: Path) -> None:

@@ -13,8 +13,12 @@ from litebert.finetuning.batches import PaddedRows
 from litebert.finetuning.scoring import network_logits
 from litebert.interop import LoadedModel
 from litebert.model.encoder import Kept
+from litebert.model.packed import PackedNetwork
 from litebert.model.task_model import TaskModel
 from litebert.train import device as devices
+
+PACKED_TOKENS = 2048
+"""Tokens per pass of a network without padding: what lies between two products should stay in the cache."""
 
 
 class Engine(Protocol):
@@ -30,18 +34,25 @@ class Engine(Protocol):
 
 
 class TorchEngine:
-    """The network itself, in float32, so that other programs give the same answers.
+    """The network in float32, so that other programs give the same answers; on a CPU without padding (model/packed.py).
 
     Raises:
         ConfigError: there is no such device on this machine.
     """
 
+    packs = True
+
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         assert isinstance(loaded.model, TaskModel)
         self._device = devices.choose("float32", device)
         self._network = loaded.model.to(self._device.device).eval()
+        self._packed = PackedNetwork.of(self._network) if self.packs else None
+        if self._packed is not None:
+            self.tokens = PACKED_TOKENS
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        if self._packed is not None:
+            return self._packed.logits(*rows)
         return network_logits(self._network, self._device, rows)
 
     def walk(self, rows: PaddedRows) -> TorchWalk:
@@ -68,3 +79,24 @@ class TorchWalk:
     def keep(self, rows: NDArray[np.int64], length: int) -> None:
         self._kept = torch.from_numpy(rows).to(self._mask.device), length
         self._mask = self._mask[:, :length].index_select(0, self._kept[0])
+
+
+class ExactEngine(TorchEngine):
+    """The same by the network itself, whose operations are PyTorch's."""
+
+    packs = False
+
+
+class Bfloat16Engine(TorchEngine):
+    """The network with its products in bfloat16, on a device that multiplies it natively.
+
+    Raises:
+        ConfigError: this one does not.
+    """
+
+    packs = False
+
+    def __init__(self, loaded: LoadedModel, device: str) -> None:
+        super().__init__(loaded, device)
+        self._device = devices.choose("auto", device)
+        devices.require_bfloat16(self._device, "torch-bfloat16", "torch")

@@ -83,7 +83,7 @@ def predict_file(
             yield example
 
     def records() -> Iterator[dict[str, Any]]:
-        for answer in predictor.answers(examples()):
+        for answer in predictor.answers(examples(), ahead=all(Path(file).is_file() for file in files)):
             cells, place = rows.popleft()
             file = {"file": place} if len(files) > 1 else {}
             yield {**file, **carried(cells, {**file, **answer}, place, form), **answer}

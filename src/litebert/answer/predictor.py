@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -16,12 +18,13 @@ from numpy.typing import NDArray
 from litebert import progress
 from litebert.answer.engines import Engine
 from litebert.answer.exits import EarlyExit, Exit, with_exits
+from litebert.answer.graphs import exported_graph
 from litebert.answer.masks import Guess, MaskReader, Score
-from litebert.answer.vectors import CHUNK, SentenceEncoder
+from litebert.answer.vectors import SentenceEncoder
 from litebert.config.finetuning import HeadName
 from litebert.errors import DataError, LitebertError, ModelError
 from litebert.finetuning.items import Item
-from litebert.finetuning.scoring import Logits, logits_of
+from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, logits_of
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, read_folder
 from litebert.registry import ENGINES
@@ -29,6 +32,24 @@ from litebert.tasks.registry import saved_task
 from litebert.text.records import shown
 from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
+
+FIRST = 256
+"""Examples that are answered first, before a window of more is read."""
+WINDOW = 4096
+"""Examples in memory at a time; they are sorted by length among themselves, so that little is padded."""
+T = TypeVar("T")
+
+
+def in_advance(source: Iterator[T]) -> Generator[T, None, None]:
+    """The same, each made by a thread while the one before is used."""
+    with ThreadPoolExecutor(1, "reading ahead") as thread:
+        coming = thread.submit(next, source, _END)
+        while (item := coming.result()) is not _END:
+            coming = thread.submit(next, source, _END)
+            yield cast(T, item)
+
+
+_END = object()
 
 
 @dataclass(frozen=True)
@@ -58,6 +79,8 @@ class Predictor:
             DataError: an input is of another form, or `inputs` is one text instead of a list.
         """
         total = len(inputs) if isinstance(inputs, Sized) else None
+        if total is not None and total <= FIRST:
+            return list(self.stream(inputs))
         with progress.tracked(self.stream(inputs), "answering", total, "inputs") as answers:
             return list(answers)
 
@@ -67,24 +90,36 @@ class Predictor:
             raise DataError(f"the inputs are {shown(inputs)}; give a list, even for a single one")
         return self.answers(_examples(self.task, inputs))
 
-    def answers(self, examples: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        """The record of the answer to each example, in order. What stands before a malformed one is answered."""
-        source = iter(examples)
+    def answers(self, examples: Iterable[Any], *, ahead: bool = False) -> Iterator[dict[str, Any]]:
+        """The record of the answer to each example, in order. What stands before a malformed one is answered.
+
+        Args:
+            ahead: read and tokenize the next examples while these are computed, in a thread. For sources that never
+                wait for somebody, as files are.
+        """
+        with closing(in_advance(self._windows(examples)) if ahead else self._windows(examples)) as windows:
+            for chunk, items in windows:
+                logits, layers = self._logits(items)
+                records = map(self.task.record, chunk, self.task.answers(chunk, items, logits))
+                yield from (
+                    ({**one, "layers": used} for one, used in zip(records, layers, strict=True)) if layers else records
+                )
+
+    def _windows(self, examples: Iterable[Any]) -> Generator[tuple[list[Any], list[Item]], None, None]:
+        """Examples with their items, few at first, so that the first answers come soon, and then up to `WINDOW`."""
+        source, size = iter(examples), FIRST
         fault: LitebertError | None = None
         while fault is None:
             chunk: list[Any] = []
             try:
-                chunk.extend(islice(source, CHUNK))
+                chunk.extend(islice(source, size))
             except LitebertError as error:
                 fault = error
-            if not chunk:
+            if chunk:
+                yield chunk, self.task.encode(chunk, self.tokenizer, self.length)
+            if len(chunk) < size:
                 break
-            items = self.task.encode(chunk, self.tokenizer, self.length)
-            logits, layers = self._logits(items)
-            records = map(self.task.record, chunk, self.task.answers(chunk, items, logits))
-            yield from (
-                ({**one, "layers": used} for one, used in zip(records, layers, strict=True)) if layers else records
-            )
+            size = min(2 * size, WINDOW)
         if fault is not None:
             raise fault
 
@@ -92,7 +127,9 @@ class Predictor:
         """The logits of each item and, where rows leave early, how many layers its only row used."""
         early = self.engine if isinstance(self.engine, EarlyExit) else None
         compute = early.logits_and_layers if early else self.engine.logits
-        found = logits_of(compute, items, self.task.output, self.tokenizer.pad_id, self.positions)
+        most = getattr(self.engine, "tokens", EVALUATION_TOKENS)
+        output, pad_id = self.task.output, self.tokenizer.pad_id
+        found = logits_of(compute, items, output, pad_id, self.positions, most=most)
         return ([one[:-1] for one in found], [int(one[-1]) for one in found]) if early else (found, [])
 
 
@@ -208,7 +245,7 @@ def load(
     path: str | Path,
     *,
     head: HeadName | None = None,
-    engine: str = "torch",
+    engine: str | None = None,
     device: str = "auto",
     exit: Exit = "auto",  # noqa: A002
 ) -> Model:
@@ -216,8 +253,11 @@ def load(
 
     Args:
         head: what the classifier of a Hugging Face folder is for, where its config.json does not name the class.
-        engine: what computes its answers: torch, or an engine of your own. With your own, the weights of a fine-tuned
-            litebert folder are read only when `Model.model` is asked for, and need not be there.
+        engine: what computes its answers: torch, exact (the same without compiled passes), onnx, openvino,
+            torch-bfloat16 and openvino-bfloat16 where the processor has bfloat16, auto (the fastest of these by
+            measurement), or an engine of your own. By default torch, and onnx for an exported folder. With another
+            than torch, the weights of a fine-tuned litebert folder are read only when `Model.model` is asked for, and
+            need not be there.
         exit: of a model that was fine-tuned with `exits`, when texts leave the network early: `auto`, as calibrated;
             `off`, never; or a threshold of your own.
 
@@ -225,8 +265,10 @@ def load(
         ConfigError: there is no such engine.
         ModelError: it is none of them, or a file of it is damaged, missing or of another model.
     """
+    if engine is None:
+        engine = "torch" if exported_graph(Path(path)) is None else "onnx"
     ENGINES[engine]
-    opened = read_folder(path, head, lazy=engine != "torch")
+    opened = read_folder(path, head, lazy=engine not in ("torch", "exact"))
     return Model(
         **{one.name: getattr(opened, one.name) for one in fields(opened)}, engine=engine, device=device, exit=exit
     )

@@ -62,6 +62,12 @@ class PredictArguments(Reading):
     """Format of the output; by default its suffix decides, and standard output is csv."""
     exit: Literal["auto", "off"] | float = "auto"
     """When texts leave a model that was fine-tuned with --exits: auto, as calibrated; off, never; or a threshold."""
+    engine: str | None = None
+    """What computes the answers: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]); torch-bfloat16 or
+    openvino-bfloat16, on processors that have it; or auto, which measures those at hand and takes the fastest. By
+    default torch, and onnx for an exported folder."""
+    exact: bool = False
+    """Compute in float32 with PyTorch's own operations, whatever the engine."""
 
 
 def predict(words: list[str]) -> int:
@@ -79,7 +85,8 @@ def predict(words: list[str]) -> int:
         if suffix in (".tsv", ".parquet", ".npy"):
             raise ConfigError(f"answers are written as CSV or JSONL; give --output {output.with_suffix('.csv')}")
         form = "json" if suffix == ".json" else "jsonl" if suffix in (".jsonl", ".ndjson") else "csv"
-    model = load(arguments.model, device=arguments.device, exit=arguments.exit)
+    engine = "exact" if arguments.exact else arguments.engine
+    model = load(arguments.model, engine=engine, device=arguments.device, exit=arguments.exit)
     count = predict_file(
         model, arguments.input, console.data_output() if arguments.output == "-" else arguments.output, form=form,
         source_form=arguments.input_format, text=arguments.text, pair=arguments.pair, keep=arguments.kept,

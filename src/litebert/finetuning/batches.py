@@ -76,7 +76,8 @@ def pad_rows(rows: Sequence[EncodedRow], pad_id: int, positions: int | None = No
     if positions is not None:
         size = max(longest, min(size, positions))
     ids, mask = padded([row.ids for row in rows], pad_id, size)
-    types, _ = padded([row.types for row in rows], 0, size)
+    types = np.zeros_like(ids)
+    types[mask] = np.concatenate([row.types for row in rows])
     return PaddedRows(ids, types, mask)
 
 
@@ -85,9 +86,9 @@ def padded(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Rows side by side, (R, size), with `fill` after their ends, and where none of it stands."""
     ids = np.full((len(rows), size), fill, np.int64)
-    for place, row in zip(ids, rows, strict=True):
-        place[: len(row)] = row
-    return ids, np.arange(size) < np.array([len(row) for row in rows])[:, None]
+    mask = np.arange(size) < np.array([len(row) for row in rows])[:, None]
+    ids[mask] = np.concatenate(rows)
+    return ids, mask
 
 
 def by_length(lengths: Sequence[int], most: int, rows: Sequence[int] | None = None) -> Iterator[list[int]]:
@@ -100,7 +101,7 @@ def by_length(lengths: Sequence[int], most: int, rows: Sequence[int] | None = No
     """
     held: list[int] = []
     count = 0
-    for place in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+    for place in np.argsort(-np.array(lengths, np.int64), kind="stable").tolist():
         own = rows[place] if rows else 1
         if held and (count + own) * lengths[held[0]] > most:
             yield held

@@ -65,3 +65,20 @@ def build_row(
     start = [tokenizer.cls_id, *first, *[tokenizer.sep_id] * (1 if second is None else separators)]
     rest = [] if second is None else [*second, tokenizer.sep_id]
     return EncodedRow(np.array(start + rest, np.int32), np.array([0] * len(start) + [1] * len(rest), np.int32))
+
+
+def single_rows(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> tuple[list[EncodedRow], int]:
+    """`build_row` of each text alone, for all at once, and how many were cut."""
+    flat, lengths = tokenizer.encode_flat(texts)
+    kept = np.minimum(lengths, max(0, length - 2))
+    if cut := int((kept < lengths).sum()):
+        place = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        flat = flat[place < np.repeat(kept, lengths)]
+    ends = np.cumsum(kept + 2)
+    starts = ends - kept - 2
+    ids, inner = np.empty(int((kept + 2).sum()), np.int32), np.ones(int((kept + 2).sum()), bool)
+    inner[starts] = inner[ends - 1] = False
+    ids[starts], ids[ends - 1], ids[inner] = tokenizer.cls_id, tokenizer.sep_id, flat
+    types = np.zeros(int(kept.max(initial=0)) + 2, np.int32)
+    places = zip(starts.tolist(), ends.tolist(), strict=True)
+    return [EncodedRow(ids[start:end], types[: end - start]) for start, end in places], cut

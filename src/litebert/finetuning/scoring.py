@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -67,19 +68,20 @@ def network_logits(
 
 def logits_of(
     compute: Callable[[PaddedRows], NDArray[np.float32]], items: Sequence[Item], output: Output, pad_id: int,
-    positions: int | None = None, ranks: Ranks = _ALONE,
+    positions: int | None = None, ranks: Ranks = _ALONE, most: int = EVALUATION_TOKENS,
 ) -> Logits:  # fmt: skip
     """Logits of each item, in order, by any engine: `compute` gives (R, C) or (R, S, C) for R rows of S tokens.
 
     No row is padded beyond the `positions` of the model. `compute` is given items of nearly the same length, as many as
-    fit `EVALUATION_TOKENS`. The processes of `ranks` share the work, and all of them get the logits.
+    fit `most` tokens. The processes of `ranks` share the work, and all of them get the logits.
     """
     lengths, rows = [item.length for item in items], [len(item.rows) for item in items]
     out: Logits = [np.zeros(0, np.float32)] * len(items)
-    chunks = list(by_length(lengths, EVALUATION_TOKENS, rows))
+    chunks = list(by_length(lengths, most, rows))
     own, computed = ranks.turns(len(chunks)), {}
     total = sum(len(chunks[turn]) for turn in own)
-    with tracked(own, "scoring", total, "items", lambda turn: len(chunks[turn])) as turns:
+    reported = tracked(own, "scoring", total, "items", lambda turn: len(chunks[turn]))
+    with nullcontext(own) if len(own) == 1 else reported as turns:
         for turn in turns:
             padded = pad_rows([row for i in chunks[turn] for row in items[i].rows], pad_id, positions)
             computed[turn] = compute(padded)

@@ -50,6 +50,10 @@ SIGNATURES = {
     "cross_entropy_backward": "pppppnnlii",
     "moments": "ppppppnfffffi",
     "adapted": "pppnfi",
+    "activated": "pppnniii",
+    "multiply": "pppnnni",
+    "normed": "ppppppp" + "nnfi",
+    "attend": "pnppnppippp" + "pnnnnfi",
 }
 """The arguments of each function: p a pointer, n a count, f a float, i an int, l an int64."""
 

@@ -469,6 +469,172 @@ void cross_entropy_backward(const void *logits, const int64_t *labels, const flo
     }
 }
 
+/* ---- answering: no gradients, float32, rows of any lengths end to end without padding ---------------------------- */
+
+#define PASS(NAME)                                                                                                     \
+    static void NAME##_only(const float *x, const float *bias, float *y, long width, int gated) {                      \
+        float slope;                                                                                                   \
+        if (gated)                                                                                                     \
+            _Pragma("omp simd") for (long i = 0; i < width; i++) y[i] =                                                \
+                NAME(x[i] + bias[i], &slope) * (x[width + i] + bias[width + i]);                                       \
+        else                                                                                                           \
+            _Pragma("omp simd") for (long i = 0; i < width; i++) y[i] = NAME(x[i] + bias[i], &slope);                  \
+    }
+
+PASS(gelu)
+PASS(gelu_tanh)
+PASS(silu)
+PASS(relu)
+
+typedef void (*activation_only)(const float *, const float *, float *, long, int);
+static const activation_only ONLY[] = {gelu_only, gelu_tanh_only, silu_only, relu_only};
+
+/* y (rows, width) = act(x + bias), or gated act of the first half times the second of x (rows, 2 width); y may be x
+   where it is not gated */
+void activated(const float *x, const float *bias, float *y, long rows, long width, int kind, int gated, int threads) {
+    long wide = gated ? 2 * width : width;
+    IN_PARALLEL
+    for (long row = 0; row < rows; row++)
+        ONLY[kind](x + row * wide, bias ? bias : ZEROS, y + row * width, width, gated);
+}
+
+/* y = norm(x + bias + residual); residual may be null, and y may be x or the residual. With `sum` the sum itself is
+   kept there, too. Without weight there is no norm. */
+void normed(const float *x, const float *bias, const float *residual, const float *weight, const float *shift,
+            float *sum, float *y, long rows, long width, float eps, int threads) {
+    IN_PARALLEL
+    for (long row = 0; row < rows; row++) {
+        float held[WIDEST], mean = 0.0f, square = 0.0f;
+        const float *from = x + row * width, *shifts = bias ? bias : ZEROS;
+        if (residual) {
+            const float *other = residual + row * width;
+            for (long i = 0; i < width; i++) held[i] = from[i] + shifts[i] + other[i];
+        } else
+            for (long i = 0; i < width; i++) held[i] = from[i] + shifts[i];
+        if (sum) memcpy(sum + row * width, held, width * sizeof(float));
+        if (!weight) continue;
+#pragma omp simd reduction(+ : mean)
+        for (long i = 0; i < width; i++) mean += held[i];
+        mean /= width;
+#pragma omp simd reduction(+ : square)
+        for (long i = 0; i < width; i++) square += (held[i] - mean) * (held[i] - mean);
+        float rate = 1.0f / sqrtf(square / width + eps), *to = y + row * width;
+        const float *added = shift ? shift : ZEROS;
+        for (long i = 0; i < width; i++) to[i] = (held[i] - mean) * rate * weight[i] + added[i];
+    }
+}
+
+typedef float lanes __attribute__((vector_size(32)));
+#define QUERIES 6  /* with two vectors of each, their sums fill the registers of AVX2 */
+#define COLUMNS 16 /* passes.py knows both */
+
+static inline lanes load(const float *x) {
+    lanes value;
+    memcpy(&value, x, sizeof value);
+    return value;
+}
+
+/* c (6, 16 of stride c_step) = a (6, depth of stride a_step) b (depth, 16 of stride b_step), added to c with `add` */
+static inline void product(const float *a, long a_step, const float *b, long b_step, long depth, float *c,
+                           long c_step, int add) {
+    lanes sums[QUERIES][2] = {{{0}}};
+    if (add)
+        for (int i = 0; i < QUERIES; i++) memcpy(sums[i], c + i * c_step, sizeof sums[i]);
+    for (long k = 0; k < depth; k++) {
+        lanes first = load(b + k * b_step), second = load(b + k * b_step + 8);
+#pragma GCC unroll 6
+        for (int i = 0; i < QUERIES; i++) {
+            float x = a[i * a_step + k];
+            sums[i][0] += x * first;
+            sums[i][1] += x * second;
+        }
+    }
+#pragma GCC unroll 6
+    for (int i = 0; i < QUERIES; i++) memcpy(c + i * c_step, sums[i], sizeof sums[i]);
+}
+
+static inline long sixteens(long n) { return (n + COLUMNS - 1) / COLUMNS * COLUMNS; }
+
+#define DEPTH 256 /* of a panel that stays in the first cache */
+
+/* y (rows, out) = x (rows, in) w^T for few rows, where a library packs w anew for each product. panels: w (out, in) as
+   (out / 16, in, 16). x and y have room for 5 rows more, which are read and written. */
+void multiply(const float *x, const float *panels, float *y, long rows, long in, long out, int threads) {
+    IN_PARALLEL
+    for (long from = 0; from < out; from += COLUMNS)
+        for (long k = 0; k < in; k += DEPTH)
+            for (long row = 0; row < rows; row += QUERIES)
+                product(x + row * in + k, in, panels + from * in + k * COLUMNS, COLUMNS, in - k < DEPTH ? in - k : DEPTH,
+                        y + row * out + from, out, k > 0);
+}
+
+extern int omp_get_thread_num(void);
+
+/* y = softmax(scale (q + bias) (k + bias)^T) (v + bias) within each row of tokens; row r holds the tokens from starts[r]
+   to starts[r + 1]. kv (tokens, kv_step) has keys and, `heads size` behind them, values; kv_bias as much of each, or
+   null. q has a row of q_step for every token, or with `one` a row for the first token of each row, and y (.., heads
+   size) has as many. cosine and sine rotate queries and keys as in split_heads, or are null. room: for each thread
+   `each` floats, at least 6 (size + n + width) + n (size + width), n the longest row and width the size of a head, both
+   up to a multiple of 16. */
+void attend(const float *q, long q_step, const float *q_bias, const float *kv, long kv_step, const float *kv_bias,
+            const long *starts, int one, float *y, const float *cosine, const float *sine, float *room, long each,
+            long rows, long heads, long size, float scale, int threads) {
+    long hidden = heads * size, width = sixteens(size);
+#pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
+    for (long part = 0; part < rows * heads; part++) {
+        long r = part / heads, a = part % heads, from = starts[r], n = starts[r + 1] - from, wide = sixteens(n);
+        float *queries = room + (threads > 1 ? omp_get_thread_num() : 0) * each, *scores = queries + QUERIES * size;
+        float *out = scores + QUERIES * wide, *keys = out + QUERIES * width, *values = keys + wide * size;
+        for (long j = 0; j < n; j++) {
+            const float *k = kv + (from + j) * kv_step + a * size, *v = k + hidden;
+            const float *k_bias = kv_bias ? kv_bias + a * size : ZEROS, *v_bias = kv_bias ? k_bias + hidden : ZEROS;
+            float *value = values + j * width;
+            if (cosine) {
+                for (long i = 0; i < size; i++) out[i] = k[i] + k_bias[i];
+                rotate(out, value, cosine + j * size, sine + j * size, size / 2, 1.0f);
+                for (long i = 0; i < size; i++) keys[i * wide + j] = value[i];
+            } else
+                for (long i = 0; i < size; i++) keys[i * wide + j] = k[i] + k_bias[i];
+            for (long i = 0; i < size; i++) value[i] = v[i] + v_bias[i];
+            for (long i = size; i < width; i++) value[i] = 0.0f;
+        }
+        for (long i = 0; i < size; i++)
+            for (long j = n; j < wide; j++) keys[i * wide + j] = 0.0f;
+        for (long first = 0; first < (one ? 1 : n); first += QUERIES) {
+            long count = one ? 1 : n - first < QUERIES ? n - first : QUERIES;
+            for (long i = 0; i < count; i++) {
+                const float *x = q + (one ? r : from + first + i) * q_step + a * size;
+                const float *bias = q_bias ? q_bias + a * size : ZEROS;
+                float *query = queries + i * size;
+                if (cosine) {
+                    for (long d = 0; d < size; d++) out[d] = scale * (x[d] + bias[d]);
+                    rotate(out, query, cosine + (first + i) * size, sine + (first + i) * size, size / 2, 1.0f);
+                } else
+                    for (long d = 0; d < size; d++) query[d] = scale * (x[d] + bias[d]);
+            }
+            memset(queries + count * size, 0, (QUERIES - count) * size * sizeof(float));
+            for (long j = 0; j < wide; j += COLUMNS)
+                product(queries, size, keys + j, wide, size, scores + j, wide, 0);
+            for (long i = 0; i < count; i++) {
+                float *restrict s = scores + i * wide, most = -INFINITY, sum = 0.0f;
+#pragma omp simd reduction(max : most)
+                for (long j = 0; j < n; j++) most = most > s[j] ? most : s[j];
+#pragma omp simd reduction(+ : sum)
+                for (long j = 0; j < n; j++) {
+                    s[j] = exponential(s[j] - most);
+                    sum += s[j];
+                }
+                float rate = 1.0f / sum;
+                for (long j = 0; j < n; j++) s[j] *= rate;
+            }
+            for (long d = 0; d < width; d += COLUMNS)
+                product(scores, wide, values + d, width, n, out + d, width, 0);
+            for (long i = 0; i < count; i++)
+                memcpy(y + (one ? r : from + first + i) * hidden + a * size, out + i * width, size * sizeof(float));
+        }
+    }
+}
+
 /* ---- the step of AdamW without bias correction, and of LAMB ------------------------------------------------------ */
 
 #define STRETCH 16384 /* elements of a tensor whose squares are summed together; compiled.py knows it */

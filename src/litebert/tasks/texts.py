@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.items import Item, build_row
+from litebert.finetuning.items import Item, build_row, single_rows
 from litebert.finetuning.outputs import Answer, Output, saved_output
 from litebert.tasks.parts import FileTask, Source
 from litebert.tasks.predictions import texts, write_records
@@ -95,6 +95,11 @@ class TextTask(FileTask[Example]):
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, length: int) -> list[Item]:
         """One row per example, of at most `length` tokens; what is longer is truncated, counted and noted."""
+        if all(example.pair is None for example in examples):
+            rows, cut = single_rows(tokenizer, [example.text for example in examples], length)
+            if cut:
+                self._found[f"texts longer than {length} tokens were truncated"] += cut
+            return [Item(i, (row,), examples[i].label) for i, row in enumerate(rows)]
         firsts = tokenizer.encode([example.text for example in examples])
         seconds = iter(tokenizer.encode([example.pair for example in examples if example.pair is not None]))
         items = []

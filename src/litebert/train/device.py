@@ -80,6 +80,17 @@ def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "aut
     return Device(chosen, torch.bfloat16 if native or precision == "bfloat16" else None, name)
 
 
+def require_bfloat16(device: Device, engine: str, instead: str) -> None:
+    """Refuse an engine that computes in bfloat16 where `choose` found no native bfloat16.
+
+    Raises:
+        ConfigError: it did not.
+    """
+    if device.autocast is None:
+        raise ConfigError(f"{device.name} does not multiply bfloat16 natively, which the engine {engine} needs; give "
+                          f"--engine {instead}")  # fmt: skip
+
+
 def seed_step(seed: int, step: int, row: int = 0) -> None:
     """Seed torch by (seed, step, first row of the micro-batch) alone: a resumed run needs no state, and which process
     computes a micro-batch does not matter."""

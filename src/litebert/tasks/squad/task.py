@@ -16,11 +16,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.items import Item, build_row
-from litebert.finetuning.outputs import OneSpan
+from litebert.finetuning.outputs import OneSpan, softmax
 from litebert.storage import write_json
 from litebert.tasks.parts import FileTask, Layout, Source, given_files, layout_of, named
 from litebert.tasks.predictions import texts
@@ -324,7 +323,7 @@ def _listed(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
     """The candidates with their probabilities among one another, no answer among them in version 2."""
     candidates = [*answer.candidates, *[Candidate("", *answer.null)] * (with_null or not answer.candidates)]
     candidates.sort(key=lambda candidate: -candidate.score)
-    likely = softmax([candidate.score for candidate in candidates])
+    likely = softmax(np.array([candidate.score for candidate in candidates], np.float64))
     return [
         {"text": one.text, "probability": p, "start_logit": one.start, "end_logit": one.end}
         for one, p in zip(candidates, likely.tolist(), strict=True)

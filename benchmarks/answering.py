@@ -1,0 +1,302 @@
+"""Answering beside `transformers`, ONNX Runtime and OpenVINO: from texts to probabilities, in turns, equal answers.
+
+    python benchmarks/answering.py [--data FILE] [--tokenizer FILE] [--networks minilm albert] [--rounds 5]
+                                   [--threads N] [--clock wall|processor] [--json FILE]
+
+The networks have random weights: a BERT of MiniLM's shape (6 layers, H 384) and albert-base. FILE is a TSV with a
+column `sentence`, such as SST-2's dev.tsv, or has one text on each line; without it, sentences of the built-in corpus
+are taken. --tokenizer is a vocabulary such as BERT's vocab.txt; without it one is trained on the built-in corpus. The
+peers read texts as their users do: the tokenizer of `transformers`, sorted by length, 32 at a time, padded to the
+longest. Their graph is what `torch.onnx.export` makes of the network of `transformers`; int8 is `quantize_dynamic` of
+that.
+
+Prints rows per second (medians of rounds in which all take turns), the 50th and 99th percentile of the time that one
+text takes, and the largest difference of a probability. It ends with status 1 where a float32 answer differs by more
+than 1e-4.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import itertools
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import litebert
+from litebert.text.sources import documents
+from litebert.tokenizer import Tokenizer, train_tokenizer
+from litebert.train import device as devices
+
+Answers = Callable[[Sequence[str]], NDArray[np.float64]]
+BATCH = 32
+ROWS = {"minilm": 872, "albert": 200}
+INEXACT = ("stock int8",)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--tokenizer", type=Path)
+    parser.add_argument("--networks", nargs="+", choices=ROWS, default=list(ROWS))
+    parser.add_argument("--rows", type=int, help="texts, at most; by default 872 and 200")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--latency", type=int, default=100, help="texts that are answered one at a time")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="processor: of all threads")
+    parser.add_argument("--systems", nargs="+", help="those to run, by the beginnings of their names; by default all")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(arguments.threads)
+    clock = time.perf_counter if arguments.clock == "wall" else time.process_time
+    texts = read(arguments.data)
+    report: dict[str, Any] = {"machine": machine(), "threads": arguments.threads, "clock": arguments.clock}
+    status = 0
+    with tempfile.TemporaryDirectory() as folder:
+        words = Tokenizer.load(arguments.tokenizer) if arguments.tokenizer else trained()
+        for name in arguments.networks:
+            asked = texts[: arguments.rows or ROWS[name]]
+            place = Path(folder, name)
+            build(name, words, place)
+            systems = {
+                system: answers
+                for system, answers in all_systems(place, arguments.threads).items()
+                if not arguments.systems or system.startswith(tuple(arguments.systems))
+            }
+            found = measure(systems, asked, arguments.rounds, arguments.latency, clock)
+            report[name] = {"rows": len(asked), "systems": found}
+            status |= any(one["apart"] > 1e-4 for system, one in found.items() if system not in INEXACT)
+            print(table(name, len(asked), found, arguments.clock), flush=True)
+    print(report["machine"], f"{arguments.threads} threads", sep=", ")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    return status
+
+
+def machine() -> str:
+    """The processor, its cores and its instruction set."""
+    flags = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
+    extra = [name for name in ("avx512_bf16", "amx_bf16", "amx_int8", "avx512_vnni") if name in flags]
+    kinds = ", ".join([torch.backends.cpu.get_cpu_capability(), *extra])
+    return f"{devices.choose('float32', 'cpu').describe()}, instructions {kinds}"
+
+
+def read(path: Path | None) -> list[str]:
+    if path is None:
+        sentences = (line.strip() for one in documents(["python-docs"]) for line in one.text.split(". "))
+        return list(itertools.islice((one for one in sentences if 20 < len(one) < 250), max(ROWS.values())))
+    with open(path, encoding="utf-8", newline="") as file:
+        if path.suffix != ".tsv":
+            return file.read().splitlines()
+        return [row["sentence"] for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+
+
+def trained() -> Tokenizer:
+    return train_tokenizer((one.text for one in documents(["python-docs"])), kind="wordpiece", vocab_size=8192)
+
+
+def build(name: str, words: Tokenizer, folder: Path) -> None:
+    """A folder of `transformers` with random weights, spread widely enough that answers differ."""
+    import transformers
+
+    torch.manual_seed(0)
+    if name == "minilm":
+        config: Any = transformers.BertConfig(
+            vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536,
+            initializer_range=0.05, pad_token_id=words.pad_id,
+        )  # fmt: skip
+        network: Any = transformers.BertForSequenceClassification(config)
+    else:
+        config = transformers.AlbertConfig(
+            vocab_size=30522, embedding_size=128, hidden_size=768, num_attention_heads=12, intermediate_size=3072,
+            initializer_range=0.04, pad_token_id=words.pad_id,
+        )  # fmt: skip
+        network = transformers.AlbertForSequenceClassification(config)
+    network.save_pretrained(folder)
+    words.save(folder)
+
+
+# ---- the systems ---------------------------------------------------------------------------------------------------
+
+
+def all_systems(folder: Path, threads: int) -> dict[str, Answers]:
+    systems: dict[str, Answers] = {}
+    for engine in ("torch", "exact", "onnx", "openvino"):
+        systems[f"litebert {engine}"] = ours(litebert.load(folder, engine=engine, device="cpu"))
+    for attention in ("eager", "sdpa"):
+        systems[f"transformers {attention}"] = theirs(folder, network(folder, attention))
+    graph, small = folder / "export.onnx", folder / "int8.onnx"
+    export(folder, graph)
+    quantize(graph, small)
+    systems["ONNX Runtime"] = theirs(folder, runtime(graph, threads))
+    systems["stock int8"] = theirs(folder, runtime(small, threads))
+    systems["OpenVINO"] = theirs(folder, openvino(graph, threads))
+    return systems
+
+
+def ours(model: litebert.Model) -> Answers:
+    def answers(texts: Sequence[str]) -> NDArray[np.float64]:
+        return np.array([list(one["probabilities"].values()) for one in model.predict(texts)])
+
+    return answers
+
+
+Batch = dict[str, NDArray[np.int64]]
+
+
+def theirs(folder: Path, logits: Callable[[Batch], NDArray[np.float32]]) -> Answers:
+    """Sorted batches, as their users write them."""
+    from transformers import AutoTokenizer
+
+    words = AutoTokenizer.from_pretrained(folder)
+
+    def answers(texts: Sequence[str]) -> NDArray[np.float64]:
+        ids = words(list(texts), truncation=True, max_length=512)["input_ids"]
+        order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
+        found = np.zeros((len(ids), 2))
+        for start in range(0, len(order), BATCH):
+            chosen = order[start : start + BATCH]
+            batch = words.pad({"input_ids": [ids[i] for i in chosen]}, return_tensors="np")
+            batch["token_type_ids"] = np.zeros_like(batch["input_ids"])
+            values = np.exp(logits(dict(batch)).astype(np.float64))
+            found[chosen] = values / values.sum(-1, keepdims=True)
+        return found
+
+    return answers
+
+
+def network(folder: Path, attention: str) -> Callable[[Batch], NDArray[np.float32]]:
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation=attention).eval()
+
+    @torch.inference_mode()
+    def logits(batch: Batch) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = model(
+            **{name: torch.from_numpy(one) for name, one in batch.items()}
+        ).logits.numpy()
+        return found
+
+    return logits
+
+
+def export(folder: Path, graph: Path) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
+    names = ["input_ids", "attention_mask", "token_type_ids"]
+    example = (torch.ones(2, 16, dtype=torch.long), torch.ones(2, 16, dtype=torch.long), torch.zeros(2, 16).long())
+    axes = {name: {0: "batch", 1: "length"} for name in names}
+    torch.onnx.export(model, example, str(graph), input_names=names, output_names=["logits"], dynamic_axes=axes,
+                      opset_version=17, dynamo=False)  # fmt: skip
+
+
+def quantize(graph: Path, small: Path) -> None:
+    import logging
+
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    logging.disable(logging.WARNING)
+    quantize_dynamic(str(graph), str(small), weight_type=QuantType.QInt8)
+    logging.disable(logging.NOTSET)
+
+
+def runtime(graph: Path, threads: int) -> Callable[[Batch], NDArray[np.float32]]:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+
+    def logits(batch: Batch) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = session.run(None, {name: batch[name] for name in names})[0]
+        return found
+
+    return logits
+
+
+def openvino(graph: Path, threads: int) -> Callable[[Batch], NDArray[np.float32]]:
+    import openvino
+
+    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.Core().compile_model(str(graph), "CPU", settings)
+    names = [one.any_name for one in compiled.inputs]
+
+    def logits(batch: Batch) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = compiled({name: batch[name] for name in names})[0].copy()
+        return found
+
+    return logits
+
+
+# ---- measuring -----------------------------------------------------------------------------------------------------
+
+
+def measure(systems: dict[str, Answers], texts: Sequence[str], rounds: int, latency: int,
+            clock: Callable[[], float]) -> dict[str, dict[str, float]]:  # fmt: skip
+    """Throughput and latency of each, in turns."""
+    names = list(systems)
+    reference = systems[names[0]](texts)
+    seconds: dict[str, list[float]] = {name: [] for name in names}
+    alone: dict[str, list[float]] = {name: [] for name in names}
+    apart, same = {}, {}
+    for name in names:
+        found = systems[name](texts)
+        apart[name] = float(np.abs(found - reference).max())
+        same[name] = float((found.argmax(1) == reference.argmax(1)).mean())
+    for turn in range(rounds):
+        for name in names[turn % len(names) :] + names[: turn % len(names)]:
+            start = clock()
+            systems[name](texts)
+            seconds[name].append(clock() - start)
+    for first in range(0, latency, 10):
+        for name in names:
+            for text in texts[first : first + 10]:
+                start = clock()
+                systems[name]([text])
+                alone[name].append(clock() - start)
+    return {
+        name: {
+            "rows_per_second": len(texts) / statistics.median(seconds[name]),
+            "p50_ms": float(1000 * np.percentile(alone[name], 50)),
+            "p99_ms": float(1000 * np.percentile(alone[name], 99)),
+            "apart": apart[name],
+            "same_labels": same[name],
+        }
+        for name in names
+    }
+
+
+def table(name: str, rows: int, found: dict[str, dict[str, float]], clock: str) -> str:
+    peers = [one["rows_per_second"] for system, one in found.items() if not system.startswith(("litebert", *INEXACT))]
+    best = max(peers, default=float("nan"))
+    lines = [f"{name}, {rows} rows, {clock} time", f"{'':22}{'rows/s':>10}{'/ best peer':>13}{'p50':>10}{'p99':>10}"
+             f"{'probabilities to':>18}{'same labels':>13}"]  # fmt: skip
+    lines += [
+        f"{system:22}{one['rows_per_second']:10.1f}{one['rows_per_second'] / best:13.2f}{one['p50_ms']:7.1f} ms"
+        f"{one['p99_ms']:7.1f} ms{one['apart']:18.1g}{one['same_labels']:13.1%}"
+        for system, one in found.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""The engine `auto`: it measures the engines at hand on the texts at hand, takes the fastest and remembers it.
+
+The first rows, and all of a small input, are answered by the first engine, torch. When more come, every engine
+computes parts of the batches in turns for a few seconds. Another engine must be faster by a twentieth to be taken. What
+was chosen, the speeds, and the largest difference of a probability to those of the first engine are logged, and kept
+beside the model for the same weights, machine and versions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from litebert.answer.engines import PACKED_TOKENS, Engine
+from litebert.answer.graphs import kept_places, weights_key
+from litebert.errors import LitebertError, ModelError
+from litebert.finetuning.batches import PaddedRows
+from litebert.finetuning.outputs import softmax
+from litebert.interop import LoadedModel
+from litebert.registry import ENGINES
+from litebert.storage import read_json, write_json
+from litebert.train import device as devices
+
+log = logging.getLogger("litebert")
+
+CANDIDATES = ("torch", "torch-bfloat16", "onnx", "openvino", "openvino-bfloat16")
+"""The first one that can be had answers while nothing is chosen, and the others are compared with it."""
+LATER = 768
+"""Rows that are answered before any are measured: of fewer, measuring would take longer than it saves."""
+SECONDS = 4.0
+"""How long all engines together are measured, about."""
+PART_SECONDS = 0.2
+"""How long the first engine computes a part."""
+PARTS = 6
+"""Batches of which parts are measured, at most."""
+GAIN = 1.05
+"""How much faster than the first engine another one must be."""
+
+
+class AutoEngine:
+    """An engine that becomes the fastest of several.
+
+    Raises:
+        ConfigError: there is no such device on this machine.
+    """
+
+    tokens = PACKED_TOKENS
+
+    def __init__(
+        self, loaded: LoadedModel, device: str, clock: Callable[[], float] = time.perf_counter, later: int = LATER
+    ) -> None:
+        self._loaded, self._device, self._clock, self._later = loaded, device, clock, later
+        self._made: dict[str, Engine] = {}
+        self._seconds: dict[str, float] = {}
+        self._apart: dict[str, float] = {}
+        self._seen = self._parts = self._rows = self._most = 0
+        self._key = _key(loaded)
+        on_cpu = devices.choose("float32", device).device.type == "cpu"
+        self.name = self._remembered() if on_cpu else CANDIDATES[0]
+        """The engine that was chosen; None as long as none is."""
+        if self.name is not None and not self._make(self.name):
+            self.name = None
+        self._engine = self._made[self.name or next(filter(self._make, CANDIDATES))]
+
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        if self.name is None and self._seen >= self._later:
+            self._measure(rows)
+        self._seen += len(rows.ids)
+        return self._engine.logits(rows)
+
+    def _make(self, name: str) -> bool:
+        try:
+            self._made[name] = ENGINES[name](self._loaded, self._device)
+        except LitebertError as reason:
+            log.debug(f"the engine {name} is left out: {reason}")
+            return False
+        return True
+
+    def _measure(self, rows: PaddedRows) -> None:
+        """All engines in turns on the first rows of a batch; the choice, when that was done often or long enough."""
+        if not self._seconds:
+            for name in CANDIDATES:
+                if name in self._made or self._make(name):
+                    self._timed(name, _first(rows, 8))  # what is done once
+            seconds, _ = self._timed(next(iter(self._seconds)), _first(rows, 8))
+            self._most = max(8, int(8 * PART_SECONDS / max(seconds, 1e-9)))
+            self._seconds = dict.fromkeys(self._seconds, 0.0)
+        part, names = _first(rows, self._most), list(self._seconds)
+        turn = self._parts % len(names)
+        found = {name: self._timed(name, part)[1] for name in names[turn:] + names[:turn]}
+        for name in names:
+            apart = _apart(found[name], found[names[0]], part.mask)
+            self._apart[name] = max(self._apart.get(name, 0.0), apart)
+        self._rows, self._parts = self._rows + len(part.ids), self._parts + 1
+        if self._parts == PARTS or sum(self._seconds.values()) > SECONDS:
+            self._choose(names)
+
+    def _timed(self, name: str, rows: PaddedRows) -> tuple[float, NDArray[np.float32]]:
+        start = self._clock()
+        found = self._made[name].logits(rows)
+        seconds = self._clock() - start
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+        return seconds, found
+
+    def _choose(self, names: list[str]) -> None:
+        best = min(names, key=self._seconds.__getitem__)
+        self.name = best if self._seconds[names[0]] >= GAIN * self._seconds[best] else names[0]
+        self._engine = self._made[self.name]
+        rates = {name: self._rows / max(self._seconds[name], 1e-9) for name in names}
+        told = [f"{name} {rates[name]:,.0f} rows/s" + (f" (probabilities to {self._apart[name]:.1g})" if i else "")
+                for i, name in enumerate(names)]  # fmt: skip
+        log.info(f"the engine {self.name} answers from here on, measured on {self._rows} rows: {', '.join(told)}")
+        record = {"key": self._key, "engine": self.name, "rows_per_second": rates, "largest_difference": self._apart}
+        for place in kept_places(self._loaded.path):
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+                write_json(place / f"{self._key}.json", record)
+                return
+            except OSError as error:
+                log.debug(f"the choice cannot be kept in {place}: {error}")
+
+    def _remembered(self) -> str | None:
+        """The engine that was chosen before."""
+        for place in kept_places(self._loaded.path):
+            if (file := place / f"{self._key}.json").is_file():
+                name = read_json(file, ModelError, "delete it").get("engine")
+                if name in CANDIDATES:
+                    log.info(f"the engine {name} answers, as {file} says; delete the file to measure again")
+                    return str(name)
+        return None
+
+
+def _key(loaded: LoadedModel) -> str:
+    """Of the weights, the machine and the versions."""
+    versions = {}
+    for package in ("torch", "onnxruntime", "openvino"):
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = ""
+    parts = [weights_key(loaded.path), devices.choose("float32", "cpu").name, torch.get_num_threads(), versions]
+    return "engine-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
+
+
+def _first(rows: PaddedRows, count: int) -> PaddedRows:
+    return PaddedRows(*(array[:count] for array in rows))
+
+
+def _apart(logits: NDArray[np.float32], others: NDArray[np.float32], mask: NDArray[np.bool_]) -> float:
+    """The largest difference of a probability of a class, or of single numbers of these themselves."""
+    if logits.ndim == 3:  # of every token; how much padding an engine computes is its own affair
+        length = min(logits.shape[1], others.shape[1])
+        real = mask[:, :length]
+        logits, others = logits[:, :length][real], others[:, :length][real]
+    if logits.shape[-1] > 1:
+        return float(np.abs(softmax(logits.astype(np.float64)) - softmax(others.astype(np.float64))).max())
+    return float(np.abs(logits - others).max())

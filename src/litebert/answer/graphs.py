@@ -1,0 +1,104 @@
+"""The ONNX graph of a model for the engines that run one: that of an exported folder, or one made when first needed.
+
+A graph that is made is kept beside the model in `.answering/`, under a name made from the model's weights, so it is
+made once; where that folder cannot be written, in the user's cache folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert import progress
+from litebert.errors import ConfigError, ModelError
+from litebert.finetuning.batches import PaddedRows
+from litebert.interop import LoadedModel, files, onnx_graph
+from litebert.model.compiled import cache_folder
+from litebert.storage import atomic_write, sha256_of
+
+log = logging.getLogger("litebert")
+
+EXPORTED = ("model.onnx", "model_quantized.onnx")
+"""What the graph of an exported folder is called."""
+KEPT = ".answering"
+"""The folder beside a model for what its answers were computed with."""
+
+
+def exported_graph(folder: Path) -> Path | None:
+    """The graph of an exported folder, which has no other weights; None of any other folder."""
+    if any((folder / name).is_file() for name in (files.WEIGHTS, "pytorch_model.bin")):
+        return None
+    return next((folder / name for name in EXPORTED if (folder / name).is_file()), None)
+
+
+def weights_key(folder: Path) -> str:
+    """What tells the weights of a folder from others."""
+    return sha256_of(exported_graph(folder) or files.weights_file(folder))[:20]
+
+
+def graph_of(loaded: LoadedModel) -> Path:
+    """The file of a model's graph, exported if need be.
+
+    Raises:
+        ModelError: it cannot be exported, or nothing can be written.
+        MissingExtraError: onnx is not installed.
+    """
+    if (there := exported_graph(loaded.path)) is not None:
+        return there
+    exporter = hashlib.sha256(Path(onnx_graph.__file__).read_bytes()).hexdigest()[:8]
+    name = f"{weights_key(loaded.path)}-{exporter}.onnx"
+    places = kept_places(loaded.path)
+    if found := next((place / name for place in places if (place / name).is_file()), None):
+        return found
+    with progress.task("exporting the model for its engine"):
+        content = onnx_graph.onnx_model(loaded).SerializeToString()
+        for place in places:
+            try:
+                place.mkdir(parents=True, exist_ok=True)
+                with atomic_write(place / name) as file:
+                    file.write(content)
+                return place / name
+            except OSError as error:
+                log.debug(f"the graph cannot be kept in {place}: {error}")
+    raise ModelError(
+        f"the graph of {loaded.path} cannot be written to {' or '.join(map(str, places))}; free one of them"
+    )
+
+
+def kept_places(folder: Path) -> list[Path]:
+    """Where something about a model may be kept, the best place first."""
+    beside = [folder / KEPT] if os.access(folder, os.W_OK) else []
+    return [*beside, cache_folder() / "answering"]
+
+
+def check_device(engine: str, device: str) -> None:
+    """Refuse a device that an engine for CPUs does not have.
+
+    Raises:
+        ConfigError: it is none of auto and cpu.
+    """
+    if device not in ("auto", "cpu"):
+        raise ConfigError(
+            f"the engine {engine} computes on the CPU; leave --device {device} out, or take another engine"
+        )
+
+
+def inputs_of(rows: PaddedRows, ranks: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
+    """Rows, padded no further than the longest, as the inputs of a graph by name; of choices, which have three axes,
+    each row on its own.
+    """
+    longest = int(rows.mask.sum(1).max())
+    ids, types, mask = (array[:, :longest] for array in rows)
+    arrays = {"input_ids": ids, "attention_mask": mask.astype(np.int64), "token_type_ids": types}
+    return {name: arrays[name][:, None] if rank == 3 else arrays[name] for name, rank in ranks.items()}
+
+
+def logits_from(outputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """The logits of a graph's outputs: one array, or of spans one for the first token and one for the last."""
+    return outputs[0] if len(outputs) == 1 else np.stack(outputs, axis=-1)

@@ -1,0 +1,389 @@
+"""A network as an ONNX graph: every shared weight is stored once, and each pass over it reads the same initializer.
+
+The graph is built from the modules, in the operators of a plain export (opset 18), which ONNX Runtime and OpenVINO fuse
+when they load it. The batch and the length are free. Names of inputs and outputs are those of Hugging Face's exports.
+
+Shapes: B sequences, S tokens, H hidden size, A heads, D = H / A head size, N choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from litebert.config.finetuning import HeadName
+from litebert.errors import MissingExtraError, ModelError
+from litebert.interop.loaded import LoadedModel
+from litebert.model.blocks import Attention, AttentionPositions, FeedForward
+from litebert.model.encoder import Encoder
+from litebert.model.heads import ClassifierHead, VocabularyHead
+from litebert.model.objectives.mlm import MaskedLanguageModeling
+from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
+
+if TYPE_CHECKING:
+    import onnx
+
+OPSET = 18
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+"""In this order, int64; the last one only where the model has more than one token type."""
+_LOWEST = float(np.finfo(np.float32).min)
+"""What is added to the score of a key that may not be read."""
+
+
+class Graph:
+    """Operators and weights in the order in which they are added; every value has a name."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.weights: dict[str, onnx.TensorProto] = {}
+        self._count = 0
+
+    def __call__(self, operator: str, *inputs: str, outputs: int = 1, name: str = "", **attributes: Any) -> Any:
+        """The name of the value that an operator gives, or with `outputs` above 1 a list of names."""
+        import onnx
+
+        self._count += 1
+        names = [name or f"{operator}_{self._count}_{i}" for i in range(outputs)]
+        node = onnx.helper.make_node(operator, list(inputs), names, name=f"{operator}_{self._count}", **attributes)
+        self.nodes.append(node)
+        return names[0] if outputs == 1 else names
+
+    def weight(self, name: str, value: Tensor | NDArray[Any]) -> str:
+        """A stored array; the first under a name stays."""
+        import onnx
+
+        if name not in self.weights:
+            array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+            self.weights[name] = onnx.numpy_helper.from_array(np.asarray(array, order="C"), name)
+        return name
+
+    def numbers(self, *values: int) -> str:
+        """A constant list of whole numbers."""
+        return self.weight(f"int64[{','.join(map(str, values))}]", np.array(values, np.int64))
+
+    def scalar(self, value: float) -> str:
+        """A constant number."""
+        return self.weight(f"float32({value!r})", np.array(value, np.float32))
+
+    # ---- modules -----------------------------------------------------------------------------------------------------
+
+    def table(self, name: str, weight_VE: Tensor, ids: str) -> str:
+        """Rows of a table."""
+        rows: str = self("Gather", self.weight(name, weight_VE), ids)
+        return rows
+
+    def linear(self, name: str, x: str, weight: Tensor, bias: Tensor | None) -> str:
+        """x W + b, of a weight (out, in) as PyTorch has it."""
+        y: str = self("MatMul", x, self.weight(f"{name}.weight", weight.T))
+        return y if bias is None else self("Add", y, self.weight(f"{name}.bias", bias))
+
+    def tied(self, name: str, x: str, table_VE: Tensor, bias: Tensor) -> str:
+        """x T' + b, of a table that is stored for its rows."""
+        weight = self("Transpose", self.weight(name, table_VE), perm=[1, 0])
+        logits: str = self("Add", self("MatMul", x, weight), self.weight(f"{name}.output_bias", bias))
+        return logits
+
+    def norm(self, name: str, x: str, norm: nn.Module) -> str:
+        """The layer norm of x; a norm that is none gives x."""
+        if not isinstance(norm, nn.LayerNorm):
+            return x
+        given = [x, self.weight(f"{name}.weight", norm.weight)]
+        if norm.bias is not None:
+            given.append(self.weight(f"{name}.bias", norm.bias))
+        normed: str = self("LayerNormalization", *given, axis=-1, epsilon=norm.eps)
+        return normed
+
+    def activation(self, name: str, x: str) -> str:
+        """An activation of a config, or tanh, in the operators that engines recognise."""
+        if name == "tanh":
+            return str(self("Tanh", x))
+        if name == "relu":
+            return str(self("Relu", x))
+        if name == "silu":
+            return str(self("Mul", x, self("Sigmoid", x)))
+        half = self.scalar(0.5)
+        if name == "gelu":
+            inner = self("Add", self("Erf", self("Div", x, self.scalar(2**0.5))), self.scalar(1.0))
+            return str(self("Mul", self("Mul", x, inner), half))
+        assert name == "gelu_tanh"
+        cubic = self("Mul", self("Pow", x, self.scalar(3.0)), self.scalar(0.044715))
+        inner = self("Tanh", self("Mul", self("Add", x, cubic), self.scalar((2 / np.pi) ** 0.5)))
+        return str(self("Mul", self("Mul", x, half), self("Add", inner, self.scalar(1.0))))
+
+
+# ---- the encoder -----------------------------------------------------------------------------------------------------
+
+
+class _Pass:
+    """The encoder over one batch: what its layers share, made when the first of them needs it."""
+
+    def __init__(self, graph: Graph, encoder: Encoder, inputs: dict[str, str]) -> None:
+        self.graph, self.encoder, self.config, self.inputs = graph, encoder, encoder.config, inputs
+        self.length = graph("Shape", inputs["input_ids"], start=1, end=2)
+        self._masks: dict[bool, str] = {}
+        self._tables: dict[str, str] = {}
+
+    def last(self) -> str:
+        """The last state, (B, S, H), after the final norm."""
+        config, x = self.config, self._embedding()
+        maps = zip(config.attention_of(), config.feedforward_of(), config.windowed(), strict=True)
+        for i, (a, f, within) in enumerate(maps):
+            attention, feedforward = self.encoder.attention[a], self.encoder.feedforward[f]
+            assert isinstance(attention, Attention)
+            assert isinstance(feedforward, FeedForward)
+            name = f"encoder.attention.{a}"
+            normed = i > 0 or config.first_norm
+            x = self._block(
+                name, attention, x, lambda h, m=attention, n=name, w=within: self._attend(n, m, h, w), normed
+            )
+            name = f"encoder.feedforward.{f}"
+            x = self._block(name, feedforward, x, lambda h, m=feedforward, n=name: self._transform(n, m, h))
+        return self.graph.norm("encoder.norm", x, self.encoder.norm)
+
+    def pooled(self, last: str) -> str:
+        """(B, H), of an encoder with a pooler."""
+        pooler = self.encoder.pooler
+        assert pooler is not None
+        first = self.graph("Gather", last, self.graph.weight("first", np.array(0, np.int64)), axis=1)
+        return self.graph.activation("tanh", self.graph.linear("encoder.pooler", first, pooler.weight, pooler.bias))
+
+    def _embedding(self) -> str:
+        graph, embedding, ids = self.graph, self.encoder.embedding, self.inputs["input_ids"]
+        x = graph.table("encoder.embedding.word.weight", embedding.word.weight, ids)
+        if embedding.position is not None:
+            x = graph("Add", x, self._position_rows(embedding.position))
+        if embedding.token_type is not None:
+            name, types = "encoder.embedding.token_type.weight", embedding.token_type.weight
+            given = self.inputs.get("token_type_ids")
+            x = graph("Add", x, graph.weight(name, types[0]) if given is None else graph.table(name, types, given))
+        if not embedding.norm_after:
+            x = graph.norm("encoder.embedding.norm", x, embedding.norm)
+        if isinstance(embedding.project, nn.Linear):
+            x = graph.linear("encoder.embedding.project", x, embedding.project.weight, embedding.project.bias)
+        return graph.norm("encoder.embedding.norm", x, embedding.norm) if embedding.norm_after else x
+
+    def _position_rows(self, position: Any) -> str:
+        graph, name = self.graph, "encoder.embedding.position.weight"
+        offset = getattr(position, "offset", 0)
+        if not offset:
+            rows = position.rows(self.config.max_positions, None)
+            return self._up_to_length(name, rows, 0)
+        mask = self.inputs["attention_mask"]
+        counted = graph("Mul", graph("CumSum", mask, graph.weight("one", np.array(1, np.int64))), mask)
+        return graph.table(name, position.weight, graph("Add", counted, graph.numbers(offset - 1)))
+
+    def _up_to_length(self, name: str, table: Tensor, *axes: int) -> str:
+        """The first S rows of a table of all positions; made once."""
+        if name not in self._tables:
+            graph, count = self.graph, len(axes)
+            ends = graph("Concat", *[self.length] * count, axis=0) if count > 1 else self.length
+            given = (graph.weight(name, table), graph.numbers(*[0] * count), ends, graph.numbers(*axes))
+            self._tables[name] = graph("Slice", *given)
+        return self._tables[name]
+
+    # ---- blocks ------------------------------------------------------------------------------------------------------
+
+    def _block(self, name: str, block: Any, x: str, inner: Any, normed: bool = True) -> str:
+        graph = self.graph
+        given = graph.norm(f"{name}.norm", x, block.norm) if block.pre_norm and normed else x
+        added = graph("Add", graph.linear(f"{name}.output", inner(given), block.output.weight, block.output.bias), x)
+        return added if block.pre_norm else graph.norm(f"{name}.norm", added, block.norm)
+
+    def _transform(self, name: str, block: FeedForward, x: str) -> str:
+        graph = self.graph
+        y = graph.linear(f"{name}.input", x, block.input.weight, block.input.bias)
+        if not block.gated:
+            return graph.activation(block.activation, y)
+        gate, value = graph("Split", y, outputs=2, axis=-1, num_outputs=2)
+        return str(graph("Mul", graph.activation(block.activation, gate), value))
+
+    def _attend(self, name: str, block: Attention, x: str, within: bool) -> str:
+        graph, heads, hidden = self.graph, block.heads, self.config.hidden_size
+        size = hidden // heads
+        scale = torch.ones(3 * hidden)
+        scale[:hidden] = size**-0.5  # of the scores, which no pass then computes
+        bias = None if block.qkv.bias is None else block.qkv.bias * scale
+        qkv = graph.linear(f"{name}.qkv", x, block.qkv.weight * scale[:, None], bias)
+        split = graph("Split", qkv, outputs=3, axis=-1, num_outputs=3)
+        positions = self.encoder.window_positions if within else None
+        kind = positions if isinstance(positions, AttentionPositions) else self.encoder.positions
+        shape = graph.numbers(0, 0, heads, size)
+        q, k, v = (graph("Transpose", graph("Reshape", one, shape), perm=[0, 2, 1, 3]) for one in split)
+        q, k = self._rotated(kind, q, within), self._rotated(kind, k, within)
+        scores = graph("MatMul", q, graph("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = graph("Add", scores, self._mask(within, kind))
+        read = graph("Transpose", graph("MatMul", graph("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+        return str(graph("Reshape", read, graph.numbers(0, 0, hidden)))
+
+    def _rotated(self, kind: AttentionPositions, x: str, within: bool) -> str:
+        tables, graph = kind.tables(), self.graph
+        if tables is None:
+            if type(kind).rotate is not AttentionPositions.rotate:
+                raise ModelError(
+                    f"positions {self.config.positions} rotate queries and keys in a way that is not exported; give "
+                    "its AttentionPositions the method `tables`, or train with encoder.positions=rotary"
+                )
+            return x
+        which = "window" if within and kind is self.encoder.window_positions else "all"
+        cos, sin = (self._up_to_length(f"{name}.{which}", one[: self.config.max_positions], 0)
+                    for name, one in zip(("cosine", "sine"), tables, strict=True))  # fmt: skip
+        first, second = graph("Split", x, outputs=2, axis=-1, num_outputs=2)
+        swapped = graph("Concat", second, first, axis=-1)
+        return str(graph("Add", graph("Mul", x, cos), graph("Mul", swapped, sin)))
+
+    def _mask(self, within: bool, kind: AttentionPositions) -> str:
+        """What is added to the scores: broadcasts to (B, A, S, S)."""
+        if within in self._masks:
+            return self._masks[within]
+        graph, config = self.graph, self.config
+        read = graph("Unsqueeze", self.inputs["attention_mask"], graph.numbers(1, 2))
+        read = graph("Cast", read, to=9)  # bool
+        if within:
+            near, own = self._window()
+            read = graph("And", near, graph("Or", read, own))
+        mask = graph("Where", read, graph.scalar(0.0), graph.scalar(_LOWEST))
+        bias = kind.bias(config.max_positions)
+        if bias is not None:
+            axes = [i for i in (bias.ndim - 2, bias.ndim - 1) if bias.shape[i] == config.max_positions]
+            mask = graph("Add", mask, self._up_to_length(f"bias.{within}", bias, *axes))
+        self._masks[within] = mask
+        return str(mask)
+
+    def _window(self) -> tuple[str, str]:
+        """Which keys are near each query, and which is its own, bool (S, S)."""
+        graph, zero, one = self.graph, np.array(0, np.int64), np.array(1, np.int64)
+        end = graph("Squeeze", self.length, graph.numbers(0))
+        place = graph("Range", graph.weight("zero", zero), end, graph.weight("one", one))
+        column = graph("Unsqueeze", place, graph.numbers(1))
+        distance = graph("Abs", graph("Sub", place, column))
+        near = graph("LessOrEqual", distance, graph.numbers(self.config.window // 2))
+        return near, graph("Equal", place, column)
+
+
+# ---- whole models ----------------------------------------------------------------------------------------------------
+
+
+def exported_head(loaded: LoadedModel, head: HeadName | None = None) -> HeadName:
+    """The head that an export holds: of a fine-tuned model its own, else mlm where it is trained, else backbone.
+
+    Raises:
+        ModelError: the model has no such head.
+    """
+    model = loaded.model
+    if isinstance(model, TaskModel):
+        possible: list[HeadName] = [loaded.head, "backbone"]
+    else:
+        trained = _vocabulary_objective(model)
+        possible = ["mlm", "backbone"] if trained and trained not in loaded.untrained else ["backbone"]
+    if head is not None and head not in possible:
+        raise ModelError(f"{loaded.path} has no {head} head to export; choose {' or '.join(possible)}")
+    return head or possible[0]
+
+
+def _vocabulary_objective(model: Pretrainer) -> str:
+    """The objective whose head guesses masked tokens from the encoder's own states; empty for none."""
+    named = model.named_objectives
+    own = [name for name, one in named.items() if isinstance(one, MaskedLanguageModeling)]
+    return own[0] if own and model.config.generator is None else ""
+
+
+def onnx_model(loaded: LoadedModel, head: HeadName | None = None, graph: Graph | None = None) -> onnx.ModelProto:
+    """The ONNX model of an opened folder.
+
+    Inputs, int64: `input_ids` and `attention_mask` (B, S), and `token_type_ids` where the model has several types. With
+    the head `choice` all of them are (B, N, S).
+
+    Outputs, float32, by head: `logits` (B, C) of sequence, (B, S, C) of tokens, (B, N) of choice, (B, S, V) of mlm;
+    `start_logits` and `end_logits` (B, S) of span; `last_hidden_state` (B, S, H) of backbone.
+
+    Args:
+        head: what it computes, as `exported_head` chooses by default.
+        graph: where to put operators and weights.
+
+    Raises:
+        ModelError: the model has no such head, or a part of it cannot be exported.
+        MissingExtraError: onnx is not installed.
+    """
+    try:
+        import onnx
+    except ImportError:
+        raise MissingExtraError("onnx", "onnx") from None
+    head, graph = exported_head(loaded, head), graph or Graph()
+    encoder = loaded.model.encoder
+    names = INPUTS[: 3 if encoder.config.segment_types > 1 else 2]
+    axes = ["batch_size", *["num_choices"] * (head == "choice"), "sequence_length"]
+    read = {name: name for name in names}
+    if head == "choice":  # the rows of all choices side by side
+        rows = graph("Concat", graph.numbers(-1), graph("Shape", "input_ids", start=2, end=3), axis=0)
+        read = {name: graph("Reshape", name, rows) for name in names}
+    one_pass = _Pass(graph, encoder, read)
+    outputs = _outputs(graph, loaded, one_pass, head)
+    ints, floats = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
+    made = onnx.helper.make_graph(
+        graph.nodes,
+        "litebert",
+        [onnx.helper.make_tensor_value_info(name, ints, axes) for name in names],
+        [onnx.helper.make_tensor_value_info(name, floats, shape) for name, shape in outputs.items()],
+        list(graph.weights.values()),
+    )
+    opsets = [onnx.helper.make_opsetid("", OPSET)]
+    return onnx.helper.make_model(made, opset_imports=opsets, producer_name="litebert", ir_version=8)
+
+
+def _outputs(graph: Graph, loaded: LoadedModel, one: _Pass, head: HeadName) -> dict[str, Sequence[Any]]:
+    """Add a head; the names of what it gives, and their shapes."""
+    model, last = loaded.model, one.last()
+    batch, tokens = "batch_size", "sequence_length"
+    if head == "backbone":
+        graph("Identity", last, name="last_hidden_state")
+        return {"last_hidden_state": (batch, tokens, one.config.hidden_size)}
+    if isinstance(model, Pretrainer):
+        network = model.objectives[_vocabulary_objective(model)].head
+        assert isinstance(network, VocabularyHead)
+        graph("Identity", _vocabulary(graph, network, last, one.encoder), name="logits")
+        return {"logits": (batch, tokens, one.config.vocab_size)}
+    read = _text_state(graph, model, one, last) if model.reads_cls else last
+    logits = _classifier(graph, model.head, read)
+    if head == "span":
+        starts, ends = graph("Split", logits, outputs=2, axis=-1, num_outputs=2)
+        for name, value in (("start_logits", starts), ("end_logits", ends)):
+            graph("Squeeze", value, graph.numbers(-1), name=name)
+        return dict.fromkeys(("start_logits", "end_logits"), (batch, tokens))
+    if head == "choice":
+        graph("Reshape", logits, graph("Shape", "input_ids", start=0, end=2), name="logits")
+        return {"logits": (batch, "num_choices")}
+    graph("Identity", logits, name="logits")
+    return {"logits": (batch, *[tokens] * (not model.reads_cls), model.classes)}
+
+
+def _text_state(graph: Graph, model: TaskModel, one: _Pass, last: str) -> str:
+    """What a classifier of whole texts reads, (B, H)."""
+    if model.pooling == "mean":
+        real = graph("Unsqueeze", graph("Cast", one.inputs["attention_mask"], to=1), graph.numbers(-1))
+        total = graph("ReduceSum", graph("Mul", last, real), graph.numbers(1), keepdims=0)
+        return str(graph("Div", total, graph("ReduceSum", real, graph.numbers(1), keepdims=0)))
+    if model.encoder.pooler is not None:
+        return one.pooled(last)
+    return str(graph("Gather", last, graph.weight("first", np.array(0, np.int64)), axis=1))
+
+
+def _classifier(graph: Graph, head: ClassifierHead, x: str) -> str:
+    if head.dense is not None:
+        x = graph.activation(head.activation, graph.linear("head.dense", x, head.dense.weight, head.dense.bias))
+        x = x if head.norm is None else graph.norm("head.norm", x, head.norm)
+    return graph.linear("head.classifier", x, head.classifier.weight, head.classifier.bias)
+
+
+def _vocabulary(graph: Graph, head: VocabularyHead, x: str, encoder: Encoder) -> str:
+    embedding = encoder.embedding
+    x = graph.activation(head.activation, graph.linear("mlm.dense", x, head.dense.weight, head.dense.bias))
+    x = graph.norm("mlm.norm", x, head.norm)
+    if head.hidden and embedding.map is not None:
+        x = graph("MatMul", x, graph.weight("mlm.map", embedding.map))
+    return graph.tied("encoder.embedding.word.weight", x, embedding.word.weight, head.bias)

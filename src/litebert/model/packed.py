@@ -1,0 +1,211 @@
+"""A fine-tuned network as it answers on a CPU in float32: rows lie end to end, so that nothing is computed for padding.
+
+Between the matrix products stands one compiled pass each (kernels.c), attention included, and tensors are written
+where those of the layer before were. In the last layer, of which a classifier of texts reads [CLS] alone, queries and
+all that follows them are computed for [CLS] alone. Answers are those of the network to rounding.
+
+`PackedNetwork.of` takes networks of the parts that it knows. Others, with attention in windows or parts of one's own,
+and machines without the compiled passes, compute their answers by the network itself.
+
+Shapes: R rows, T tokens of all rows, H hidden size, I intermediate size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from litebert.model.blocks import Attention, AttentionPositions, FeedForward, Rotary
+from litebert.model.compiled import WIDEST, library
+from litebert.model.embedding import Embedding, PositionTable
+from litebert.model.encoder import Encoder
+from litebert.model.heads import ClassifierHead
+from litebert.model.passes import ACTIVATIONS, call
+from litebert.model.task_model import TaskModel
+
+_QUERIES, _COLUMNS = 6, 16  # kernels.c
+FEW = 256
+"""Tokens up to which products are computed here; of more, the library does it better."""
+_PARTS = (TaskModel, Encoder, Embedding, PositionTable, Attention, FeedForward, AttentionPositions, Rotary,
+          ClassifierHead, nn.Embedding, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity, nn.ModuleList)  # fmt: skip
+
+
+class Packed(NamedTuple):
+    """Rows of tokens end to end."""
+
+    ids: Tensor
+    """(T,)"""
+    types: Tensor | None
+    """(T,); None where all are 0."""
+    places: Tensor
+    """(T,): of each token in its row."""
+    starts: Tensor
+    """(R + 1,): where each row starts, and T."""
+    longest: int
+
+    @classmethod
+    def of(cls, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_]) -> Packed:
+        """Of padded rows, whose padding stands at the end."""
+        starts = np.concatenate(([0], np.cumsum(mask_RS.sum(1))))
+        places = np.nonzero(mask_RS)[1]
+        types = torch.from_numpy(types_RS[mask_RS]) if types_RS.any() else None
+        return cls(torch.from_numpy(ids_RS[mask_RS]), types, torch.from_numpy(places), torch.from_numpy(starts),
+                   int(np.diff(starts).max(initial=0)))  # fmt: skip
+
+
+class PackedNetwork:
+    """A network that answers as its `TaskModel` does, whose weights it reads and does not change."""
+
+    def __init__(self, model: TaskModel) -> None:
+        self._model, self._encoder, config = model, model.encoder, model.encoder.config
+        self._heads, self._hidden = config.heads, config.hidden_size
+        self._tables = self._encoder.positions.tables()
+        self._reads_cls = model.reads_cls and model.pooling == "cls"
+        self._layers = list(zip(config.attention_of(), config.feedforward_of(), strict=True))
+        self._kept: dict[str, Tensor] = {}
+        self._panels: dict[Tensor, Tensor] = {}
+
+    @classmethod
+    def of(cls, model: TaskModel) -> PackedNetwork | None:
+        """The network that answers for a model; None where that cannot be made."""
+        config = model.encoder.config
+        known = all(
+            type(one) in _PARTS and not one._forward_hooks and not one._forward_pre_hooks for one in model.modules()
+        )
+        plain = all(one.dtype == torch.float32 and one.device.type == "cpu" for one in model.parameters())
+        fits = 3 * max(config.hidden_size, config.intermediate_size) <= WIDEST and config.activation in ACTIVATIONS
+        if not (known and plain and fits) or any(config.windowed()) or library() is None:
+            return None
+        return cls(model)
+
+    @torch.inference_mode()
+    def logits(
+        self, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_]
+    ) -> NDArray[np.float32]:
+        """(R, C), or (R, S, C) with zeros in place of padding."""
+        rows = Packed.of(ids_RS, types_RS, mask_RS)
+        *_, state = self.states(rows)
+        found: NDArray[np.float32] = self.read(state, rows).numpy()
+        if self._model.reads_cls:
+            return found
+        spread = np.zeros((*ids_RS.shape, found.shape[-1]), np.float32)
+        spread[mask_RS] = found
+        return spread
+
+    def states(self, rows: Packed) -> Iterator[Tensor]:
+        """The embedding, then the state after each layer, (T, H); of the last layer (R, H) where [CLS] is all that is
+        read. Each is overwritten when the next one is asked for.
+        """
+        state = self._embedded(rows)
+        yield state
+        for i, (a, f) in enumerate(self._layers):
+            one = self._reads_cls and i == len(self._layers) - 1
+            state = self._attended(
+                self._encoder.attention[a], state, rows, one, i > 0 or self._encoder.config.first_norm
+            )
+            state = self._fed(self._encoder.feedforward[f], state)
+            yield state
+
+    def read(self, state: Tensor, rows: Packed) -> Tensor:
+        """Logits of a state: (R, C), or (T, C)."""
+        state = self._encoder.norm(state)
+        if self._reads_cls:
+            first = state if len(state) == len(rows.starts) - 1 else state[rows.starts[:-1]]
+            pooler = self._encoder.pooler
+            state = first if pooler is None else torch.tanh(pooler(first))
+        elif self._model.reads_cls:
+            lengths = rows.starts.diff()
+            row = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
+            state = torch.zeros(len(lengths), self._hidden).index_add_(0, row, state) / lengths[:, None]
+        logits: Tensor = self._model.head(state)
+        return logits
+
+    def _embedded(self, rows: Packed) -> Tensor:
+        own = self._encoder.embedding
+        x = own.word(rows.ids)
+        if isinstance(own.position, PositionTable):
+            x += own.position.weight[own.position.offset + rows.places]
+        if own.token_type is not None:
+            x += own.token_type.weight[0] if rows.types is None else own.token_type(rows.types)
+        x = own.norm(own.project(x)) if own.norm_after else own.project(own.norm(x))
+        return self._room("state", *x.shape).copy_(x)
+
+    def _attended(self, block: Attention, x: Tensor, rows: Packed, one: bool, norm: bool) -> Tensor:
+        """The state after an attention block, with `one` of [CLS] alone."""
+        read, hidden = x, self._hidden
+        if block.pre_norm and norm and isinstance(block.norm, nn.LayerNorm):
+            read = self._normed(x, None, None, block.norm, "normed")
+        weight, bias = block.qkv.weight, block.qkv.bias
+        if one:
+            x, first = self._firsts(x, rows, "first"), self._firsts(read, rows, "first read")
+            q = self._product(first, weight, "queries", 0, hidden)
+            kv = self._product(read, weight, "qkv", hidden, 3 * hidden)
+        else:
+            both = self._product(read, weight, "qkv")
+            q, kv = both, both[:, hidden:]
+        biases = (None, None) if bias is None else (bias, bias[hidden:])
+        y = self._room("attended", len(q), hidden)
+        size = hidden // self._heads
+        wide, longest = (-(-n // _COLUMNS) * _COLUMNS for n in (size, rows.longest))
+        each = _QUERIES * (size + longest + wide) + longest * (size + wide)
+        cosine, sine = self._tables or (None, None)
+        sine = None if sine is None else sine.flatten()[size // 2 :]  # whose first half is negated
+        room = self._room("heads", torch.get_num_threads(), each)
+        call("attend", q, q.stride(0), biases[0], kv, kv.stride(0), biases[1], rows.starts, int(one), y, cosine, sine,
+             room, each, len(rows.starts) - 1, self._heads, size, size**-0.5, elements=len(kv) * hidden)  # fmt: skip
+        return self._closed(block, y, x)
+
+    def _firsts(self, x: Tensor, rows: Packed, name: str) -> Tensor:
+        """The states of [CLS], (R, H)."""
+        count = len(rows.starts) - 1
+        return torch.index_select(x, 0, rows.starts[:-1], out=self._room(name, count, x.shape[1]))
+
+    def _fed(self, block: FeedForward, x: Tensor) -> Tensor:
+        """The state after a feed-forward block."""
+        read = self._normed(x, None, None, block.norm, "normed") if block.pre_norm else x
+        inner = self._product(read, block.input.weight, "inner")
+        width = inner.shape[1] // (1 + block.gated)
+        y = self._room("gated", len(x), width) if block.gated else inner
+        kind = ACTIVATIONS.index(block.activation)
+        call("activated", inner, block.input.bias, y, len(x), width, kind, int(block.gated), elements=inner.numel())
+        return self._closed(block, y, x)
+
+    def _closed(self, block: Attention | FeedForward, y: Tensor, x: Tensor) -> Tensor:
+        """The last product of a block, added to the state x, which it overwrites, and after that the norm."""
+        added = self._product(y, block.output.weight, "output")
+        return self._normed(added, block.output.bias, x, None if block.pre_norm else block.norm, "state")
+
+    def _normed(
+        self, x: Tensor, bias: Tensor | None, residual: Tensor | None, norm: nn.Module | None, name: str
+    ) -> Tensor:
+        """norm(x + bias + residual), or without a norm the sum."""
+        y = self._room(name, *x.shape)
+        normed = isinstance(norm, nn.LayerNorm)
+        weight, shift, eps = (norm.weight, norm.bias, norm.eps) if isinstance(norm, nn.LayerNorm) else (None, None, 0.0)
+        call("normed", x, bias, residual, weight, shift, None if normed else y, y, *x.shape, eps, elements=x.numel())
+        return y
+
+    def _product(self, x: Tensor, weight: Tensor, name: str, start: int = 0, end: int | None = None) -> Tensor:
+        """x W, of some rows of a weight (out, in), all by default."""
+        end = len(weight) if end is None else end
+        y = self._room(name, len(x), end - start)
+        if len(x) > FEW or len(weight) % _COLUMNS or start % _COLUMNS or end % _COLUMNS:
+            return torch.mm(x, weight[start:end].t(), out=y)
+        panels = self._panels.get(weight)
+        if panels is None:
+            panels = self._panels[weight] = weight.view(-1, _COLUMNS, weight.shape[1]).transpose(1, 2).contiguous()
+        part = panels[start // _COLUMNS : end // _COLUMNS]
+        call("multiply", x, part, y, len(x), weight.shape[1], end - start, elements=part.numel())
+        return y
+
+    def _room(self, name: str, rows: int, width: int) -> Tensor:
+        """Memory that is kept from call to call, for the system clears what is new."""
+        kept = self._kept.get(name)
+        if kept is None or kept.numel() < (rows + _QUERIES) * width:
+            kept = self._kept[name] = torch.empty((rows + _QUERIES) * width)
+        return kept[: rows * width].view(rows, width)

@@ -1,0 +1,315 @@
+"""Engines: the same answers from each, of exported folders too; the choice among them; what is read and held."""
+
+from __future__ import annotations
+
+import csv
+import io
+import logging
+import os
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import litebert
+from answer.test_predict import made, texts
+from litebert.answer import auto_engine, predictor
+from litebert.answer.auto_engine import AutoEngine
+from litebert.answer.files import predict_file
+from litebert.answer.graphs import KEPT
+from litebert.answer.predictor import FIRST, WINDOW
+from litebert.cli import main
+from litebert.errors import ConfigError, DataError, MissingExtraError
+from litebert.finetuning.batches import PaddedRows, by_length
+from litebert.registry import ENGINES
+from toys.refusals import refused
+
+LINES = texts(9, most=9)
+ASKED: dict[str, tuple[int, tuple[str, ...], dict[str, Any], list[Any]]] = {
+    "classes": (3, ("red", "green", "blue"), {"kind": "sequence"}, LINES),
+    "labels": (3, ("red", "green", "blue"), {"kind": "sequence", "problem": "labels"}, LINES),
+    "number": (1, (), {"kind": "sequence", "problem": "number"}, LINES),
+    "pairs": (2, ("no", "yes"), {"kind": "sequence", "pair": True}, list(zip(LINES, texts(9, seed=3), strict=True))),
+    "tokens": (3, ("O", "B-X", "I-X"), {"kind": "tokens"}, LINES),
+    "span": (2, (), {"kind": "span"}, list(zip(LINES, texts(9, seed=2), strict=True))),
+    "choice": (1, (), {"kind": "choice"}, [(LINES[0], LINES[1], LINES[2:5]), (LINES[5], LINES[6], LINES[7:9])]),
+}
+PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
+
+
+def needs(engine: str) -> None:
+    for package in ("onnx", PACKAGES.get(engine, "onnx")):
+        if engine in PACKAGES and find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+def model_folder(folder: Path, tokenizer: Path, name: str) -> Path:
+    classes, labels, task, _ = ASKED[name]
+    return made(folder, tokenizer, task["kind"], classes, labels, task)
+
+
+def same(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], near: float = 1e-4) -> None:
+    assert len(ours) == len(theirs)
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.keys() == other.keys()
+        for key, value in one.items():
+            assert other[key] == (value if isinstance(value, (str, list, tuple)) and key != "probabilities"
+                                  else pytest.approx(value, abs=near))  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["torch", "onnx", "openvino"])
+@pytest.mark.parametrize("name", ASKED)
+def test_every_engine_gives_the_same_answers(engine: str, name: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    needs(engine)
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, name)
+    exact = litebert.load(folder, engine="exact").predict(ASKED[name][-1])
+    same(litebert.load(folder, engine=engine).predict(ASKED[name][-1]), exact)
+    assert engine == "torch" or len(list((folder / KEPT).iterdir())) == 1
+
+
+@pytest.mark.parametrize("engine", [None, "openvino", "auto"])
+def test_an_exported_folder_answers_without_weights(engine: str | None, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    needs(engine or "onnx")
+    needs("onnx")
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    expected = litebert.load(folder).predict(LINES)
+    litebert.load(folder, engine="onnx").predict(LINES)
+    next((folder / KEPT).iterdir()).rename(folder / "model.onnx")
+    (folder / "model.safetensors").unlink()
+    same(litebert.load(folder, engine=engine).predict(LINES), expected)
+
+
+def test_a_graph_is_made_once_for_the_same_weights(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    needs("onnx")
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    litebert.load(folder, engine="onnx").predict(LINES)
+    (kept,) = (folder / KEPT).iterdir()
+    before = kept.stat().st_mtime_ns
+    litebert.load(folder, engine="onnx").predict(LINES)
+    assert kept.stat().st_mtime_ns == before
+    other = litebert.load(model_folder(tmp_path / "other", tiny_tokenizer, "pairs"))
+    os.replace(other.path / "model.safetensors", folder / "model.safetensors.new")
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes() + b" ")  # other content
+    litebert.load(folder, engine="onnx")
+    assert kept.exists()
+
+
+def test_a_folder_that_cannot_be_written_answers_too(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("onnx")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    expected = litebert.load(folder).predict(LINES)
+    (folder / KEPT).touch()  # no folder can be made there, whoever asks
+    same(litebert.load(folder, engine="onnx").predict(LINES), expected)
+    assert list((tmp_path / "cache" / "litebert" / "answering").iterdir())
+
+
+@pytest.mark.parametrize("engine", PACKAGES)
+def test_a_missing_package_is_named(
+    engine: str, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    monkeypatch.setitem(__import__("sys").modules, PACKAGES[engine], None)
+    with refused(MissingExtraError, PACKAGES[engine], f"litebert[{engine}]"):
+        litebert.load(folder, engine=engine).predict(LINES)
+
+
+def test_the_command_takes_an_engine(tiny_tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    needs("onnx")
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
+    written = {}
+    for words in (["--exact"], ["--engine", "onnx"], ["--engine", "auto"], ["--engine", "auto", "--exact"]):
+        out = tmp_path / "out.csv"
+        assert main(["predict", str(folder), "--input", str(tmp_path / "in.txt"), "--output", str(out), *words]) == 0
+        written[" ".join(words)] = list(csv.reader(out.read_text().splitlines()))
+    first = written["--exact"]
+    assert written["--engine auto --exact"] == first
+    for rows in written.values():
+        assert [row[0] for row in rows] == [row[0] for row in first]
+    assert main(["predict", str(folder), "--input", str(tmp_path / "in.txt"), "--engine", "onnxx"]) == 2
+    assert "'onnx'" in capsys.readouterr().err
+
+
+# ---- auto ----------------------------------------------------------------------------------------------------------
+
+
+class Clock:
+    """A clock that an engine moves on."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+CLOCK = Clock()
+
+
+def slowed(name: str, seconds: float, wrong: float = 0.0) -> type:
+    """An engine that takes so long for a row, by `CLOCK`."""
+
+    class Slowed:
+        def __init__(self, loaded: Any, device: str) -> None:
+            self.inner = ENGINES["exact"](loaded, device)
+
+        def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+            CLOCK.now += seconds * len(rows.ids)
+            found: NDArray[np.float32] = self.inner.logits(rows) + wrong
+            return found
+
+    Slowed.__name__ = name
+    return Slowed
+
+
+@pytest.fixture
+def engines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three engines to choose from: one as it is, one slower, and one twice as fast."""
+    for name, seconds in (("first", 2e-3), ("slow", 4e-3), ("fast", 1e-3)):
+        monkeypatch.setitem(ENGINES._parts, name, slowed(name, seconds))
+    monkeypatch.setattr(auto_engine, "CANDIDATES", ("first", "slow", "fast", "absent"))
+    monkeypatch.setattr(predictor, "FIRST", 8)
+
+
+def test_the_fastest_is_chosen_and_remembered(
+    engines: None, tiny_tokenizer: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "litebert")
+    loaded = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes"))
+    asked = texts(300)
+    expected = loaded.predict(asked)
+    own = AutoEngine(loaded, "cpu", clock=CLOCK, later=50)
+    answers = predictor.Predictor(loaded.tokenizer, loaded.predictor.task, own, 64, 64)  # type: ignore[arg-type]
+    same(answers.predict(asked[:20]), expected[:20])
+    assert own.name is None, "a small input is not worth measuring"
+    while own.name is None:
+        same(answers.predict(asked), expected)
+    assert own.name == "fast"
+    assert all(name in caplog.text for name in ("first", "slow", "fast", "rows/s"))
+    again = AutoEngine(litebert.load(loaded.path), "cpu", clock=CLOCK)
+    assert again.name == "fast"
+    model = loaded.path / "model.safetensors"
+    model.write_bytes(model.read_bytes() + b" ")
+    assert AutoEngine(loaded, "cpu", clock=CLOCK).name is None, "other weights are measured anew"
+
+
+# ---- the path around an engine --------------------------------------------------------------------------------------
+
+
+class Lengths:
+    """Answers with the number of tokens of each row, and keeps count of what it was given."""
+
+    def __init__(self, tokens: int) -> None:
+        self.tokens, self.given = tokens, list[tuple[int, int]]()
+
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        self.given.append(rows.ids.shape)
+        return rows.mask.sum(1, dtype=np.float32)[:, None]
+
+
+def counting(folder: Path, tokenizer: Path, tokens: int = 512) -> tuple[predictor.Predictor, Lengths]:
+    loaded, engine = litebert.load(model_folder(folder, tokenizer, "number")), Lengths(tokens)
+    assert loaded.tokenizer is not None
+    return predictor.Predictor(loaded.tokenizer, loaded.predictor.task, engine, 64, 64), engine
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_answers_keep_their_order_over_windows_and_batches(
+    ahead: bool, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(predictor, "FIRST", 16)
+    monkeypatch.setattr(predictor, "WINDOW", 64)
+    answers, engine = counting(tmp_path / "m", tiny_tokenizer)
+    asked = [" ".join(["ba"] * (1 + i * 7 % 23)) for i in range(500)]
+    lengths = [len(ids) + 2 for ids in answers.tokenizer.encode(asked)]
+    examples = [answers.task.example(text, "") for text in asked]
+    assert [one["prediction"] for one in answers.answers(examples, ahead=ahead)] == lengths
+    assert sum(rows for rows, _ in engine.given) == 500
+    assert all(rows * (size - 7) <= 512 for rows, size in engine.given), "up to a multiple of eight tokens"
+
+
+def test_only_windows_are_held(tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predictor, "FIRST", 16)
+    monkeypatch.setattr(predictor, "WINDOW", 64)
+    answers, _ = counting(tmp_path / "m", tiny_tokenizer)
+    read = 0
+
+    def examples() -> Iterator[Any]:
+        nonlocal read
+        for _ in range(2000):
+            read += 1
+            yield answers.task.example("ba", "")
+
+    most = 0
+    for answered, _ in enumerate(answers.answers(examples(), ahead=True), 1):
+        most = max(most, read - answered)
+    assert read == 2000
+    assert most <= 3 * 64, "one window is answered, one computed or waiting, and one read"
+
+
+@pytest.mark.parametrize("wrong", [1, FIRST, FIRST + 5])
+def test_what_stands_before_a_malformed_row_is_answered(wrong: int, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    source, out = tmp_path / "in.jsonl", io.StringIO()
+    source.write_text('{"text": "ba"}\n' * wrong + "{\n" + '{"text": "ba"}\n')
+    with refused(DataError, f"{source}:{wrong + 1}"):
+        predict_file(litebert.load(folder), source, out, form="jsonl")
+    assert len(out.getvalue().splitlines()) == wrong
+
+
+def test_an_interruption_keeps_what_was_answered(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes"))
+    source, out = tmp_path / "in.txt", tmp_path / "out.csv"
+    source.write_text("ba de\n" * 3 * FIRST)
+    compute, calls = model.predictor.engine.logits, 0
+
+    def interrupted(rows: PaddedRows) -> NDArray[np.float32]:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise KeyboardInterrupt
+        return compute(rows)
+
+    monkeypatch.setattr(model.predictor.engine, "logits", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        predict_file(model, source, out)
+    assert len(out.read_text().splitlines()) == 1 + FIRST
+
+
+def test_one_text_starts_no_thread(tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import threading
+
+    model = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes"))
+    expected = model.predict(LINES)
+    monkeypatch.setattr(threading.Thread, "start", lambda _: pytest.fail("a thread was started"))
+    same([model.predict([text])[0] for text in LINES], expected)
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 4)), max_size=60), st.integers(1, 300))
+def test_batches_hold_every_item_once_within_the_bound(items: list[tuple[int, int]], most: int) -> None:
+    lengths, rows = [length for length, _ in items], [count for _, count in items]
+    batches = list(by_length(lengths, most, rows))
+    assert sorted(place for batch in batches for place in batch) == list(range(len(items)))
+    for batch in batches:
+        tokens = max(lengths[i] for i in batch) * sum(rows[i] for i in batch)
+        assert tokens <= most or len(batch) == 1
+    order = [lengths[i] for batch in batches for i in batch]
+    assert order == sorted(order, reverse=True)
+
+
+def test_other_devices_are_refused_by_engines_of_the_cpu(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    needs("onnx")
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    with refused(ConfigError, "onnx", "cuda"):
+        litebert.load(folder, engine="onnx", device="cuda").predict(LINES)
+    assert WINDOW >= FIRST

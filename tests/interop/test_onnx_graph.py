@@ -1,0 +1,176 @@
+"""The ONNX graph of a model gives the answers of its network, for every point of the space and every head."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from extension.test_alibi import LinearBias
+from litebert.config import EncoderConfig, replace
+from litebert.errors import ModelError
+from litebert.interop.onnx_graph import onnx_model
+from litebert.model.blocks import AttentionPositions
+from litebert.model.positions import Positions
+from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
+from litebert.recipes import RECIPES
+from litebert.recipes.files import recipe
+from litebert.registry import POSITIONS
+from toys.folders import loaded
+from toys.points import PIECES, config, randomise, shape
+from toys.refusals import refused
+
+ALLOWED = 1e-4
+POINTS: dict[str, dict[str, Any]] = {
+    "shared": {},
+    "unshared": {"sharing": "none", "embedding_size": 16},
+    "attention shared": {"sharing": "attention"},
+    "groups": {"sharing": "groups", "groups": 2},
+    "pre-norm, gated, rotary": {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False},
+    "windows": {"window": 4, "global_every": 2, "positions": "rotary", "window_rotary_base": 100.0, "norm": "pre",
+                "first_norm": False, "embedding_norm": "after", "segment_types": 0},
+    "offset positions, one type": {"position_offset": 2, "segment_types": 1, "activation": "gelu"},
+    "relu": {"activation": "relu"},
+    "silu": {"activation": "silu", "embedding_size": 16, "always_project": True},
+    "a bias of the scores": {"positions": "biased"},
+}  # fmt: skip
+
+
+class Biased(Positions):
+    def attention(self) -> AttentionPositions:
+        return LinearBias(self.config)
+
+
+class Turned(AttentionPositions):
+    def rotate(self, x_BASD: Tensor) -> Tensor:
+        return x_BASD.flip(-1)
+
+
+class Turning(Positions):
+    def attention(self) -> AttentionPositions:
+        return Turned()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered() -> None:
+    POSITIONS.add("biased", Biased)
+    POSITIONS.add("turned", Turning)
+
+
+def rows(batch: int, length: int, types: int) -> dict[str, NDArray[np.int64]]:
+    """Random rows, each two tokens shorter than the one before."""
+    random = np.random.default_rng(length)
+    mask = np.arange(length) < np.maximum(length - 2 * np.arange(batch)[:, None], 2)
+    found = {"input_ids": np.where(mask, random.integers(5, PIECES, (batch, length)), 0), "attention_mask": mask + 0}
+    return found | ({"token_type_ids": random.integers(0, types, (batch, length)) * mask} if types > 1 else {})
+
+
+def assert_the_same(model: Pretrainer | TaskModel, head: str, expected: Any, **fields: Any) -> onnx.ModelProto:
+    """Both give the same outputs on real tokens, whatever the batch and the length; the ONNX model."""
+    exported = onnx_model(loaded(model, **fields), head)
+    onnx.checker.check_model(exported, full_check=True)
+    session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
+    for batch, length in ((3, 12), (1, 5), (2, 24)):
+        given = rows(batch, length, model.encoder.config.segment_types)
+        assert [one.name for one in session.get_inputs()] == list(given)
+        outputs = dict(zip([one.name for one in session.get_outputs()], session.run(None, given), strict=True))
+        with torch.no_grad():
+            answers = expected({name: torch.from_numpy(array) for name, array in given.items()})
+        assert outputs.keys() == answers.keys()
+        for name, answer in answers.items():
+            assert outputs[name].shape == answer.shape
+            real = given["attention_mask"] == 1 if outputs[name].shape[:2] == (batch, length) else ...
+            assert np.abs(outputs[name][real] - answer.numpy()[real]).max() < ALLOWED, name
+    return exported
+
+
+def encoded(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
+    encoder: Any = model.encoder
+    last: Tensor = encoder(given["input_ids"], given.get("token_type_ids"), given["attention_mask"]).last
+    return last
+
+
+def guesses(model: Pretrainer, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    last, tables = encoded(model, given), model.encoder.embedding
+    head: Any = model.objectives["mlm"].head
+    return {"logits": head(last, tables.word.weight, tables.map)}
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_every_point_of_the_space(point: str) -> None:
+    model = Pretrainer(config(("mlm",), **POINTS[point])).eval()
+    randomise(model)
+    exported = assert_the_same(model, "mlm", lambda given: guesses(model, given))
+    stored = sum(int(np.prod(one.dims)) for one in exported.graph.initializer if one.data_type == 1)
+    tables = {"a bias of the scores": 4 * 24 * 24, "windows": 4 * 24 * 4, "pre-norm, gated, rotary": 2 * 24 * 4}
+    own = sum(one.numel() for name, one in model.named_parameters() if not name.startswith("encoder.pooler"))
+    assert own <= stored <= own + tables.get(point, 0) + 8, "a weight is stored twice"
+
+
+@pytest.mark.parametrize("name", [one for one in RECIPES if one.endswith(("-tiny", "-mini", "-base", "-base-v1"))])
+def test_every_recipe(name: str) -> None:
+    """As it stands, but narrow."""
+    whole = recipe(name)
+    old = whole.encoder
+    narrow = 8 if old.embedding_size < old.hidden_size else 16
+    sizes = {"vocab_size": PIECES, "embedding_size": narrow, "hidden_size": 16, "heads": 4, "intermediate_size": 24,
+             "max_positions": 24, "layers": 4}  # fmt: skip
+    whole = replace(whole, encoder=replace(old, **sizes), sequences=replace(whole.sequences, length=16))
+    model = Pretrainer(replace(whole, train=replace(whole.train, depth_schedule=()))).eval()
+    randomise(model)
+    assert_the_same(model, "backbone", lambda given: {"last_hidden_state": encoded(model, given)})
+
+
+HEADS: dict[str, tuple[bool, int, dict[str, Any], dict[str, Any]]] = {
+    "sequence": (True, 3, {}, {}),
+    "sequence with tanh": (True, 1, {"dense": "tanh"}, {"pooler": False}),
+    "sequence with gelu": (True, 2, {"dense": "gelu"}, {"pooler": False}),
+    "sequence of [CLS], predicting": (True, 3, {}, {"pooler": False, "prediction": "hidden"}),
+    "sequence of the mean": (True, 3, {"pooling": "mean"}, {"pooler": False, "prediction": "hidden"}),
+    "tokens": (False, 5, {}, {}),
+    "tokens, predicting": (False, 5, {}, {"pooler": False, "prediction": "hidden"}),
+    "span": (False, 2, {}, {}),
+}
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_head(name: str) -> None:
+    reads_cls, classes, head, changes = HEADS[name]
+    model = TaskModel(shape(**changes), reads_cls, classes, **head).eval()
+    randomise(model)
+
+    def expected(given: dict[str, Tensor]) -> dict[str, Tensor]:
+        logits = model(given["input_ids"], given["token_type_ids"], given["attention_mask"])
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]} if name == "span" else {"logits": logits}
+
+    kind = name.split()[0].strip(",")
+    assert_the_same(model, kind, expected, task={"kind": kind})
+    bare = assert_the_same(model, "backbone", lambda given: {"last_hidden_state": encoded(model, given)})
+    assert not any(one.name.startswith(("head.", "encoder.pooler")) for one in bare.graph.initializer)
+
+
+def test_choices_are_rows_of_their_example() -> None:
+    model = TaskModel(shape(), True, 1).eval()
+    randomise(model)
+    exported = onnx_model(loaded(model, task={"kind": "choice"}))
+    session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
+    given = rows(6, 16, 2)
+    with torch.no_grad():
+        expected = model(*map(torch.from_numpy, (given["input_ids"], given["token_type_ids"], given["attention_mask"])))
+    (logits,) = session.run(None, {name: array.reshape(2, 3, 16) for name, array in given.items()})
+    assert np.abs(logits - expected.numpy().reshape(2, 3)).max() < ALLOWED
+
+
+def test_what_cannot_be_exported_is_refused() -> None:
+    tuned = TaskModel(EncoderConfig(vocab_size=40, hidden_size=16, heads=4, layers=1, intermediate_size=8), True, 2)
+    with refused(ModelError, "mlm", "sequence", "backbone"):
+        onnx_model(loaded(tuned, task={"kind": "sequence"}), "mlm")
+    with refused(ModelError, "turned", "tables", "rotary"):
+        onnx_model(loaded(Pretrainer(config(("mlm",), positions="turned"))))

@@ -1,0 +1,105 @@
+"""The packed network against the network itself: every kind of layer and head, rows of any lengths."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from litebert.config import EncoderConfig
+from litebert.model import compiled, packed
+from litebert.model.packed import PackedNetwork
+from litebert.model.task_model import TaskModel
+
+pytestmark = pytest.mark.skipif(compiled.library() is None, reason=f"compiled kernels are {compiled.state()}")
+
+SHAPE: dict[str, Any] = {"vocab_size": 50, "embedding_size": 16, "hidden_size": 48, "layers": 3, "heads": 3,
+                         "intermediate_size": 64, "max_positions": 64}  # fmt: skip
+NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "shared": ({}, {}),
+    "unshared, erf": ({"sharing": "none", "activation": "gelu", "embedding_size": 48}, {}),
+    "every token": ({"pooler": False}, {"reads_cls": False}),
+    "a dense map, offset, one type": (
+        {"pooler": False, "position_offset": 2, "segment_types": 1, "activation": "relu"}, {"dense": "tanh"},
+    ),
+    "pre-norm, rotary, gated": (
+        {"norm": "pre", "positions": "rotary", "feedforward": "gated", "activation": "silu", "segment_types": 0,
+         "bias": False, "embedding_norm": "after", "first_norm": False}, {},
+    ),
+    "a mean": (
+        {"pooler": False, "prediction": "hidden", "norm": "pre", "positions": "rotary", "hidden_size": 60},
+        {"pooling": "mean"},
+    ),
+}  # fmt: skip
+
+
+def network(name: str) -> TaskModel:
+    shape, head = NETWORKS[name]
+    torch.manual_seed(0)
+    model = TaskModel(EncoderConfig(**{**SHAPE, **shape}), **{"reads_cls": True, "classes": 4, **head}).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn(parameter.shape))
+    return model
+
+
+def rows(lengths: list[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng, size = np.random.default_rng(seed), max(lengths) + seed % 3
+    mask = np.arange(size) < np.array(lengths)[:, None]
+    ids, types = rng.integers(0, 50, mask.shape), (np.arange(size) > size // 2) * np.ones_like(mask, np.int64)
+    return np.where(mask, ids, 0), np.where(mask, types, 0), mask
+
+
+@torch.no_grad()
+def expected(model: TaskModel, given: tuple[np.ndarray, ...]) -> np.ndarray:
+    ids, types, mask = map(torch.from_numpy, given)
+    if model.encoder.config.segment_types < 2:
+        types = torch.zeros_like(types)
+    logits: Tensor = model(ids, types, mask)
+    found: np.ndarray = logits.numpy()
+    return found if model.reads_cls else np.where(given[2][..., None], found, 0)
+
+
+@pytest.mark.parametrize("few", [0, 1000], ids=["products of the library", "products of our own"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_it_answers_as_the_network(name: str, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "FEW", few)
+    model = network(name)
+    ours = PackedNetwork.of(model)
+    assert ours is not None
+    for seed, lengths in enumerate([[1], [7, 7, 7], [61, 33, 17, 16, 15, 2, 1], [5]]):
+        given = rows(lengths, seed)
+        if model.encoder.config.segment_types < 2:
+            given[1][:] = 0
+        np.testing.assert_allclose(ours.logits(*given), expected(model, given), rtol=1e-4, atol=2e-5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=12))
+def test_a_row_has_the_same_logits_in_any_company(lengths: list[int]) -> None:
+    model = network("shared")
+    ours = PackedNetwork.of(model)
+    assert ours is not None
+    given = rows(lengths)
+    together = ours.logits(*given)
+    for i, length in enumerate(lengths):
+        alone = ours.logits(*(array[i : i + 1, :length] for array in given))
+        np.testing.assert_allclose(alone[0], together[i], rtol=1e-4, atol=2e-5)
+
+
+class Own(nn.Linear):
+    """A part that the packed network does not know."""
+
+
+def test_networks_of_other_parts_are_left_to_pytorch() -> None:
+    own, hooked = network("shared"), network("shared")
+    own.head.classifier = Own(48, 4)
+    hooked.encoder.register_forward_hook(lambda *_: None)
+    windowed = TaskModel(EncoderConfig(**SHAPE, window=8, global_every=2), True, 2)
+    for model in (own, hooked, windowed, network("shared").double(), network("shared").to(torch.bfloat16)):
+        assert PackedNetwork.of(model) is None
