@@ -32,6 +32,7 @@ VERBS = {
     "embed": ("answers", "write sentence vectors of texts to a file"),
     "score": ("tasks", "score a fine-tuned model on a labelled file"),
     "convert": ("models", "convert a model to a Hugging Face folder, or back"),
+    "export": ("tasks", "write a model as ONNX, in float32 or 8 bits, for other software and fast engines"),
     "doctor": ("doctor", "show what litebert runs on, for bug reports"),
     "completion": ("completion", "print a script that completes verbs and options in a shell"),
 }

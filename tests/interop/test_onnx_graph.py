@@ -37,6 +37,7 @@ POINTS: dict[str, dict[str, Any]] = {
     "windows": {"window": 4, "global_every": 2, "positions": "rotary", "window_rotary_base": 100.0, "norm": "pre",
                 "first_norm": False, "embedding_norm": "after", "segment_types": 0},
     "offset positions, one type": {"position_offset": 2, "segment_types": 1, "activation": "gelu"},
+    "predicting": {"prediction": "hidden", "embedding_norm": "after", "pooler": False},
     "relu": {"activation": "relu"},
     "silu": {"activation": "silu", "embedding_size": 16, "always_project": True},
     "a bias of the scores": {"positions": "biased"},
@@ -123,7 +124,7 @@ def test_every_recipe(name: str) -> None:
     sizes = {"vocab_size": PIECES, "embedding_size": narrow, "hidden_size": 16, "heads": 4, "intermediate_size": 24,
              "max_positions": 24, "layers": 4}  # fmt: skip
     whole = replace(whole, encoder=replace(old, **sizes), sequences=replace(whole.sequences, length=16))
-    model = Pretrainer(replace(whole, train=replace(whole.train, depth_schedule=()))).eval()
+    model = Pretrainer(replace(whole, objectives=("mlm",), train=replace(whole.train, depth_schedule=()))).eval()
     randomise(model)
     assert_the_same(model, "backbone", lambda given: {"last_hidden_state": encoded(model, given)})
 

@@ -8,7 +8,7 @@ Shapes: B sequences, S tokens, H hidden size, A heads, D = H / A head size, N ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 OPSET = 18
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """In this order, int64; the last one only where the model has more than one token type."""
+WORDS = "encoder.embedding.word.weight"
 _LOWEST = float(np.finfo(np.float32).min)
 """What is added to the score of a key that may not be read."""
 
@@ -73,21 +74,21 @@ class Graph:
 
     # ---- modules -----------------------------------------------------------------------------------------------------
 
-    def table(self, name: str, weight_VE: Tensor, ids: str) -> str:
-        """Rows of a table."""
-        rows: str = self("Gather", self.weight(name, weight_VE), ids)
+    def words(self, name: str, table_VE: Tensor, ids: str) -> str:
+        """Rows of the table of word pieces."""
+        rows: str = self("Gather", self.weight(name, table_VE), ids)
         return rows
 
     def linear(self, name: str, x: str, weight: Tensor, bias: Tensor | None) -> str:
         """x W + b, of a weight (out, in) as PyTorch has it."""
-        y: str = self("MatMul", x, self.weight(f"{name}.weight", weight.T))
-        return y if bias is None else self("Add", y, self.weight(f"{name}.bias", bias))
+        return self._plus(name, self("MatMul", x, self.weight(f"{name}.weight", weight.T)), bias)
 
-    def tied(self, name: str, x: str, table_VE: Tensor, bias: Tensor) -> str:
-        """x T' + b, of a table that is stored for its rows."""
-        weight = self("Transpose", self.weight(name, table_VE), perm=[1, 0])
-        logits: str = self("Add", self("MatMul", x, weight), self.weight(f"{name}.output_bias", bias))
-        return logits
+    def tied(self, name: str, x: str, stored: Tensor, bias: Tensor | None, bias_name: str = "") -> str:
+        """x T' + b, of a matrix (out, in) that is stored as it stands, for another reader."""
+        return self._plus(bias_name, self("MatMul", x, self("Transpose", self.weight(name, stored), perm=[1, 0])), bias)
+
+    def _plus(self, name: str, y: str, bias: Tensor | None) -> str:
+        return y if bias is None else str(self("Add", y, self.weight(f"{name}.bias", bias)))
 
     def norm(self, name: str, x: str, norm: nn.Module) -> str:
         """The layer norm of x; a norm that is none gives x."""
@@ -155,13 +156,14 @@ class _Pass:
 
     def _embedding(self) -> str:
         graph, embedding, ids = self.graph, self.encoder.embedding, self.inputs["input_ids"]
-        x = graph.table("encoder.embedding.word.weight", embedding.word.weight, ids)
+        x = graph.words(WORDS, embedding.word.weight, ids)
         if embedding.position is not None:
             x = graph("Add", x, self._position_rows(embedding.position))
         if embedding.token_type is not None:
             name, types = "encoder.embedding.token_type.weight", embedding.token_type.weight
             given = self.inputs.get("token_type_ids")
-            x = graph("Add", x, graph.weight(name, types[0]) if given is None else graph.table(name, types, given))
+            row = graph.weight(name, types[0]) if given is None else graph("Gather", graph.weight(name, types), given)
+            x = graph("Add", x, row)
         if not embedding.norm_after:
             x = graph.norm("encoder.embedding.norm", x, embedding.norm)
         if isinstance(embedding.project, nn.Linear):
@@ -176,7 +178,8 @@ class _Pass:
             return self._up_to_length(name, rows, 0)
         mask = self.inputs["attention_mask"]
         counted = graph("Mul", graph("CumSum", mask, graph.weight("one", np.array(1, np.int64))), mask)
-        return graph.table(name, position.weight, graph("Add", counted, graph.numbers(offset - 1)))
+        place = graph("Add", counted, graph.numbers(offset - 1))
+        return str(graph("Gather", graph.weight(name, position.weight), place))
 
     def _up_to_length(self, name: str, table: Tensor, *axes: int) -> str:
         """The first S rows of a table of all positions; made once."""
@@ -336,6 +339,30 @@ def onnx_model(loaded: LoadedModel, head: HeadName | None = None, graph: Graph |
     return onnx.helper.make_model(made, opset_imports=opsets, producer_name="litebert", ir_version=8)
 
 
+@torch.no_grad()
+def expected_outputs(loaded: LoadedModel, head: HeadName, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What PyTorch gives for the inputs of an export, under the names of its outputs."""
+    model, (shape, rows) = loaded.model, _rows_of(given)
+    order = (rows["input_ids"], rows.get("token_type_ids"), rows["attention_mask"])
+    if head == "backbone":
+        return {"last_hidden_state": model.encoder(*order).last}
+    if isinstance(model, Pretrainer):
+        tables, guess = model.encoder.embedding, model.objectives[_vocabulary_objective(model)].head
+        assert isinstance(guess, VocabularyHead)
+        last = model.encoder(*order).last
+        return {"logits": torch.stack([guess(row, tables.word.weight, tables.map) for row in last])}
+    logits = model(*order)
+    if head == "span":
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+    return {"logits": logits.reshape(shape[:-1]) if head == "choice" else logits}
+
+
+def _rows_of(given: Mapping[str, Tensor]) -> tuple[torch.Size, dict[str, Tensor]]:
+    """The shape of the inputs, and the inputs as rows."""
+    shape = given["input_ids"].shape
+    return shape, {name: tensor.reshape(-1, shape[-1]) for name, tensor in given.items()}
+
+
 def _outputs(graph: Graph, loaded: LoadedModel, one: _Pass, head: HeadName) -> dict[str, Sequence[Any]]:
     """Add a head; the names of what it gives, and their shapes."""
     model, last = loaded.model, one.last()
@@ -385,5 +412,5 @@ def _vocabulary(graph: Graph, head: VocabularyHead, x: str, encoder: Encoder) ->
     x = graph.activation(head.activation, graph.linear("mlm.dense", x, head.dense.weight, head.dense.bias))
     x = graph.norm("mlm.norm", x, head.norm)
     if head.hidden and embedding.map is not None:
-        x = graph("MatMul", x, graph.weight("mlm.map", embedding.map))
-    return graph.tied("encoder.embedding.word.weight", x, embedding.word.weight, head.bias)
+        x = graph.tied("encoder.embedding.project.weight", x, embedding.map.T, None)
+    return graph.tied(WORDS, x, embedding.word.weight, head.bias, "mlm")
