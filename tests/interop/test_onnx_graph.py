@@ -123,8 +123,9 @@ def test_every_recipe(name: str) -> None:
     narrow = 8 if old.embedding_size < old.hidden_size else 16
     sizes = {"vocab_size": PIECES, "embedding_size": narrow, "hidden_size": 16, "heads": 4, "intermediate_size": 24,
              "max_positions": 24, "layers": 4}  # fmt: skip
-    whole = replace(whole, encoder=replace(old, **sizes), sequences=replace(whole.sequences, length=16))
-    model = Pretrainer(replace(whole, objectives=("mlm",), train=replace(whole.train, depth_schedule=()))).eval()
+    train, sequences = replace(whole.train, depth_schedule=()), replace(whole.sequences, length=16)
+    encoder = replace(old, **sizes)
+    model = Pretrainer(replace(whole, encoder=encoder, sequences=sequences, train=train, objectives=("mlm",))).eval()
     randomise(model)
     assert_the_same(model, "backbone", lambda given: {"last_hidden_state": encoded(model, given)})
 

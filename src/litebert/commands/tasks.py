@@ -296,5 +296,8 @@ def export(words: list[str]) -> int:
     if drop is not None:
         rows += [(f"{drop.metric} in float32", f"{drop.before:.2f}"), (f"{drop.metric} in 8 bits", f"{drop.after:.2f}")]
     console.table(("exported", written.path.name), rows)
-    console.ending(str(written.path))
+    place = str(Path(arguments.destination).resolve())
+    console.ending(
+        arguments.destination, f"in Python, optimum.onnxruntime.{written.opened_by}.from_pretrained({place!r})"
+    )
     return 0

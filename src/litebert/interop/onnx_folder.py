@@ -70,6 +70,11 @@ class Written:
     """The largest difference from PyTorch in float32 over random rows."""
     notes: tuple[str, ...]
 
+    @property
+    def opened_by(self) -> str:
+        """The class of optimum that opens the folder."""
+        return f"ORTModel{_CLASSES[self.head]}"
+
 
 def save_onnx(
     loaded: LoadedModel,
