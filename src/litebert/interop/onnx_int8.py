@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from litebert.interop.onnx_graph import WORDS, Graph
+from litebert.interop.onnx_operators import WORDS, Graph
 
 LARGEST = 63
 """Of a weight that is multiplied; the same below zero."""
