@@ -176,3 +176,16 @@ def test_a_model_that_no_class_of_transformers_computes(tmp_path: Path, run: Run
     assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == 40
     assert {path.name for path in (tmp_path / "out").iterdir()} == {NAME, "config.json", "recipe.json", "README.md"}
     assert replace(read_folder(tmp_path / "ours"), notes=()).untrained == ()
+
+
+def test_weights_that_one_file_cannot_hold_lie_beside_it(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_folder, "_LARGEST_FILE", 1000)
+    folder = classifier(tmp_path / "ours", tiny_tokenizer)
+    written = litebert.export(folder, tmp_path / "out").written
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "out").glob(f"{NAME}*")}
+    assert sizes.keys() == {NAME, f"{NAME}_data"}
+    assert written.size == sum(sizes.values())
+    answers = [litebert.load(tmp_path / "out", engine="exported").predict(LINES), litebert.load(folder).predict(LINES)]
+    assert [one["prediction"] for one in answers[0]] == [one["prediction"] for one in answers[1]]
