@@ -14,7 +14,7 @@ RUNS := quickstart five-systems
 activate = echo && echo "To type litebert instead of $(BIN)/litebert: source $(BIN)/activate"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart five test test-slow studies-smoke test-wheel golden lint check format docs bench clean clean-runs
+.PHONY: help setup quickstart five test test-slow studies-smoke test-wheel test-peers golden lint check format docs bench clean clean-runs
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ studies-smoke: $(VENV)/.dev  ## every study at toy size
 
 test-wheel: $(VENV)/.dev  ## the wheel in an empty environment, its requirements from the package index
 	$(BIN)/python -m pytest -m slow tests/test_wheel.py
+
+test-peers: $(VENV)/.dev  ## what optimum and sentence-transformers make of exports, in an environment of their own
+	$(BIN)/python -m pytest -m slow tests/test_peers.py
 
 golden: $(VENV)/.dev  ## the golden runs, bit for bit against a parent commit: make golden BASE=HEAD~1
 	$(BIN)/python tests/golden/compare.py --base $(or $(BASE),HEAD~1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare
+    from litebert.answer.export import export as export
     from litebert.answer.minimal_pairs import evaluate_blimp as evaluate_blimp
     from litebert.answer.predictor import load as load
     from litebert.config import Config as Config
@@ -41,6 +42,7 @@ _HOME = {
     "convert": "interop",
     "evaluate": "train.evaluate",
     "evaluate_blimp": "answer.minimal_pairs",
+    "export": "answer.export",
     "finetune": "finetuning.run",
     "load": "answer.predictor",
     "prepare": "data.prepare",

@@ -34,6 +34,7 @@ VERBS = {
     "analyze": ("analyze", "show what each layer of a model does to held-out text"),
     "study": ("study", "run a paper's comparison on your text, with seeds and a report"),
     "convert": ("models", "convert a model to a Hugging Face folder, or back"),
+    "export": ("tasks", "write a model as ONNX, in float32 or 8 bits, for other software and fast engines"),
     "doctor": ("doctor", "show what litebert runs on, for bug reports"),
     "completion": ("completion", "print a script that completes verbs and options in a shell"),
 }

@@ -16,6 +16,8 @@ from extension.test_alibi import LinearBias
 from litebert.config import EncoderConfig, replace
 from litebert.errors import ModelError
 from litebert.interop.onnx_graph import onnx_model
+from litebert.interop.onnx_int8 import LARGEST, Int8Graph
+from litebert.interop.onnx_operators import WORDS
 from litebert.model.blocks import AttentionPositions
 from litebert.model.positions import Positions
 from litebert.model.pretrainer import Pretrainer
@@ -37,6 +39,7 @@ POINTS: dict[str, dict[str, Any]] = {
     "windows": {"window": 4, "global_every": 2, "positions": "rotary", "window_rotary_base": 100.0, "norm": "pre",
                 "first_norm": False, "embedding_norm": "after", "segment_types": 0},
     "offset positions, one type": {"position_offset": 2, "segment_types": 1, "activation": "gelu"},
+    "predicting": {"prediction": "hidden", "embedding_norm": "after", "pooler": False},
     "relu": {"activation": "relu"},
     "silu": {"activation": "silu", "embedding_size": 16, "always_project": True},
     "a bias of the scores": {"positions": "biased"},
@@ -122,8 +125,9 @@ def test_every_recipe(name: str) -> None:
     narrow = 8 if old.embedding_size < old.hidden_size else 16
     sizes = {"vocab_size": PIECES, "embedding_size": narrow, "hidden_size": 16, "heads": 4, "intermediate_size": 24,
              "max_positions": 24, "layers": 4}  # fmt: skip
-    whole = replace(whole, encoder=replace(old, **sizes), sequences=replace(whole.sequences, length=16))
-    model = Pretrainer(replace(whole, train=replace(whole.train, depth_schedule=()))).eval()
+    train, sequences = replace(whole.train, depth_schedule=()), replace(whole.sequences, length=16)
+    encoder = replace(old, **sizes)
+    model = Pretrainer(replace(whole, encoder=encoder, sequences=sequences, train=train, objectives=("mlm",))).eval()
     randomise(model)
     assert_the_same(model, "backbone", lambda given: {"last_hidden_state": encoded(model, given)})
 
@@ -174,3 +178,39 @@ def test_what_cannot_be_exported_is_refused() -> None:
         onnx_model(loaded(tuned, task={"kind": "sequence"}), "mlm")
     with refused(ModelError, "turned", "tables", "rotary"):
         onnx_model(loaded(Pretrainer(config(("mlm",), positions="turned"))))
+
+
+@pytest.mark.parametrize("point", ["shared", "windows", "predicting", "offset positions, one type"])
+def test_8_bit_weights(point: str) -> None:
+    """Also where the table of words is the last map; each large weight is stored once, as int8."""
+    model = Pretrainer(config(("mlm",), **POINTS[point])).eval()
+    randomise(model, scale=0.1)
+    graph = Int8Graph(multiplies_words=True)
+    exported = onnx_model(loaded(model), "mlm", graph)
+    onnx.checker.check_model(exported, full_check=True)
+    session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
+    given = rows(3, 12, model.encoder.config.segment_types)
+    with torch.no_grad():
+        wanted = guesses(model, {name: torch.from_numpy(array) for name, array in given.items()})["logits"].numpy()
+    real = given["attention_mask"] == 1
+    (found,) = session.run(None, given)
+    assert np.linalg.norm((found - wanted)[real]) < 0.1 * np.linalg.norm(wanted[real])
+    small = [one for one in exported.graph.initializer if one.data_type == onnx.TensorProto.INT8]
+    assert {one.name for one in small} >= {
+        WORDS,
+        "encoder.attention.0.qkv.weight",
+        "encoder.feedforward.0.input.weight",
+    }
+    assert all(np.abs(onnx.numpy_helper.to_array(one)).max() <= LARGEST for one in small)
+    matrices = sum(one.numel() for name, one in model.named_parameters() if one.ndim == 2 and "position" not in name
+                   and "token_type" not in name and "pooler" not in name)  # fmt: skip
+    assert sum(int(np.prod(one.dims)) for one in small) == matrices
+
+
+def test_the_size_of_a_file_is_that_of_its_parameters() -> None:
+    model = TaskModel(recipe("albert-base").encoder, True, 2)
+    opened = loaded(model, task={"kind": "sequence"})
+    bytes_of_parameters = 4 * sum(one.numel() for one in model.parameters())
+    assert onnx_model(opened).ByteSize() < 1.01 * bytes_of_parameters
+    assert onnx_model(opened, "backbone").ByteSize() <= 45_500_000
+    assert onnx_model(opened, graph=Int8Graph(multiplies_words=False)).ByteSize() <= 12_500_000

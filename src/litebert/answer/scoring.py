@@ -9,7 +9,7 @@ from typing import Any
 
 from litebert import progress
 from litebert.answer.exits import EarlyExit
-from litebert.answer.predictor import Model
+from litebert.answer.predictor import Model, Predictor
 from litebert.errors import DataError
 from litebert.finetuning.scoring import logits_of
 from litebert.tasks.parts import Source
@@ -44,7 +44,11 @@ def score_file(model: Model, source: Source, **options: Any) -> Scored:
         ConfigError: the task does not take an option.
         DataError: a file is missing or malformed, or no example in it has an answer; the message names the line.
     """
-    predictor = replace(model).predictor  # with a task of its own, for that of the model answers on
+    return score_predictor(replace(model).predictor, source, **options)  # with a task of its own, for it answers on
+
+
+def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Scored:
+    """The same of any predictor, whose task then holds what it read."""
     task = predictor.task
     several = [source] if isinstance(source, (str, Path)) else source
     where = str(several[0]) if len(several) == 1 else f"{len(several)} files"

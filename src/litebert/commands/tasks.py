@@ -1,7 +1,8 @@
-"""`litebert finetune` and `score`."""
+"""`litebert finetune`, `score` and `export`."""
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,8 +13,10 @@ import tyro
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
 from litebert.config import replace
-from litebert.config.finetuning import FinetuneConfig
+from litebert.config.finetuning import FinetuneConfig, HeadName
 from litebert.errors import ConfigError
+
+log = logging.getLogger("litebert")
 
 
 @dataclass
@@ -237,4 +240,72 @@ def score(words: list[str]) -> int:
         table = [(name, *(f"{value:.4g}" if isinstance(value, float) else f"{value:,}" for value in one.values()))
                 for name, one in found.classes.items()]  # fmt: skip
         console.table(("class", *names), table)
+    return 0
+
+
+@dataclass
+class ExportArguments:
+    """Write a model as ONNX, checked against PyTorch: a folder for ONNX Runtime, OpenVINO, optimum and litebert.
+
+    Weights that layers share are stored once. With --int8 they have 8 bits, and --data measures what that costs.
+    """
+
+    model: ModelPath
+    destination: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DESTINATION")]
+    """Folder to write."""
+    head: HeadName | None = None
+    """What to export: of a fine-tuned model its own head, of a pretrained one mlm if it is trained; or backbone, the
+    last states."""
+    int8: bool = False
+    """Store the weights in 8 bits: a quarter of the size, and on most CPUs faster."""
+    data: tuple[str, ...] = ()
+    """With --int8: labelled files to score the model on before and after, as in litebert score."""
+    max_drop: float = 0.5
+    """With --data: write nothing if the main score falls by more points than this."""
+    text: str | None = None
+    """Column of --data that holds the text; by default as in training."""
+    pair: str | None = None
+    """Column of --data that holds a second text; by default as in training."""
+    label: str | None = None
+    """Column of --data that holds the labels; by default as in training."""
+    separator: str | None = None
+    """The separator between several labels in one cell of --data; by default as in training."""
+    no_header: bool = False
+    """The CSV or TSV files of --data have no header."""
+    input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
+    """Format of the files of --data; by default the suffix decides."""
+    encoding: str | None = None
+    """Encoding of --data, such as latin-1; utf-8 by default."""
+    json: Json = False
+
+
+def export(words: list[str]) -> int:
+    """litebert export MODEL DST [--int8 --data FILE]"""
+    arguments = console.parse(ExportArguments, words, "export")
+    with console.loading():
+        from litebert.answer.export import export as run
+
+    options = {name: value for name, value in _task_options(arguments).items() if value is not None}
+    done = run(
+        arguments.model, arguments.destination, head=arguments.head, int8=arguments.int8, data=_source(arguments.data),
+        max_drop=arguments.max_drop, **options,
+    )  # fmt: skip
+    written, drop = done.written, done.drop
+    for note in written.notes:
+        log.warning(note)
+    if arguments.int8 and drop is None:
+        log.warning("the scores of the 8-bit model were not measured; give labelled files with --data")
+    if arguments.json:
+        scores = None if drop is None else {**asdict(drop), "points": drop.points}
+        console.print_json({**asdict(written), "path": str(written.path), "drop": scores})
+        return 0
+    rows = [("head", written.head), ("size", f"{written.size / 1e6:.1f} MB"),
+            ("largest difference from PyTorch", f"{written.difference:.2g}")]  # fmt: skip
+    if drop is not None:
+        rows += [(f"{drop.metric} in float32", f"{drop.before:.2f}"), (f"{drop.metric} in 8 bits", f"{drop.after:.2f}")]
+    console.table(("exported", written.path.name), rows)
+    place = str(Path(arguments.destination).resolve())
+    console.ending(
+        arguments.destination, f"in Python, optimum.onnxruntime.{written.opened_by}.from_pretrained({place!r})"
+    )
     return 0

@@ -184,15 +184,7 @@ def card_of(
         notes: what was written differently.
         opened: further arguments of `from_pretrained`.
     """
-    kind = loaded.head if isinstance(loaded.model, TaskModel) else ""
-    about = loaded.card.partition(_OWN_END)[0].rstrip("\n") + "\n" if loaded.card else ""
-    if not about:
-        identity = _read(loaded.path.parent / "finetune.json")
-        dev = [next((part for part in _files(identity) if part not in ("train", "test")), "dev")]
-        scores = {name: value for name, value in _read(loaded.path.parent / "scores.json").items()
-                  if isinstance(value, (int, float))}  # fmt: skip
-        known = {"task": loaded.task.get("task", kind), "model": loaded.config.name, **identity}
-        about = finetuned_card(kind, known, {}, scores, dev) if kind else _pretrained_card(loaded)
+    kind, about = _about(loaded)
     task = head or kind or ("mlm" if any(one.foreign_part == "mlm" for one in _objectives(loaded)) else "backbone")
     library = "transformers" if architecture else "litebert"
     about = _with(about, {"library_name": library, "pipeline_tag": _PIPELINES.get(task, "fill-mask")})
@@ -210,6 +202,28 @@ def card_of(
     if notes:
         end += ["What the conversion wrote differently:", "\n".join(f"- {_clean(note)}" for note in notes)]
     return about + "\n" + "\n\n".join(end) + "\n"
+
+
+def exported_card(loaded: LoadedModel, head: str, architecture: str) -> str:
+    """The card of an ONNX export; `architecture` is the class of optimum that opens it."""
+    about = _with(_about(loaded)[1], {"library_name": "onnx", "pipeline_tag": _PIPELINES.get(head, "fill-mask")})
+    opened = _python(_theirs(loaded, architecture, head, {}, "optimum.onnxruntime"))
+    end = [_OWN_END, "## How to use", "With `optimum`, with this folder as the working directory:", opened]
+    return about + "\n" + "\n\n".join(end) + "\n"
+
+
+def _about(loaded: LoadedModel) -> tuple[str, str]:
+    """The head of a fine-tuned model, and what its card says, without its end."""
+    kind = loaded.head if isinstance(loaded.model, TaskModel) else ""
+    about = loaded.card.partition(_OWN_END)[0].rstrip("\n") + "\n" if loaded.card else ""
+    if not about:
+        identity = _read(loaded.path.parent / "finetune.json")
+        dev = [next((part for part in _files(identity) if part not in ("train", "test")), "dev")]
+        scores = {name: value for name, value in _read(loaded.path.parent / "scores.json").items()
+                  if isinstance(value, (int, float))}  # fmt: skip
+        known = {"task": loaded.task.get("task", kind), "model": loaded.config.name, **identity}
+        about = finetuned_card(kind, known, {}, scores, dev) if kind else _pretrained_card(loaded)
+    return kind, about
 
 
 def _objectives(loaded: LoadedModel) -> list[Any]:
@@ -235,11 +249,13 @@ def _ours(loaded: LoadedModel, kind: str) -> list[str]:
 _PAIR = '("A first text.", "A second text.")'
 
 
-def _theirs(loaded: LoadedModel, architecture: str, head: str, opened: Mapping[str, Any]) -> list[str]:
+def _theirs(
+    loaded: LoadedModel, architecture: str, head: str, opened: Mapping[str, Any], home: str = "transformers"
+) -> list[str]:
     further = "".join(f", {name}={value!r}" for name, value in opened.items())
     model = f'model = {architecture}.from_pretrained("."{further})'
     if loaded.tokenizer is None:
-        return [f"from transformers import {architecture}", "", model, "print(model.config)"]
+        return [f"from {home} import {architecture}", "", model, "print(model.config)"]
     texts, call = '"A text to read."', "model(**inputs)"
     if head in ("mlm", "pretraining"):
         texts = 'f"A text with a {tokenizer.mask_token} in it."'
@@ -250,8 +266,9 @@ def _theirs(loaded: LoadedModel, architecture: str, head: str, opened: Mapping[s
         call = "model(**{name: rows[None] for name, rows in inputs.items()})"
     elif head == "sequence" and loaded.task.get("pair"):
         texts = _PAIR.strip("()")
+    imports = f"from {home} import {architecture}\nfrom transformers import AutoTokenizer"
     return [
-        f"from transformers import AutoTokenizer, {architecture}",
+        f"from transformers import AutoTokenizer, {architecture}" if home == "transformers" else imports,
         "",
         'tokenizer = AutoTokenizer.from_pretrained(".")',
         model,

@@ -35,6 +35,11 @@ def weights_file(folder: Path) -> Path:
     for name in (WEIGHTS, _PICKLED):
         if (folder / name).is_file():
             return folder / name
+    if (folder / "model.onnx").is_file():
+        raise ModelError(
+            f"{folder} is an ONNX export, without the weights for PyTorch; give the folder it was exported from, or "
+            "answer with --engine onnxruntime"
+        )
     raise ModelError(f"{folder} has neither {WEIGHTS} nor {_PICKLED}; copy one of them there (in one piece)")
 
 

@@ -41,7 +41,7 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
         ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
     """
     model, tokenizer = loaded.model, loaded.tokenizer
-    config, state, has = model.encoder.config, dict(model.state_dict()), _parts_of(loaded)
+    config, state, has = model.encoder.config, dict(model.state_dict()), parts_of(loaded)
     objectives = model.named_objectives if isinstance(model, Pretrainer) else {}
     classifier = model if isinstance(model, TaskModel) else None
     dense = classifier.dense if classifier else None
@@ -106,16 +106,14 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
             if one.foreign_file:
                 write_tensors(partial / one.foreign_file, _without_prefix(state, f"objectives.{one.name}."))
         (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        if tokenizer is not None:
-            tokenizer.save(partial, token_types=config.segment_types >= 2)
-            longest = min(config.max_positions, int(loaded.task.get("length", config.max_positions)))
-            _set_longest(partial / "tokenizer_config.json", longest)
+        write_tokenizer(loaded, partial)
         (partial / CARD).write_text(card_of(loaded, name, head, notes, **unpooled), encoding="utf-8")
         notes += carry_modules(loaded, partial)
     return tuple(notes)
 
 
-def _parts_of(loaded: LoadedModel) -> list[str]:
+def parts_of(loaded: LoadedModel) -> list[str]:
+    """The parts of the tables of names that a model has beside its encoder."""
     model = loaded.model
     parts = ["pooler"] if model.encoder.pooler is not None else []
     if isinstance(model, TaskModel):
@@ -169,9 +167,14 @@ def _own_and_borrowed(state: Mapping[str, Tensor], prefix: str) -> dict[str, Ten
     return {**borrowed, **{f"encoder.{name}": tensor for name, tensor in own.items()}, **head}
 
 
-def _set_longest(file: Path, tokens: int) -> None:
-    """Say to how many tokens `truncation=True` cuts; without it, transformers cuts nothing."""
-    settings = {**json.loads(file.read_text(encoding="utf-8")), "model_max_length": tokens}
+def write_tokenizer(loaded: LoadedModel, folder: Path) -> None:
+    """The tokenizer's files, where there is one, with the length at which `truncation=True` cuts."""
+    if loaded.tokenizer is None:
+        return
+    shape, file = loaded.config.encoder, folder / "tokenizer_config.json"
+    loaded.tokenizer.save(folder, token_types=shape.segment_types >= 2)
+    longest = min(shape.max_positions, int(loaded.task.get("length", shape.max_positions)))
+    settings = {**json.loads(file.read_text(encoding="utf-8")), "model_max_length": longest}
     file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 

@@ -171,7 +171,7 @@ def _weights(folder: Path) -> Path:
 
 def _own_tokenizer(folder: Path, weights: Path) -> Tokenizer | None:
     """The tokenizer of a model folder, which must be the one that its weights were trained with."""
-    tokenizer = files.read_tokenizer(folder / "tokenizer")
+    tokenizer = files.read_tokenizer(folder / "tokenizer") or files.read_tokenizer(folder)  # the latter of an export
     if tokenizer is None:
         return None
     run = next((file for file in (folder / "run.json", folder.parent / "finetune.json") if file.is_file()), None)

@@ -8,17 +8,17 @@ Shapes: B sequences, S tokens, H hidden size, A heads, D = H / A head size, N ch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from litebert.config.finetuning import HeadName
 from litebert.errors import MissingExtraError, ModelError
 from litebert.interop.loaded import LoadedModel
+from litebert.interop.onnx_operators import WORDS, Graph
 from litebert.model.blocks import Attention, AttentionPositions, FeedForward
 from litebert.model.encoder import Encoder
 from litebert.model.heads import ClassifierHead, VocabularyHead
@@ -34,87 +34,6 @@ INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """In this order, int64; the last one only where the model has more than one token type."""
 _LOWEST = float(np.finfo(np.float32).min)
 """What is added to the score of a key that may not be read."""
-
-
-class Graph:
-    """Operators and weights in the order in which they are added; every value has a name."""
-
-    def __init__(self) -> None:
-        self.nodes: list[onnx.NodeProto] = []
-        self.weights: dict[str, onnx.TensorProto] = {}
-        self._count = 0
-
-    def __call__(self, operator: str, *inputs: str, outputs: int = 1, name: str = "", **attributes: Any) -> Any:
-        """The name of the value that an operator gives, or with `outputs` above 1 a list of names."""
-        import onnx
-
-        self._count += 1
-        names = [name or f"{operator}_{self._count}_{i}" for i in range(outputs)]
-        node = onnx.helper.make_node(operator, list(inputs), names, name=f"{operator}_{self._count}", **attributes)
-        self.nodes.append(node)
-        return names[0] if outputs == 1 else names
-
-    def weight(self, name: str, value: Tensor | NDArray[Any]) -> str:
-        """A stored array; the first under a name stays."""
-        import onnx
-
-        if name not in self.weights:
-            array = value.detach().cpu().numpy() if isinstance(value, Tensor) else value
-            self.weights[name] = onnx.numpy_helper.from_array(np.asarray(array, order="C"), name)
-        return name
-
-    def numbers(self, *values: int) -> str:
-        """A constant list of whole numbers."""
-        return self.weight(f"int64[{','.join(map(str, values))}]", np.array(values, np.int64))
-
-    def scalar(self, value: float) -> str:
-        """A constant number."""
-        return self.weight(f"float32({value!r})", np.array(value, np.float32))
-
-    # ---- modules -----------------------------------------------------------------------------------------------------
-
-    def table(self, name: str, weight_VE: Tensor, ids: str) -> str:
-        """Rows of a table."""
-        rows: str = self("Gather", self.weight(name, weight_VE), ids)
-        return rows
-
-    def linear(self, name: str, x: str, weight: Tensor, bias: Tensor | None) -> str:
-        """x W + b, of a weight (out, in) as PyTorch has it."""
-        y: str = self("MatMul", x, self.weight(f"{name}.weight", weight.T))
-        return y if bias is None else self("Add", y, self.weight(f"{name}.bias", bias))
-
-    def tied(self, name: str, x: str, table_VE: Tensor, bias: Tensor) -> str:
-        """x T' + b, of a table that is stored for its rows."""
-        weight = self("Transpose", self.weight(name, table_VE), perm=[1, 0])
-        logits: str = self("Add", self("MatMul", x, weight), self.weight(f"{name}.output_bias", bias))
-        return logits
-
-    def norm(self, name: str, x: str, norm: nn.Module) -> str:
-        """The layer norm of x; a norm that is none gives x."""
-        if not isinstance(norm, nn.LayerNorm):
-            return x
-        given = [x, self.weight(f"{name}.weight", norm.weight)]
-        if norm.bias is not None:
-            given.append(self.weight(f"{name}.bias", norm.bias))
-        normed: str = self("LayerNormalization", *given, axis=-1, epsilon=norm.eps)
-        return normed
-
-    def activation(self, name: str, x: str) -> str:
-        """An activation of a config, or tanh, in the operators that engines recognise."""
-        if name == "tanh":
-            return str(self("Tanh", x))
-        if name == "relu":
-            return str(self("Relu", x))
-        if name == "silu":
-            return str(self("Mul", x, self("Sigmoid", x)))
-        half = self.scalar(0.5)
-        if name == "gelu":
-            inner = self("Add", self("Erf", self("Div", x, self.scalar(2**0.5))), self.scalar(1.0))
-            return str(self("Mul", self("Mul", x, inner), half))
-        assert name == "gelu_tanh"
-        cubic = self("Mul", self("Pow", x, self.scalar(3.0)), self.scalar(0.044715))
-        inner = self("Tanh", self("Mul", self("Add", x, cubic), self.scalar((2 / np.pi) ** 0.5)))
-        return str(self("Mul", self("Mul", x, half), self("Add", inner, self.scalar(1.0))))
 
 
 # ---- the encoder -----------------------------------------------------------------------------------------------------
@@ -155,13 +74,14 @@ class _Pass:
 
     def _embedding(self) -> str:
         graph, embedding, ids = self.graph, self.encoder.embedding, self.inputs["input_ids"]
-        x = graph.table("encoder.embedding.word.weight", embedding.word.weight, ids)
+        x = graph.words(WORDS, embedding.word.weight, ids)
         if embedding.position is not None:
             x = graph("Add", x, self._position_rows(embedding.position))
         if embedding.token_type is not None:
             name, types = "encoder.embedding.token_type.weight", embedding.token_type.weight
             given = self.inputs.get("token_type_ids")
-            x = graph("Add", x, graph.weight(name, types[0]) if given is None else graph.table(name, types, given))
+            row = graph.weight(name, types[0]) if given is None else graph("Gather", graph.weight(name, types), given)
+            x = graph("Add", x, row)
         if not embedding.norm_after:
             x = graph.norm("encoder.embedding.norm", x, embedding.norm)
         if isinstance(embedding.project, nn.Linear):
@@ -176,7 +96,8 @@ class _Pass:
             return self._up_to_length(name, rows, 0)
         mask = self.inputs["attention_mask"]
         counted = graph("Mul", graph("CumSum", mask, graph.weight("one", np.array(1, np.int64))), mask)
-        return graph.table(name, position.weight, graph("Add", counted, graph.numbers(offset - 1)))
+        place = graph("Add", counted, graph.numbers(offset - 1))
+        return str(graph("Gather", graph.weight(name, position.weight), place))
 
     def _up_to_length(self, name: str, table: Tensor, *axes: int) -> str:
         """The first S rows of a table of all positions; made once."""
@@ -336,6 +257,30 @@ def onnx_model(loaded: LoadedModel, head: HeadName | None = None, graph: Graph |
     return onnx.helper.make_model(made, opset_imports=opsets, producer_name="litebert", ir_version=8)
 
 
+@torch.no_grad()
+def expected_outputs(loaded: LoadedModel, head: HeadName, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What PyTorch gives for the inputs of an export, under the names of its outputs."""
+    model, (shape, rows) = loaded.model, _rows_of(given)
+    order = (rows["input_ids"], rows.get("token_type_ids"), rows["attention_mask"])
+    if head == "backbone":
+        return {"last_hidden_state": model.encoder(*order).last}
+    if isinstance(model, Pretrainer):
+        tables, guess = model.encoder.embedding, model.objectives[_vocabulary_objective(model)].head
+        assert isinstance(guess, VocabularyHead)
+        last = model.encoder(*order).last
+        return {"logits": torch.stack([guess(row, tables.word.weight, tables.map) for row in last])}
+    logits = model(*order)
+    if head == "span":
+        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+    return {"logits": logits.reshape(shape[:-1]) if head == "choice" else logits}
+
+
+def _rows_of(given: Mapping[str, Tensor]) -> tuple[torch.Size, dict[str, Tensor]]:
+    """The shape of the inputs, and the inputs as rows."""
+    shape = given["input_ids"].shape
+    return shape, {name: tensor.reshape(-1, shape[-1]) for name, tensor in given.items()}
+
+
 def _outputs(graph: Graph, loaded: LoadedModel, one: _Pass, head: HeadName) -> dict[str, Sequence[Any]]:
     """Add a head; the names of what it gives, and their shapes."""
     model, last = loaded.model, one.last()
@@ -385,5 +330,5 @@ def _vocabulary(graph: Graph, head: VocabularyHead, x: str, encoder: Encoder) ->
     x = graph.activation(head.activation, graph.linear("mlm.dense", x, head.dense.weight, head.dense.bias))
     x = graph.norm("mlm.norm", x, head.norm)
     if head.hidden and embedding.map is not None:
-        x = graph("MatMul", x, graph.weight("mlm.map", embedding.map))
-    return graph.tied("encoder.embedding.word.weight", x, embedding.word.weight, head.bias)
+        x = graph.tied("encoder.embedding.project.weight", x, embedding.map.T, None)
+    return graph.tied(WORDS, x, embedding.word.weight, head.bias, "mlm")

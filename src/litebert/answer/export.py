@@ -1,0 +1,121 @@
+"""`litebert export`: an ONNX folder of a model, and of one with 8-bit weights what these cost on labelled files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert import progress
+from litebert.answer.predictor import Model, load
+from litebert.answer.scoring import score_predictor
+from litebert.config.finetuning import HeadName
+from litebert.errors import ConfigError, ModelError
+from litebert.finetuning.batches import PaddedRows
+from litebert.interop.onnx_folder import Written, save_onnx, session
+from litebert.tasks.parts import Source
+
+MAX_DROP = 0.5
+"""Points that 8-bit weights may cost by default."""
+
+
+@dataclass(frozen=True)
+class Drop:
+    """What 8-bit weights cost on labelled files, in points: percent of a score that is a share."""
+
+    metric: str
+    before: float
+    """In float32, by PyTorch."""
+    after: float
+    examples: int
+
+    @property
+    def points(self) -> float:
+        """Points that were lost; below 0 where the score rose."""
+        return self.before - self.after
+
+    def __str__(self) -> str:
+        return f"{self.metric} goes from {self.before:.2f} to {self.after:.2f} on {self.examples:,} examples"
+
+
+@dataclass(frozen=True)
+class Export:
+    """What `export` wrote."""
+
+    written: Written
+    drop: Drop | None
+    """None where nothing was scored."""
+
+
+class _File:
+    """An ONNX file as an engine (engines.py)."""
+
+    def __init__(self, file: Path) -> None:
+        self._session = session(file)
+        self._names = [one.name for one in self._session.get_inputs()]
+        self._choices = len(self._session.get_inputs()[0].shape) == 3
+
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        given = {"input_ids": rows.ids, "token_type_ids": rows.types, "attention_mask": rows.mask.astype(np.int64)}
+        fed = {name: given[name][:, None] if self._choices else given[name] for name in self._names}
+        outputs: list[NDArray[np.float32]] = self._session.run(None, fed)
+        return outputs[0] if len(outputs) == 1 else np.stack(outputs, axis=-1)
+
+
+@progress.task("exporting")
+def export(
+    source: str | Path,
+    destination: str | Path,
+    *,
+    head: HeadName | None = None,
+    int8: bool = False,
+    data: Source | None = None,
+    max_drop: float = MAX_DROP,
+    **options: Any,
+) -> Export:
+    """Write a model folder as ONNX, checked against PyTorch, for ONNX Runtime, OpenVINO and what builds on them.
+
+    Args:
+        head: of a fine-tuned model its own or backbone; of a pretrained one mlm or backbone, by default mlm if trained.
+        int8: store the weights in 8 bits, once per shared weight.
+        data: with `int8`, labelled files that the model is scored on before and after; read as `litebert score` does.
+        max_drop: with `data`, how many points of the task's main score may be lost.
+        options: of `litebert score`, those that say how `data` is read.
+
+    Raises:
+        ConfigError: `data` without `int8`, a negative `max_drop`, or an option that the task does not take.
+        ModelError: the model cannot be opened or exported, `destination` is taken or cannot be written, the file
+            differs from the model, or 8 bits cost more than `max_drop`; nothing is written then.
+        DataError: a labelled file is missing or malformed.
+        MissingExtraError: onnx or onnxruntime is not installed.
+    """
+    if data is not None and not int8:
+        raise ConfigError("data is scored with 8-bit weights only; give int8 (--int8) too, or leave data out")
+    if data is not None and head == "backbone":
+        raise ConfigError("a backbone has no score to lose; leave data (--data) out, or export the model's own head")
+    if not max_drop >= 0:
+        raise ConfigError(f"max_drop is {max_drop}; give 0 points or more")
+    model, drops = load(source, device="cpu"), list[Drop]()
+
+    def check(file: Path) -> None:
+        if data is not None:
+            drops.append(_drop(model, file, data, options))
+            if not drops[-1].points <= max_drop:
+                raise ModelError(
+                    f"8-bit weights cost more than {max_drop:g} points: {drops[-1]}; nothing was written: allow more "
+                    "with max_drop (--max-drop), or export float32"
+                )
+
+    written = save_onnx(model, destination, head, int8=int8, check=check)
+    return Export(written, drops[0] if drops else None)
+
+
+def _drop(model: Model, file: Path, data: Source, options: dict[str, Any]) -> Drop:
+    """Score a model and a file of it on the same labelled files."""
+    ours = replace(model).predictor  # with a task of its own, which remembers what it reads
+    before, after = (score_predictor(one, data, **options) for one in (ours, replace(ours, engine=_File(file))))
+    metric, points = ours.task.metric, 1.0 if ours.task.percent else 100.0
+    return Drop(metric, points * before.scores[metric], points * after.scores[metric], before.examples)

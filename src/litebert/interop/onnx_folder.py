@@ -1,0 +1,191 @@
+"""Folders of an exported model: `model.onnx`, and what other software and litebert need beside it to answer with it.
+
+    model.onnx          the network (onnx_graph.py); above 1.8 GB its weights are in model.onnx_data
+    config.json, tokenizer.json ...
+                        as in a Hugging Face folder, which the ORTModelFor* classes of optimum and sentence-transformers
+                        (backend="onnx") open
+    recipe.json, task.json
+                        as in a litebert model folder, for litebert's own engines
+    README.md           the model card
+
+A file is checked against PyTorch before its folder takes its name, and nothing stays of one that differs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from litebert.config.finetuning import HeadName
+from litebert.config.serialization import to_json
+from litebert.errors import MissingExtraError, ModelError
+from litebert.interop import files
+from litebert.interop.cards import CARD, exported_card
+from litebert.interop.hf_writing import parts_of, write_tokenizer
+from litebert.interop.layouts import ALBERT, MODERNBERT
+from litebert.interop.loaded import LoadedModel
+from litebert.interop.onnx_graph import expected_outputs, exported_head, onnx_model
+from litebert.interop.onnx_int8 import Int8Graph
+from litebert.interop.sentence_modules import carry_modules
+from litebert.interop.settings import layout_for, settings_of
+from litebert.model.task_model import TaskModel
+
+if TYPE_CHECKING:
+    import onnx
+
+NAME = "model.onnx"
+ALLOWED = 1e-4
+"""The largest difference from PyTorch in float32, relative to the largest output where that is above 1."""
+_LARGEST_FILE = 1_800_000_000
+"""Bytes; a file of protobuf cannot hold 2 GB."""
+_LENGTHS = (5, 24, 64)
+"""Of the rows that are compared, in tokens, as far as the model has positions."""
+_CLASSES = {
+    "backbone": "ForFeatureExtraction",
+    "mlm": "ForMaskedLM",
+    "sequence": "ForSequenceClassification",
+    "tokens": "ForTokenClassification",
+    "span": "ForQuestionAnswering",
+    "choice": "ForMultipleChoice",
+}
+"""How the names of optimum's classes end."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `save_onnx` wrote."""
+
+    path: Path
+    head: HeadName
+    size: int
+    """Bytes of the network's file or files."""
+    difference: float
+    """The largest difference from PyTorch in float32 over random rows."""
+    notes: tuple[str, ...]
+
+    @property
+    def opened_by(self) -> str:
+        """The class of optimum that opens the folder."""
+        return f"ORTModel{_CLASSES[self.head]}"
+
+
+def save_onnx(
+    loaded: LoadedModel,
+    folder: str | Path,
+    head: HeadName | None = None,
+    *,
+    int8: bool = False,
+    check: Callable[[Path], None] = lambda file: None,
+) -> Written:
+    """Write the folder of an export, all of it or nothing.
+
+    Args:
+        head: as in `onnx_model`.
+        int8: with weights of 8 bits (onnx_int8.py).
+        check: called with the file before the folder takes its name; what it raises leaves nothing behind.
+
+    Raises:
+        ModelError: the model has no such head or a part that cannot be exported, the folder is taken or cannot be
+            written, or the file differs from the model.
+        MissingExtraError: onnx or onnxruntime is not installed.
+    """
+    head = exported_head(loaded, head)
+    with files.new_folder(Path(folder)) as partial:
+        graph = Int8Graph(multiplies_words=head == "mlm") if int8 else None
+        _write(onnx_model(loaded, head, graph), partial / NAME)
+        size = sum(file.stat().st_size for file in partial.glob(f"{NAME}*"))
+        difference, scale = differences(loaded, partial / NAME, head)
+        if not int8 and not difference <= ALLOWED * max(1.0, scale):
+            raise ModelError(
+                f"the exported {loaded.path} differs from PyTorch by {difference:.2g} in outputs of up to {scale:.2g}, "
+                "so nothing was written; a part of your own may compute what its tables do not say"
+            )
+        check(partial / NAME)
+        settings, notes = _settings(loaded, head)
+        (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
+        if loaded.task_record:
+            (partial / "task.json").write_text(json.dumps(loaded.task_record, indent=2) + "\n", encoding="utf-8")
+        if loaded.tokenizer is None:
+            notes.append(f"{loaded.path} has no tokenizer, so whoever uses the export has to tokenize on their own")
+        write_tokenizer(loaded, partial)
+        (partial / CARD).write_text(exported_card(loaded, head, f"ORTModel{_CLASSES[head]}"), encoding="utf-8")
+        notes += carry_modules(loaded, partial)
+    return Written(Path(folder), head, size, difference, tuple(notes))
+
+
+def _settings(loaded: LoadedModel, head: HeadName) -> tuple[dict[str, Any], list[str]]:
+    """The config.json, from which other software takes names of classes and sizes, and notes on it."""
+    model, notes, shape = loaded.model, list[str](), loaded.config.encoder
+    tuned = model if isinstance(model, TaskModel) else None
+    try:
+        layout, _ = layout_for(shape, parts_of(loaded), tuned.dense if tuned else None)
+    except ModelError:
+        layout = MODERNBERT if shape.norm == "pre" else ALBERT
+        notes.append(f"no class of transformers computes this network, so config.json says {layout.model_type}: enough "
+                     "for optimum, which computes what model.onnx says")  # fmt: skip
+    labels = loaded.labels if tuned and len(loaded.labels) == tuned.classes else ()
+    named = labels or tuple(f"LABEL_{i}" for i in range(tuned.classes if tuned else 0))
+    problem, pooling = loaded.task.get("problem"), tuned.pooling if tuned else "cls"
+    return settings_of(layout, shape, head, loaded.tokenizer, named, 0.0, problem, pooling), notes
+
+
+def session(file: Path) -> Any:
+    """An ONNX Runtime session on the CPU.
+
+    Raises:
+        MissingExtraError: onnxruntime is not installed.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingExtraError("onnxruntime", "onnx") from None
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors alone
+    options.intra_op_num_threads = torch.get_num_threads()
+    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+
+
+def differences(loaded: LoadedModel, file: Path, head: HeadName) -> tuple[float, float]:
+    """The largest difference of a file's outputs from PyTorch's on random rows with padding, and the largest output."""
+    running, worst, scale = session(file), 0.0, 0.0
+    loaded.model.to("cpu").eval()
+    for given in _rows(loaded, head):
+        wanted = expected_outputs(loaded, head, {name: torch.from_numpy(array) for name, array in given.items()})
+        found = running.run(list(wanted), {one.name: given[one.name] for one in running.get_inputs()})
+        real = given["attention_mask"].astype(bool)
+        for one, other in zip(wanted.values(), found, strict=True):
+            by_token = head in ("tokens", "span", "mlm", "backbone")
+            expected = one.numpy()[real] if by_token else one.numpy()
+            got = other[real] if by_token else other
+            gap = float(np.abs(got - expected).max())
+            worst, scale = (max(worst, gap) if gap == gap else gap), max(scale, float(np.abs(expected).max()))
+    return worst, scale
+
+
+def _rows(loaded: LoadedModel, head: HeadName) -> Iterator[dict[str, NDArray[np.int64]]]:
+    """Three random rows of each length, one of them padded, in two segments; with choices, three of one example."""
+    shape, random = loaded.config.encoder, np.random.default_rng(0)
+    pad = 0 if loaded.tokenizer is None else loaded.tokenizer.pad_id
+    for length in sorted({min(length, shape.max_positions) for length in _LENGTHS}):
+        mask = np.arange(length) < np.array([[length], [length], [max(2, length // 2)]])
+        ids = np.where(mask, random.integers(0, shape.vocab_size, mask.shape), pad)
+        types = (np.arange(length) >= length // 3) & mask if shape.segment_types > 1 else np.zeros_like(mask)
+        rows = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+        yield {name: array.astype(np.int64)[None if head == "choice" else ...] for name, array in rows.items()}
+
+
+def _write(model: onnx.ModelProto, file: Path) -> None:
+    import onnx
+
+    onnx.save_model(
+        model, file, save_as_external_data=sum(len(one.raw_data) for one in model.graph.initializer) > _LARGEST_FILE,
+        location=f"{file.name}_data",
+    )  # fmt: skip

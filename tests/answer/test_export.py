@@ -1,0 +1,191 @@
+"""`litebert export`: the folder that it writes answers as the model does, and what is wrong leaves nothing behind."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+
+import litebert
+from answer.test_predict import made, texts
+from litebert.answer.export import _File
+from litebert.errors import ConfigError, MissingExtraError, ModelError
+from litebert.interop import onnx_folder, read_folder
+from litebert.interop.files import read_tokenizer
+from litebert.interop.onnx_folder import NAME
+from litebert.registry import ENGINES
+from toys.finetuning import write_table
+from toys.folders import save_litebert, tiny
+from toys.refusals import names, refused
+
+Run = Callable[..., tuple[int, str, str]]
+LINES = texts(6, most=6)
+ASKED: dict[str, tuple[int, tuple[str, ...], list[Any]]] = {
+    "sequence": (3, ("red", "green", "blue"), LINES),
+    "tokens": (3, ("O", "B-X", "I-X"), LINES),
+    "span": (2, (), list(zip(LINES, texts(6, seed=2), strict=True))),
+    "choice": (1, (), [(LINES[0], LINES[1], LINES[2:5])]),
+}
+
+
+class Exported(_File):
+    """An engine that reads only the file of an export."""
+
+    def __init__(self, loaded: Any, device: str) -> None:
+        super().__init__(loaded.path / NAME)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered() -> None:
+    ENGINES.add("exported", Exported)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_table(tmp_path / "labelled.csv", 40)
+
+
+def classifier(folder: Path, tokenizer: Path) -> Path:
+    return made(folder, tokenizer, "sequence", 2, ("no", "yes"), {"task": "table", "problem": "classes"})
+
+
+@pytest.mark.parametrize("kind", ASKED)
+def test_an_export_answers_as_its_model(kind: str, tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
+    classes, labels, asked = ASKED[kind]
+    folder = made(tmp_path / "ours", tiny_tokenizer, kind, classes, labels)
+    status, out, err = run("export", folder, tmp_path / "out", "--json")
+    assert status == 0, err
+    report = json.loads(out)
+    assert (report["head"], report["drop"]) == (kind, None)
+    assert report["difference"] < 1e-4
+    assert report["size"] == (tmp_path / "out" / NAME).stat().st_size
+    opened = litebert.load(tmp_path / "out", engine="exported")
+    assert opened.task_record == litebert.load(folder).task_record
+    for one, other in zip(litebert.load(folder).predict(asked), opened.predict(asked), strict=True):
+        assert one["prediction"] == other["prediction"]
+    tokenizer = read_tokenizer(tmp_path / "out")
+    assert tokenizer is not None
+    assert tokenizer.encode(LINES) == read_folder(folder).tokenizer.encode(LINES)  # type: ignore[union-attr]
+    settings = json.loads((tmp_path / "out" / "config.json").read_text())
+    if labels:
+        assert list(settings["id2label"].values()) == list(labels)
+    with refused(ModelError, str(tmp_path / "out"), "ONNX"):
+        litebert.load(tmp_path / "out")
+
+
+def test_8_bits_are_measured_on_labelled_files(tiny_tokenizer: Path, tmp_path: Path, table: Path, run: Run) -> None:
+    folder = classifier(tmp_path / "ours", tiny_tokenizer)
+    done = litebert.export(folder, tmp_path / "small", int8=True, data=table, max_drop=100)
+    assert done.drop is not None
+    assert (done.drop.metric, done.drop.examples) == ("accuracy", 40)
+    assert done.drop.before == pytest.approx(100 * score(folder, table))
+    assert done.drop.after == pytest.approx(100 * score(tmp_path / "small", table, "exported"))
+    whole = litebert.export(folder, tmp_path / "whole").written
+    stored = {one.name: one for one in onnx.load(tmp_path / "small" / NAME).graph.initializer}
+    shared = [name for name, one in stored.items() if one.data_type == onnx.TensorProto.INT8]
+    assert {"encoder.embedding.word.weight", "encoder.attention.0.qkv.weight"} < {*shared}
+    assert done.written.size < whole.size
+
+    status, out, err = run("export", folder, tmp_path / "unmeasured", "--int8")
+    assert status == 0
+    assert "not measured" in err
+    assert "accuracy" not in out
+    words = ("export", folder, tmp_path / "scored", "--int8", "--data", table, "--max-drop", 100)
+    status, out, err = run(*words)
+    assert (status, "not measured" in err) == (0, False)
+    assert "accuracy in 8 bits" in out
+
+
+def score(folder: Path, table: Path, engine: str = "torch") -> float:
+    from litebert.answer.scoring import score_file
+
+    return score_file(litebert.load(folder, engine=engine), str(table)).scores["accuracy"]
+
+
+def test_8_bits_that_cost_too_much_are_not_written(
+    tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, right = classifier(tmp_path / "ours", tiny_tokenizer), _File.logits
+    rows = [
+        f"{text},{one['prediction']}" for text, one in zip(LINES, litebert.load(folder).predict(LINES), strict=True)
+    ]
+    (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
+    monkeypatch.setattr(_File, "logits", lambda self, rows: -right(self, rows))
+    status, out, err = run("export", folder, tmp_path / "out", "--int8", "--data", tmp_path / "own.csv")
+    assert (status, out) == (2, "")
+    names(err, "0.5", "accuracy", "100.00", "0.00", "--max-drop")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_cannot_be_is_refused(tiny_tokenizer: Path, tmp_path: Path, table: Path, run: Run) -> None:
+    folder, taken = classifier(tmp_path / "ours", tiny_tokenizer), tmp_path / "taken"
+    taken.mkdir()
+    (taken / "file").touch()
+    for words, places in {
+        ("export", folder, taken): (taken,),
+        ("export", tmp_path / "gone", tmp_path / "out"): (tmp_path / "gone",),
+        ("export", folder, tmp_path / "out", "--head", "mlm"): ("mlm", "sequence", "backbone"),
+        ("export", folder, tmp_path / "out", "--data", table): ("--int8",),
+        ("export", folder, tmp_path / "out", "--int8", "--data", tmp_path / "gone.csv"): (tmp_path / "gone.csv",),
+        ("export", folder, tmp_path / "out", "--int8", "--max-drop", "-1"): ("-1.0",),
+    }.items():
+        status, out, err = run(*words)
+        assert (status, out) == (2, "")
+        names(err, *places)
+    with refused(ConfigError, "backbone", "--data"):
+        litebert.export(folder, tmp_path / "out", int8=True, data=table, head="backbone")
+    assert not (tmp_path / "out").exists()
+
+
+def test_nothing_stays_of_an_export_that_failed(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = classifier(tmp_path / "ours", tiny_tokenizer)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch, refused(ModelError, str(tmp_path / "out")):
+        patch.setattr(onnx, "save_model", full)
+        litebert.export(folder, tmp_path / "out")
+    with monkeypatch.context() as patch, refused(ModelError, str(folder), "PyTorch"):
+        patch.setattr(onnx_folder, "ALLOWED", -1.0)
+        litebert.export(folder, tmp_path / "out")
+    for package in ("onnx", "onnxruntime"):
+        with monkeypatch.context() as patch, refused(MissingExtraError, package, "'litebert[onnx]'"):
+            patch.setitem(sys.modules, package, None)
+            litebert.export(folder, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
+
+
+def test_a_model_that_no_class_of_transformers_computes(tmp_path: Path, run: Run) -> None:
+    model = tiny(("mlm",), sharing="groups", groups=2, positions="rotary", norm="pre")
+    save_litebert(model.eval(), None, tmp_path / "ours")
+    status, _, err = run("export", tmp_path / "ours", tmp_path / "out")
+    assert status == 0
+    assert "no tokenizer" in err
+    assert "config.json" in err
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == 40
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {NAME, "config.json", "recipe.json", "README.md"}
+    assert replace(read_folder(tmp_path / "ours"), notes=()).untrained == ()
+
+
+def test_weights_that_one_file_cannot_hold_lie_beside_it(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(onnx_folder, "_LARGEST_FILE", 1000)
+    folder = classifier(tmp_path / "ours", tiny_tokenizer)
+    written = litebert.export(folder, tmp_path / "out").written
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "out").glob(f"{NAME}*")}
+    assert sizes.keys() == {NAME, f"{NAME}_data"}
+    assert written.size == sum(sizes.values())
+    answers = [litebert.load(tmp_path / "out", engine="exported").predict(LINES), litebert.load(folder).predict(LINES)]
+    assert [one["prediction"] for one in answers[0]] == [one["prediction"] for one in answers[1]]
