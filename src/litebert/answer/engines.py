@@ -13,7 +13,7 @@ from litebert.finetuning.batches import PaddedRows
 from litebert.finetuning.scoring import network_logits
 from litebert.interop import LoadedModel
 from litebert.model.encoder import Kept
-from litebert.model.packed import PackedNetwork
+from litebert.model.packed import PackedNetwork, PackedWalk
 from litebert.model.task_model import TaskModel
 from litebert.train import device as devices
 
@@ -55,8 +55,10 @@ class TorchEngine:
             return self._packed.logits(*rows)
         return network_logits(self._network, self._device, rows)
 
-    def walk(self, rows: PaddedRows) -> TorchWalk:
+    def walk(self, rows: PaddedRows) -> TorchWalk | PackedWalk:
         """The batch layer by layer, for early exits (answer/exits.py)."""
+        if self._packed is not None:
+            return self._packed.walk(*rows)
         return TorchWalk(self._network, *(torch.from_numpy(array).to(self._device.device) for array in rows))
 
 

@@ -12,8 +12,8 @@ Shapes: R rows, T tokens of all rows, H hidden size, I intermediate size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Generator
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -57,6 +57,15 @@ class Packed(NamedTuple):
         return cls(torch.from_numpy(ids_RS[mask_RS]), types, torch.from_numpy(places), torch.from_numpy(starts),
                    int(np.diff(starts).max(initial=0)))  # fmt: skip
 
+    def chosen(self, kept: Tensor) -> tuple[Packed, Tensor]:
+        """Some of the rows, by their numbers (K,), and the numbers of their tokens."""
+        lengths = self.starts.diff()
+        stays = torch.zeros(len(lengths), dtype=torch.bool).index_fill_(0, kept, True)
+        tokens = torch.repeat_interleave(stays, lengths).nonzero().squeeze(1)
+        types = None if self.types is None else self.types[tokens]
+        starts = torch.cat((self.starts[:1], lengths[kept].cumsum(0)))
+        return Packed(self.ids[tokens], types, self.places[tokens], starts, int(lengths[kept].max())), tokens
+
 
 class PackedNetwork:
     """A network that answers as its `TaskModel` does, whose weights it reads and does not change."""
@@ -97,19 +106,27 @@ class PackedNetwork:
         spread[mask_RS] = found
         return spread
 
-    def states(self, rows: Packed) -> Iterator[Tensor]:
+    def walk(self, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_]) -> PackedWalk:
+        """The batch layer by layer."""
+        return PackedWalk(self, Packed.of(ids_RS, types_RS, mask_RS))
+
+    def states(self, rows: Packed) -> Generator[Tensor, tuple[Packed, Tensor] | None, None]:
         """The embedding, then the state after each layer, (T, H); of the last layer (R, H) where [CLS] is all that is
-        read. Each is overwritten when the next one is asked for.
+        read. Each is overwritten when the next one is asked for. `send` of what `Packed.chosen` gives goes on with some
+        of the rows.
         """
         state = self._embedded(rows)
-        yield state
+        kept = yield state
         for i, (a, f) in enumerate(self._layers):
+            if kept is not None:
+                rows, tokens = kept
+                state = state[tokens]
             one = self._reads_cls and i == len(self._layers) - 1
-            state = self._attended(
-                self._encoder.attention[a], state, rows, one, i > 0 or self._encoder.config.first_norm
-            )
-            state = self._fed(self._encoder.feedforward[f], state)
-            yield state
+            attention: Any = self._encoder.attention[a]
+            feedforward: Any = self._encoder.feedforward[f]
+            state = self._attended(attention, state, rows, one, i > 0 or self._encoder.config.first_norm)
+            state = self._fed(feedforward, state)
+            kept = yield state
 
     def read(self, state: Tensor, rows: Packed) -> Tensor:
         """Logits of a state: (R, C), or (T, C)."""
@@ -209,3 +226,25 @@ class PackedNetwork:
         if kept is None or kept.numel() < (rows + _QUERIES) * width:
             kept = self._kept[name] = torch.empty((rows + _QUERIES) * width)
         return kept[: rows * width].view(rows, width)
+
+
+class PackedWalk:
+    """A batch on its way through the network, some of whose rows may leave after each layer."""
+
+    @torch.inference_mode()
+    def __init__(self, network: PackedNetwork, rows: Packed) -> None:
+        self._network, self._rows, self._states = network, rows, network.states(rows)
+        self._kept: tuple[Packed, Tensor] | None = None
+        next(self._states)
+
+    @torch.inference_mode()
+    def step(self) -> NDArray[np.float32]:
+        """Apply the next layer; the logits that the head reads after it, (R, C)."""
+        state, self._kept = self._states.send(self._kept), None
+        logits: NDArray[np.float32] = self._network.read(state, self._rows).numpy()
+        return logits
+
+    def keep(self, rows: NDArray[np.int64], length: int) -> None:
+        """Go on with these rows only; padding, which `length` tells others of, there is none."""
+        self._kept = self._rows.chosen(torch.from_numpy(rows))
+        self._rows = self._kept[0]
