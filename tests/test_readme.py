@@ -102,7 +102,7 @@ def test_the_readme_is_read_in_five_minutes() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_are_shown_exist(page: Path) -> None:
     reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    known = set(re.findall(r"`--([a-z-]+)`", reference))
+    known = set(re.findall(r"`--([a-z0-9-]+)`", reference))
     known |= {field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)}
     known |= {"help", "version", "strict"}  # of every program; of mypy
     known |= set(re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help()))  # of torchrun
