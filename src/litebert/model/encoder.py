@@ -63,7 +63,7 @@ class Encoder(nn.Module):
         self.apply(initialiser(config))
         if config.own_vectors:
             used = zip(config.attention_of(), config.feedforward_of(), strict=True)
-            pairs = ((self.attention[a], self.feedforward[f]) for a, f in used)
+            pairs: Any = ((self.attention[a], self.feedforward[f]) for a, f in used)
             self.own = nn.ModuleList(nn.ModuleList(OwnVectors(one, config.init_std) for one in pair) for pair in pairs)
         for block in (*self.attention, *self.feedforward) if config.zero_outputs else ():
             nn.init.zeros_(block.output.weight)
@@ -125,7 +125,8 @@ class Encoder(nn.Module):
     def _layer(
         self, a: int, f: int, x_BSH: Tensor, reads: tuple[Tensor | None, nn.Module, int], norm: bool, layer: int
     ) -> Tensor:
-        attention, feedforward = self.attention[a], self.feedforward[f]
+        attention: Callable[..., Tensor] = self.attention[a]
+        feedforward: Callable[..., Tensor] = self.feedforward[f]
         if self.own is not None:
             own: Any = self.own[layer]
             attention, feedforward = partial(own[0], attention), partial(own[1], feedforward)
