@@ -139,8 +139,8 @@ class Encoder(nn.Module):
     def _layer(
         self, a: int, f: int, x_BSH: Tensor, reads: tuple[Tensor | None, nn.Module, int], norm: bool, layer: int
     ) -> Tensor:
-        attention: Any = self.attention[a]
-        feedforward: Any = self.feedforward[f]
+        attention: Callable[..., Tensor] = self.attention[a]
+        feedforward: Callable[..., Tensor] = self.feedforward[f]
         if self.own is not None:
             own: Any = self.own[layer]
             attention, feedforward = partial(own[0], attention), partial(own[1], feedforward)
