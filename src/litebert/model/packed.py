@@ -13,7 +13,7 @@ Shapes: R rows, T tokens of all rows, H hidden size, I intermediate size.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -66,7 +66,9 @@ class PackedNetwork:
         self._heads, self._hidden = config.heads, config.hidden_size
         self._tables = self._encoder.positions.tables()
         self._reads_cls = model.reads_cls and model.pooling == "cls"
-        self._layers = list(zip(config.attention_of(), config.feedforward_of(), strict=True))
+        attention, feedforward = self._encoder.attention, self._encoder.feedforward
+        blocks = zip(config.attention_of(), config.feedforward_of(), strict=True)
+        self._layers = [(cast(Attention, attention[a]), cast(FeedForward, feedforward[f])) for a, f in blocks]
         self._kept: dict[str, Tensor] = {}
         self._panels: dict[Tensor, Tensor] = {}
 
@@ -103,12 +105,10 @@ class PackedNetwork:
         """
         state = self._embedded(rows)
         yield state
-        for i, (a, f) in enumerate(self._layers):
+        for i, (attention, feedforward) in enumerate(self._layers):
             one = self._reads_cls and i == len(self._layers) - 1
-            state = self._attended(
-                self._encoder.attention[a], state, rows, one, i > 0 or self._encoder.config.first_norm
-            )
-            state = self._fed(self._encoder.feedforward[f], state)
+            state = self._attended(attention, state, rows, one, i > 0 or self._encoder.config.first_norm)
+            state = self._fed(feedforward, state)
             yield state
 
     def read(self, state: Tensor, rows: Packed) -> Tensor:
