@@ -151,7 +151,7 @@ def _key(loaded: LoadedModel) -> str:
 
 
 def _first(rows: PaddedRows, count: int) -> PaddedRows:
-    return PaddedRows(*(array[:count] for array in rows))
+    return PaddedRows(rows.ids[:count], rows.types[:count], rows.mask[:count])
 
 
 def _apart(logits: NDArray[np.float32], others: NDArray[np.float32], mask: NDArray[np.bool_]) -> float:

@@ -94,8 +94,8 @@ def inputs_of(rows: PaddedRows, ranks: Mapping[str, int]) -> dict[str, NDArray[n
     each row on its own.
     """
     longest = int(rows.mask.sum(1).max())
-    ids, types, mask = (array[:, :longest] for array in rows)
-    arrays = {"input_ids": ids, "attention_mask": mask.astype(np.int64), "token_type_ids": types}
+    arrays = {"input_ids": rows.ids, "attention_mask": rows.mask.astype(np.int64), "token_type_ids": rows.types}
+    arrays = {name: array[:, :longest] for name, array in arrays.items()}
     return {name: arrays[name][:, None] if rank == 3 else arrays[name] for name, rank in ranks.items()}
 
 
