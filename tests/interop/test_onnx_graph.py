@@ -41,6 +41,11 @@ POINTS: dict[str, dict[str, Any]] = {
     "offset positions, one type": {"position_offset": 2, "segment_types": 1, "activation": "gelu"},
     "predicting": {"prediction": "hidden", "embedding_norm": "after", "pooler": False},
     "relu": {"activation": "relu"},
+    "a cycle between own ends": {"sharing": "cycle", "groups": 2, "own_ends": 1, "layers": 5},
+    "own vectors": {"own_vectors": True, "norm": "pre"},
+    "relu squared": {"activation": "relu2"},
+    "a head with tables of its own": {"untied": True, "prediction": "hidden", "embedding_norm": "after",
+                                      "embedding_size": 16},
     "silu": {"activation": "silu", "embedding_size": 16, "always_project": True},
     "a bias of the scores": {"positions": "biased"},
 }  # fmt: skip

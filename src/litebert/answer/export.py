@@ -6,16 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from litebert import progress
+from litebert.answer.onnx_engine import OnnxEngine
 from litebert.answer.predictor import Model, load
 from litebert.answer.scoring import score_predictor
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning.batches import PaddedRows
-from litebert.interop.onnx_folder import Written, save_onnx, session
+from litebert.interop.onnx_folder import Written, save_onnx
 from litebert.tasks.parts import Source
 
 MAX_DROP = 0.5
@@ -48,21 +45,6 @@ class Export:
     written: Written
     drop: Drop | None
     """None where nothing was scored."""
-
-
-class _File:
-    """An ONNX file as an engine (engines.py)."""
-
-    def __init__(self, file: Path) -> None:
-        self._session = session(file)
-        self._names = [one.name for one in self._session.get_inputs()]
-        self._choices = len(self._session.get_inputs()[0].shape) == 3
-
-    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        given = {"input_ids": rows.ids, "token_type_ids": rows.types, "attention_mask": rows.mask.astype(np.int64)}
-        fed = {name: given[name][:, None] if self._choices else given[name] for name in self._names}
-        outputs: list[NDArray[np.float32]] = self._session.run(None, fed)
-        return outputs[0] if len(outputs) == 1 else np.stack(outputs, axis=-1)
 
 
 @progress.task("exporting")
@@ -116,6 +98,8 @@ def export(
 def _drop(model: Model, file: Path, data: Source, options: dict[str, Any]) -> Drop:
     """Score a model and a file of it on the same labelled files."""
     ours = replace(model).predictor  # with a task of its own, which remembers what it reads
-    before, after = (score_predictor(one, data, **options) for one in (ours, replace(ours, engine=_File(file))))
+    before, after = (
+        score_predictor(one, data, **options) for one in (ours, replace(ours, engine=OnnxEngine.of_file(file)))
+    )
     metric, points = ours.task.metric, 1.0 if ours.task.percent else 100.0
     return Drop(metric, points * before.scores[metric], points * after.scores[metric], before.examples)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from
-from litebert.errors import MissingExtraError, ModelError
+from litebert.errors import LitebertError, ModelError
 from litebert.finetuning.batches import PaddedRows
 from litebert.interop import LoadedModel
+from litebert.interop.onnx_folder import session
 
 
 class OnnxEngine:
@@ -24,17 +26,21 @@ class OnnxEngine:
     tokens = 1024
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
-        try:
-            import onnxruntime
-        except ImportError:
-            raise MissingExtraError("onnxruntime", "onnx") from None
         check_device("onnx", device)
-        file = graph_of(loaded)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = torch.get_num_threads()
-        options.log_severity_level = 3
+        self._read(graph_of(loaded))
+
+    @classmethod
+    def of_file(cls, file: Path) -> OnnxEngine:
+        """Over a graph that `litebert export` writes."""
+        engine = cls.__new__(cls)
+        engine._read(file)
+        return engine
+
+    def _read(self, file: Path) -> None:
         try:
-            self._session = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+            self._session = session(file)
+        except LitebertError:
+            raise
         except Exception as error:  # the library's own kinds share no base
             raise ModelError(f"{file} cannot be run ({str(error).splitlines()[0]}); export the model again") from None
         self._ranks = {one.name: len(one.shape) for one in self._session.get_inputs()}

@@ -38,7 +38,7 @@ def weights_file(folder: Path) -> Path:
     if (folder / "model.onnx").is_file():
         raise ModelError(
             f"{folder} is an ONNX export, without the weights for PyTorch; give the folder it was exported from, or "
-            "answer with --engine onnxruntime"
+            "answer with --engine onnx"
         )
     raise ModelError(f"{folder} has neither {WEIGHTS} nor {_PICKLED}; copy one of them there (in one piece)")
 

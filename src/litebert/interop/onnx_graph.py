@@ -19,7 +19,7 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import MissingExtraError, ModelError
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.onnx_operators import WORDS, Graph
-from litebert.model.blocks import Attention, AttentionPositions, FeedForward
+from litebert.model.blocks import Attention, AttentionPositions, FeedForward, OwnVectors
 from litebert.model.encoder import Encoder
 from litebert.model.heads import ClassifierHead, VocabularyHead
 from litebert.model.objectives.mlm import MaskedLanguageModeling
@@ -47,6 +47,8 @@ class _Pass:
         self.length = graph("Shape", inputs["input_ids"], start=1, end=2)
         self._masks: dict[bool, str] = {}
         self._tables: dict[str, str] = {}
+        self._own: tuple[str, OwnVectors] | None = None
+        """What the layer adds to the matrices of the block that it is in, with its name."""
 
     def last(self) -> str:
         """The last state, (B, S, H), after the final norm."""
@@ -56,12 +58,15 @@ class _Pass:
             attention, feedforward = self.encoder.attention[a], self.encoder.feedforward[f]
             assert isinstance(attention, Attention)
             assert isinstance(feedforward, FeedForward)
+            own: Any = (None, None) if self.encoder.own is None else self.encoder.own[i]
             name = f"encoder.attention.{a}"
+            self._own = own[0] and (f"encoder.own.{i}.0", own[0])
             normed = i > 0 or config.first_norm
             x = self._block(
                 name, attention, x, lambda h, m=attention, n=name, w=within: self._attend(n, m, h, w), normed
             )
             name = f"encoder.feedforward.{f}"
+            self._own = own[1] and (f"encoder.own.{i}.1", own[1])
             x = self._block(name, feedforward, x, lambda h, m=feedforward, n=name: self._transform(n, m, h))
         return self.graph.norm("encoder.norm", x, self.encoder.norm)
 
@@ -113,12 +118,25 @@ class _Pass:
     def _block(self, name: str, block: Any, x: str, inner: Any, normed: bool = True) -> str:
         graph = self.graph
         given = graph.norm(f"{name}.norm", x, block.norm) if block.pre_norm and normed else x
-        added = graph("Add", graph.linear(f"{name}.output", inner(given), block.output.weight, block.output.bias), x)
+        added = graph("Add", self._linear(name, "output", inner(given), block.output), x)
         return added if block.pre_norm else graph.norm(f"{name}.norm", added, block.norm)
+
+    def _linear(self, name: str, key: str, x: str, linear: nn.Linear, scale: Tensor | None = None) -> str:
+        """A product of a block and what the layer adds to it: x W + (x v) u + b, of W, u and b times a `scale`."""
+        weight, bias = (linear.weight, linear.bias) if scale is None else (
+            linear.weight * scale[:, None], None if linear.bias is None else linear.bias * scale
+        )  # fmt: skip
+        y = self.graph.linear(f"{name}.{key}", x, weight, bias)
+        if self._own is None:
+            return y
+        layer, own = self._own
+        u = own.u[key] if scale is None else own.u[key] * scale
+        one = self.graph("MatMul", x, self.graph.weight(f"{layer}.v.{key}", own.v[key][:, None]))
+        return str(self.graph("Add", y, self.graph("Mul", one, self.graph.weight(f"{layer}.u.{key}", u))))
 
     def _transform(self, name: str, block: FeedForward, x: str) -> str:
         graph = self.graph
-        y = graph.linear(f"{name}.input", x, block.input.weight, block.input.bias)
+        y = self._linear(name, "input", x, block.input)
         if not block.gated:
             return graph.activation(block.activation, y)
         gate, value = graph("Split", y, outputs=2, axis=-1, num_outputs=2)
@@ -129,8 +147,7 @@ class _Pass:
         size = hidden // heads
         scale = torch.ones(3 * hidden)
         scale[:hidden] = size**-0.5  # of the scores, which no pass then computes
-        bias = None if block.qkv.bias is None else block.qkv.bias * scale
-        qkv = graph.linear(f"{name}.qkv", x, block.qkv.weight * scale[:, None], bias)
+        qkv = self._linear(name, "qkv", x, block.qkv, scale)
         split = graph("Split", qkv, outputs=3, axis=-1, num_outputs=3)
         positions = self.encoder.window_positions if within else None
         kind = positions if isinstance(positions, AttentionPositions) else self.encoder.positions
@@ -329,6 +346,10 @@ def _vocabulary(graph: Graph, head: VocabularyHead, x: str, encoder: Encoder) ->
     embedding = encoder.embedding
     x = graph.activation(head.activation, graph.linear("mlm.dense", x, head.dense.weight, head.dense.bias))
     x = graph.norm("mlm.norm", x, head.norm)
+    if head.word is not None:
+        if head.project is not None:
+            x = graph.tied("mlm.project.weight", x, head.project.weight.T, None)
+        return graph.linear("mlm", x, head.word.weight, head.bias)
     if head.hidden and embedding.map is not None:
         x = graph.tied("encoder.embedding.project.weight", x, embedding.map.T, None)
     return graph.tied(WORDS, x, embedding.word.weight, head.bias, "mlm")

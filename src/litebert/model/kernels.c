@@ -536,12 +536,13 @@ static inline lanes load(const float *x) {
 
 /* c (6, 16 of stride c_step) = a (6, depth of stride a_step) b (depth, 16 of stride b_step), added to c with `add` */
 static inline void product(const float *a, long a_step, const float *b, long b_step, long depth, float *c,
-                           long c_step, int add) {
+                           long c_step, int add, long ahead) {
     lanes sums[QUERIES][2] = {{{0}}};
     if (add)
         for (int i = 0; i < QUERIES; i++) memcpy(sums[i], c + i * c_step, sizeof sums[i]);
     for (long k = 0; k < depth; k++) {
         lanes first = load(b + k * b_step), second = load(b + k * b_step + 8);
+        if (ahead) __builtin_prefetch(b + k * b_step + ahead);
 #pragma GCC unroll 6
         for (int i = 0; i < QUERIES; i++) {
             float x = a[i * a_step + k];
@@ -565,7 +566,7 @@ void multiply(const float *x, const float *panels, float *y, long rows, long in,
         for (long k = 0; k < in; k += DEPTH)
             for (long row = 0; row < rows; row += QUERIES)
                 product(x + row * in + k, in, panels + from * in + k * COLUMNS, COLUMNS, in - k < DEPTH ? in - k : DEPTH,
-                        y + row * out + from, out, k > 0);
+                        y + row * out + from, out, k > 0, DEPTH * COLUMNS);
 }
 
 extern int omp_get_thread_num(void);
@@ -614,7 +615,7 @@ void attend(const float *q, long q_step, const float *q_bias, const float *kv, l
             }
             memset(queries + count * size, 0, (QUERIES - count) * size * sizeof(float));
             for (long j = 0; j < wide; j += COLUMNS)
-                product(queries, size, keys + j, wide, size, scores + j, wide, 0);
+                product(queries, size, keys + j, wide, size, scores + j, wide, 0, 0);
             for (long i = 0; i < count; i++) {
                 float *restrict s = scores + i * wide, most = -INFINITY, sum = 0.0f;
 #pragma omp simd reduction(max : most)
@@ -628,7 +629,7 @@ void attend(const float *q, long q_step, const float *q_bias, const float *kv, l
                 for (long j = 0; j < n; j++) s[j] *= rate;
             }
             for (long d = 0; d < width; d += COLUMNS)
-                product(scores, wide, values + d, width, n, out + d, width, 0);
+                product(scores, wide, values + d, width, n, out + d, width, 0, 0);
             for (long i = 0; i < count; i++)
                 memcpy(y + (one ? r : from + first + i) * hidden + a * size, out + i * width, size * sizeof(float));
         }

@@ -13,7 +13,7 @@ Shapes: R rows, T tokens of all rows, H hidden size, I intermediate size.
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -75,7 +75,9 @@ class PackedNetwork:
         self._heads, self._hidden = config.heads, config.hidden_size
         self._tables = self._encoder.positions.tables()
         self._reads_cls = model.reads_cls and model.pooling == "cls"
-        self._layers = list(zip(config.attention_of(), config.feedforward_of(), strict=True))
+        attention, feedforward = self._encoder.attention, self._encoder.feedforward
+        blocks = zip(config.attention_of(), config.feedforward_of(), strict=True)
+        self._layers = [(cast(Attention, attention[a]), cast(FeedForward, feedforward[f])) for a, f in blocks]
         self._kept: dict[str, Tensor] = {}
         self._panels: dict[Tensor, Tensor] = {}
 
@@ -117,13 +119,11 @@ class PackedNetwork:
         """
         state = self._embedded(rows)
         kept = yield state
-        for i, (a, f) in enumerate(self._layers):
+        for i, (attention, feedforward) in enumerate(self._layers):
             if kept is not None:
                 rows, tokens = kept
                 state = state[tokens]
             one = self._reads_cls and i == len(self._layers) - 1
-            attention: Any = self._encoder.attention[a]
-            feedforward: Any = self._encoder.feedforward[f]
             state = self._attended(attention, state, rows, one, i > 0 or self._encoder.config.first_norm)
             state = self._fed(feedforward, state)
             kept = yield state
