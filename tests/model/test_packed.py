@@ -23,6 +23,9 @@ SHAPE: dict[str, Any] = {"vocab_size": 50, "embedding_size": 16, "hidden_size": 
 NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "shared": ({}, {}),
     "unshared, erf": ({"sharing": "none", "activation": "gelu", "embedding_size": 48}, {}),
+    "a cycle between own ends, relu squared": (
+        {"sharing": "cycle", "groups": 2, "own_ends": 1, "layers": 5, "activation": "relu2"}, {},
+    ),
     "every token": ({"pooler": False}, {"reads_cls": False}),
     "a dense map, offset, one type": (
         {"pooler": False, "position_offset": 2, "segment_types": 1, "activation": "relu"}, {"dense": "tanh"},

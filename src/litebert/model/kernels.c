@@ -485,9 +485,10 @@ PASS(gelu)
 PASS(gelu_tanh)
 PASS(silu)
 PASS(relu)
+PASS(relu2)
 
 typedef void (*activation_only)(const float *, const float *, float *, long, int);
-static const activation_only ONLY[] = {gelu_only, gelu_tanh_only, silu_only, relu_only};
+static const activation_only ONLY[] = {gelu_only, gelu_tanh_only, silu_only, relu_only, relu2_only};
 
 /* y (rows, width) = act(x + bias), or gated act of the first half times the second of x (rows, 2 width); y may be x
    where it is not gated */
