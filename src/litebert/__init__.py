@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare
+    from litebert.analysis.layers import analyze as analyze
     from litebert.answer.export import export as export
     from litebert.answer.minimal_pairs import evaluate_blimp as evaluate_blimp
     from litebert.answer.predictor import load as load
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from litebert.model.encoder import Encoder as Encoder
     from litebert.model.pretrainer import Pretrainer as Pretrainer
     from litebert.recipes.files import recipe as recipe
+    from litebert.studies.run import study as study
     from litebert.tasks.registry import task_of as task_of
     from litebert.tokenizer import Tokenizer as Tokenizer
     from litebert.tokenizer import train_tokenizer as train_tokenizer
@@ -38,6 +40,7 @@ _HOME = {
     "Pretrainer": "model.pretrainer",
     "Shards": "data.shards",
     "Tokenizer": "tokenizer",
+    "analyze": "analysis.layers",
     "compare": "analysis.compare",
     "convert": "interop",
     "evaluate": "train.evaluate",
@@ -49,6 +52,7 @@ _HOME = {
     "pretrain": "train.pretrain",
     "recipe": "recipes.files",
     "replace": "config",
+    "study": "studies.run",
     "task_of": "tasks.registry",
     "train_tokenizer": "tokenizer",
 }

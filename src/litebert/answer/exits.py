@@ -20,6 +20,7 @@ from litebert.errors import ConfigError
 from litebert.finetuning.batches import PaddedRows
 from litebert.finetuning.exits import ExitRule
 from litebert.finetuning.outputs import Output
+from litebert.finetuning.scoring import EVALUATION_TOKENS
 
 log = logging.getLogger("litebert")
 
@@ -51,6 +52,8 @@ class EarlyExit:
 
     def __init__(self, engine: Walks, rule: ExitRule, output: Output, layers: int) -> None:
         self.engine, self.rule, self.output, self.layers = engine, rule, output, layers
+        self.tokens = getattr(engine, "tokens", EVALUATION_TOKENS)
+        """Tokens per pass, padding included."""
         self.rows = self.used = 0
         """Rows that were answered so far, and layers that they used."""
 

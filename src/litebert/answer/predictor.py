@@ -99,7 +99,7 @@ class Predictor:
         """
         with closing(in_advance(self._windows(examples)) if ahead else self._windows(examples)) as windows:
             for chunk, items in windows:
-                logits, layers = self._logits(items)
+                logits, layers = self.logits(items)
                 records = map(self.task.record, chunk, self.task.answers(chunk, items, logits))
                 yield from (
                     ({**one, "layers": used} for one, used in zip(records, layers, strict=True)) if layers else records
@@ -123,7 +123,7 @@ class Predictor:
         if fault is not None:
             raise fault
 
-    def _logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
+    def logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
         """The logits of each item and, where rows leave early, how many layers its only row used."""
         early = self.engine if isinstance(self.engine, EarlyExit) else None
         compute = early.logits_and_layers if early else self.engine.logits

@@ -11,7 +11,6 @@ from litebert import progress
 from litebert.answer.exits import EarlyExit
 from litebert.answer.predictor import Model, Predictor
 from litebert.errors import DataError
-from litebert.finetuning.scoring import logits_of
 from litebert.tasks.parts import Source
 
 log = logging.getLogger("litebert")
@@ -59,7 +58,7 @@ def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Sco
         log.info(f"{where}: {note}")
     if not items:
         raise DataError(f"{where} has no examples to score; give a file that has some")
-    logits = logits_of(predictor.engine.logits, items, task.output, predictor.tokenizer.pad_id, predictor.positions)
+    logits, _ = predictor.logits(items)
     answers = task.answers(examples, items, logits)
     share = predictor.engine.share if isinstance(predictor.engine, EarlyExit) else None
     return Scored(len(examples), task.score(examples, answers), task.by_class(examples, answers), share)

@@ -51,40 +51,29 @@ def study(words: list[str]) -> int:
     arguments = console.parse(StudyArguments, words, "study")
     with console.loading():
         from litebert.analysis.differences import parts
-        from litebert.studies.cells import Extras, cells_of, run_cells
-        from litebert.studies.page import Findings, write_reports
-        from litebert.studies.plan import planned
-        from litebert.studies.study import slug, study_of
+        from litebert.studies.run import study as run
+        from litebert.studies.study import study_of
 
     if arguments.name == "list":
         rows = [(name, study_of(name, "tiny").question) for name in STUDIES]
         console.table(("study", "question"), rows)
         return 0
-    asked = study_of(arguments.name, arguments.scale)
     if arguments.data is None:
         raise ConfigError("no data to train on is given; name a folder written by litebert prepare with --data")
-    out = arguments.out or Path(f"study-{slug(Path(arguments.name).stem)}")
-    extras = Extras(dict(map(_task, arguments.tasks)), arguments.blimp)
-    plan = planned(
-        asked, arguments.name, out, arguments.data, scale=arguments.scale, budget=arguments.budget,
-        seeds=arguments.seeds, jobs=arguments.jobs, device=arguments.device,
+    found = run(
+        arguments.name, arguments.data, arguments.out, budget=arguments.budget, seeds=arguments.seeds,
+        scale=arguments.scale, tasks=dict(map(_task, arguments.tasks)), blimp=arguments.blimp, jobs=arguments.jobs,
+        device=arguments.device, command=("study", *words),
     )  # fmt: skip
-    cells = cells_of(asked, plan, extras, arguments.device)
-    console.say(
-        f"{asked.question} {len(asked.variants)} variants x {plan.seeds} seeds = {len(cells)} runs, {plan.jobs} at a "
-        f"time; steps: {', '.join(f'{name} {count:,}' for name, count in plan.steps.items())}"
-    )
-    stopped = run_cells(cells, plan)
-    found = Findings(asked, plan, cells, (*(["blimp"] if extras.blimp else []), *extras.tasks))
-    page = write_reports(found, ("study", *words))
-    if stopped is not None:
+    page, failed = found.plan.folder / "report.html", {one.run.name: one.fault for one in found.cells if one.fault}
+    if found.stopped is not None:
         console.say(f"stopped; {page} shows what has ended, and the same command continues")
-        return 128 + stopped
+        return 128 + found.stopped
     if arguments.json:
         console.print_json({
             "study": arguments.name, "scores": found.scores, "verdicts": found.verdicts(),
             "differences": [vars(one) for one in found.differences],
-            "failed": {cell.run.name: cell.fault for cell in cells if cell.fault},
+            "failed": failed,
         })  # fmt: skip
     else:
         table = found.table()
@@ -94,7 +83,7 @@ def study(words: list[str]) -> int:
         for sentence in found.verdicts():
             console.show(sentence)
     console.ending(f"{page}, report.md and results.csv")
-    return 1 if any(cell.fault for cell in cells) else 0
+    return 1 if failed else 0
 
 
 def _task(word: str) -> tuple[str, Path]:

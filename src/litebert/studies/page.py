@@ -31,8 +31,11 @@ Scores = Mapping[str, Mapping[str, Sequence[float]]]
 class Findings:
     """The scores of a study's cells, compared."""
 
-    def __init__(self, study: Study, plan: Plan, cells: Sequence[Cell], extras: Sequence[str]) -> None:
-        self.study, self.plan, self.cells = study, plan, cells
+    def __init__(
+        self, study: Study, plan: Plan, cells: Sequence[Cell], extras: Sequence[str] = (), stopped: int | None = None
+    ) -> None:
+        """`extras`: scores to compare beside those that the study names; `stopped`: the signal that ended it early."""
+        self.study, self.plan, self.cells, self.stopped = study, plan, cells, stopped
         self.names = (*study.scores, *extras)
         found: dict[str, dict[str, list[float]]] = {name: {} for name in study.variants}
         self.ended = [cell for cell in cells if cell.done and not cell.fault]
