@@ -16,12 +16,11 @@ import pytest
 
 import litebert
 from answer.test_predict import made, texts
-from litebert.answer.export import _File
+from litebert.answer.onnx_engine import OnnxEngine
 from litebert.errors import ConfigError, MissingExtraError, ModelError
 from litebert.interop import onnx_folder, read_folder
 from litebert.interop.files import read_tokenizer
 from litebert.interop.onnx_folder import NAME
-from litebert.registry import ENGINES
 from toys.finetuning import write_table
 from toys.folders import save_litebert, tiny
 from toys.refusals import names, refused
@@ -34,18 +33,6 @@ ASKED: dict[str, tuple[int, tuple[str, ...], list[Any]]] = {
     "span": (2, (), list(zip(LINES, texts(6, seed=2), strict=True))),
     "choice": (1, (), [(LINES[0], LINES[1], LINES[2:5])]),
 }
-
-
-class Exported(_File):
-    """An engine that reads only the file of an export."""
-
-    def __init__(self, loaded: Any, device: str) -> None:
-        super().__init__(loaded.path / NAME)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _registered() -> None:
-    ENGINES.add("exported", Exported)
 
 
 @pytest.fixture
@@ -67,7 +54,8 @@ def test_an_export_answers_as_its_model(kind: str, tiny_tokenizer: Path, tmp_pat
     assert (report["head"], report["drop"]) == (kind, None)
     assert report["difference"] < 1e-4
     assert report["size"] == (tmp_path / "out" / NAME).stat().st_size
-    opened = litebert.load(tmp_path / "out", engine="exported")
+    opened = litebert.load(tmp_path / "out")
+    assert opened.engine == "onnx"
     assert opened.task_record == litebert.load(folder).task_record
     for one, other in zip(litebert.load(folder).predict(asked), opened.predict(asked), strict=True):
         assert one["prediction"] == other["prediction"]
@@ -78,7 +66,7 @@ def test_an_export_answers_as_its_model(kind: str, tiny_tokenizer: Path, tmp_pat
     if labels:
         assert list(settings["id2label"].values()) == list(labels)
     with refused(ModelError, str(tmp_path / "out"), "ONNX"):
-        litebert.load(tmp_path / "out")
+        litebert.load(tmp_path / "out", engine="torch")
 
 
 def test_8_bits_are_measured_on_labelled_files(tiny_tokenizer: Path, tmp_path: Path, table: Path, run: Run) -> None:
@@ -87,7 +75,7 @@ def test_8_bits_are_measured_on_labelled_files(tiny_tokenizer: Path, tmp_path: P
     assert done.drop is not None
     assert (done.drop.metric, done.drop.examples) == ("accuracy", 40)
     assert done.drop.before == pytest.approx(100 * score(folder, table))
-    assert done.drop.after == pytest.approx(100 * score(tmp_path / "small", table, "exported"))
+    assert done.drop.after == pytest.approx(100 * score(tmp_path / "small", table, "onnx"))
     whole = litebert.export(folder, tmp_path / "whole").written
     stored = {one.name: one for one in onnx.load(tmp_path / "small" / NAME).graph.initializer}
     shared = [name for name, one in stored.items() if one.data_type == onnx.TensorProto.INT8]
@@ -113,12 +101,12 @@ def score(folder: Path, table: Path, engine: str = "torch") -> float:
 def test_8_bits_that_cost_too_much_are_not_written(
     tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, right = classifier(tmp_path / "ours", tiny_tokenizer), _File.logits
+    folder, right = classifier(tmp_path / "ours", tiny_tokenizer), OnnxEngine.logits
     rows = [
         f"{text},{one['prediction']}" for text, one in zip(LINES, litebert.load(folder).predict(LINES), strict=True)
     ]
     (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
-    monkeypatch.setattr(_File, "logits", lambda self, rows: -right(self, rows))
+    monkeypatch.setattr(OnnxEngine, "logits", lambda self, rows: -right(self, rows))
     status, out, err = run("export", folder, tmp_path / "out", "--int8", "--data", tmp_path / "own.csv")
     assert (status, out) == (2, "")
     names(err, "0.5", "accuracy", "100.00", "0.00", "--max-drop")
@@ -187,5 +175,5 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "out").glob(f"{NAME}*")}
     assert sizes.keys() == {NAME, f"{NAME}_data"}
     assert written.size == sum(sizes.values())
-    answers = [litebert.load(tmp_path / "out", engine="exported").predict(LINES), litebert.load(folder).predict(LINES)]
+    answers = [litebert.load(tmp_path / "out", engine="onnx").predict(LINES), litebert.load(folder).predict(LINES)]
     assert [one["prediction"] for one in answers[0]] == [one["prediction"] for one in answers[1]]
