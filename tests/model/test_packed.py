@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
-from litebert.model import compiled, packed
+from litebert.errors import DataError
+from litebert.model import compiled, packed, passes
 from litebert.model.packed import PackedNetwork
 from litebert.model.task_model import TaskModel
+from toys.refusals import refused
 
 pytestmark = pytest.mark.skipif(compiled.library() is None, reason=f"compiled kernels are {compiled.state()}")
 
@@ -106,3 +109,53 @@ def test_networks_of_other_parts_are_left_to_pytorch() -> None:
     windowed = TaskModel(EncoderConfig(**SHAPE, window=8, global_every=2), True, 2)
     for model in (own, hooked, windowed, network("shared").double(), network("shared").to(torch.bfloat16)):
         assert PackedNetwork.of(model) is None
+
+
+def test_threads_do_not_share_working_memory() -> None:
+    answering = PackedNetwork.of(network("shared"))
+    assert answering is not None
+    given = [rows([5, 17, 30], seed) for seed in range(8)]
+    alone = [answering.logits(*one) for one in given]
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda one: answering.logits(*one), given * 10))
+    for one, wanted in zip(found, alone * 10, strict=True):
+        np.testing.assert_allclose(one, wanted, atol=1e-5)
+
+
+def test_changed_weights_count() -> None:
+    model, given = network("shared"), rows([5, 7])
+    answering = PackedNetwork.of(model)
+    assert answering is not None
+    answering.logits(*given)
+    with torch.no_grad():
+        model.encoder.attention[0].qkv.weight.mul_(1.5)  # type: ignore[union-attr, operator]
+    np.testing.assert_allclose(answering.logits(*given), expected(model, given), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_more_tokens_than_positions_are_refused(name: str) -> None:
+    answering = PackedNetwork.of(network(name))
+    assert answering is not None
+    with refused(DataError, 65, 64):
+        answering.logits(*rows([65, 3], 3))
+
+
+def test_rows_that_stay_lie_in_memory_with_room_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    answering, given = PackedNetwork.of(network("shared")), rows([5, 17, 30, 4])
+    assert answering is not None
+    read: list[int] = []
+
+    def watched(name: str, *arguments: object, elements: int) -> None:
+        if name == "multiply":
+            x = arguments[0]
+            assert isinstance(x, Tensor)
+            read.append(x.untyped_storage().nbytes() // 4 - x.storage_offset() - x.numel() - 5 * x.shape[1])
+        passes.call(name, *arguments, elements=elements)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(packed, "call", watched)
+    walk = answering.walk(*given)
+    walk.step()
+    walk.keep(np.array([1, 3]), 17)
+    walk.step()
+    assert read
+    assert min(read) >= 0, "the kernel reads up to five rows more than it has"

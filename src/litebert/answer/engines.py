@@ -7,7 +7,6 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from litebert.finetuning.batches import PaddedRows
 from litebert.finetuning.scoring import network_logits
@@ -59,23 +58,26 @@ class TorchEngine:
         """The batch layer by layer, for early exits (answer/exits.py)."""
         if self._packed is not None:
             return self._packed.walk(*rows)
-        return TorchWalk(self._network, *(torch.from_numpy(array).to(self._device.device) for array in rows))
+        return TorchWalk(self._network, self._device, rows)
 
 
 class TorchWalk:
     """A batch on its way through the network, as `answer.exits.Walk` describes it."""
 
     @torch.no_grad()
-    def __init__(self, network: TaskModel, ids: Tensor, types: Tensor, mask: Tensor) -> None:
-        self._network, self._mask = network, mask
-        self._states = network.encoder.states(ids, types, mask)
+    def __init__(self, network: TaskModel, device: devices.Device, rows: PaddedRows) -> None:
+        self._network, self._device = network, device
+        ids, types, self._mask = (torch.from_numpy(array).to(device.device) for array in rows)
+        self._states = network.encoder.states(ids, types, self._mask)
         self._kept: Kept | None = None
-        next(self._states)
+        with device.autocast_context():
+            next(self._states)
 
     @torch.no_grad()
     def step(self) -> NDArray[np.float32]:
-        state_BSH, self._kept = self._states.send(self._kept), None
-        logits: NDArray[np.float32] = self._network.read(state_BSH, self._mask).float().cpu().numpy()
+        with self._device.autocast_context():
+            state_BSH, self._kept = self._states.send(self._kept), None
+            logits: NDArray[np.float32] = self._network.read(state_BSH, self._mask).float().cpu().numpy()
         return logits
 
     def keep(self, rows: NDArray[np.int64], length: int) -> None:

@@ -80,7 +80,7 @@ def export(
         raise ConfigError("a backbone has no score to lose; leave data (--data) out, or export the model's own head")
     if not max_drop >= 0:
         raise ConfigError(f"max_drop is {max_drop}; give 0 points or more")
-    model, drops = load(source, device="cpu"), list[Drop]()
+    model, drops = load(source, device="cpu", exit="off"), list[Drop]()
 
     def check(file: Path) -> None:
         if data is not None:

@@ -1,26 +1,29 @@
 """The ONNX graph of a model for the engines that run one: that of an exported folder, or one made when first needed.
 
-A graph that is made is kept beside the model in `.answering/`, under a name made from the model's weights, so it is
-made once; where that folder cannot be written, in the user's cache folder.
+A graph that is made is kept beside the model in `.answering/`, under a name made from the model's weights and
+config, so it is made once; where that folder cannot be written, in the user's cache folder.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert import progress
+from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.batches import PaddedRows
 from litebert.interop import LoadedModel, files, onnx_graph
 from litebert.model.compiled import cache_folder
-from litebert.storage import atomic_write, sha256_of
+from litebert.storage import sha256_of, written_whole
 
 log = logging.getLogger("litebert")
 
@@ -51,8 +54,7 @@ def graph_of(loaded: LoadedModel) -> Path:
     """
     if (there := exported_graph(loaded.path)) is not None:
         return there
-    exporter = hashlib.sha256(Path(onnx_graph.__file__).read_bytes()).hexdigest()[:8]
-    name = f"{weights_key(loaded.path)}-{exporter}.onnx"
+    name = f"{weights_key(loaded.path)}-{_maker_key(loaded)}.onnx"
     places = kept_places(loaded.path)
     if found := next((place / name for place in places if (place / name).is_file()), None):
         return found
@@ -61,14 +63,33 @@ def graph_of(loaded: LoadedModel) -> Path:
         for place in places:
             try:
                 place.mkdir(parents=True, exist_ok=True)
-                with atomic_write(place / name) as file:
-                    file.write(content)
+                with written_whole(place / name) as aside:
+                    aside.write_bytes(content)
+                    _check(loaded, aside)
                 return place / name
             except OSError as error:
                 log.debug(f"the graph cannot be kept in {place}: {error}")
     raise ModelError(
         f"the graph of {loaded.path} cannot be written to {' or '.join(map(str, places))}; free one of them"
     )
+
+
+def _maker_key(loaded: LoadedModel) -> str:
+    """What tells graphs of the same weights apart: the config, the task, and the code that makes a graph."""
+    parts = [to_json(loaded.config), json.dumps(loaded.task_record, sort_keys=True, default=str)]
+    parts += [one.read_text("utf-8") for one in sorted(Path(onnx_graph.__file__).parent.glob("onnx_*.py"))]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
+
+
+def _check(loaded: LoadedModel, file: Path) -> None:
+    """Compare a new graph with PyTorch, as an export is, where ONNX Runtime is installed."""
+    if find_spec("onnxruntime") is None:
+        return
+    from litebert.interop.onnx_folder import ALLOWED, differences
+
+    difference, scale = differences(loaded, file, loaded.head)
+    if not difference <= ALLOWED * max(1.0, scale):
+        raise ModelError(f"the graph of {loaded.path} differs from PyTorch by {difference:.2g}; take the engine torch")
 
 
 def kept_places(folder: Path) -> list[Path]:

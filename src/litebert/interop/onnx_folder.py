@@ -111,7 +111,7 @@ def save_onnx(
         settings, notes = _settings(loaded, head)
         (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
-        if loaded.task_record:
+        if loaded.task_record and head == loaded.head:
             (partial / "task.json").write_text(json.dumps(loaded.task_record, indent=2) + "\n", encoding="utf-8")
         if loaded.tokenizer is None:
             notes.append(f"{loaded.path} has no tokenizer, so whoever uses the export has to tokenize on their own")

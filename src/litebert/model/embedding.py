@@ -86,8 +86,7 @@ class Embedding(nn.Module):
         """Embed a batch, given as to `Encoder.states`; (B, S, H)."""
         length = input_ids.shape[1]
         if length > self.max_positions:
-            raise DataError(f"a sequence has {length} tokens and the model's encoder.max_positions is "
-                            f"{self.max_positions}; shorten or split the text")  # fmt: skip
+            raise too_long(length, self.max_positions)
         tables = lender or self
         owner = tables if self.borrows == "all" else self
         x_BSE: Tensor = tables.word(input_ids)
@@ -103,3 +102,10 @@ class Embedding(nn.Module):
             return normed
         projected: Tensor = self.project(self.dropout(layer_norm(x_BSE, owner.norm)))
         return projected
+
+
+def too_long(length: int, most: int) -> DataError:
+    """What is raised for a sequence with more tokens than the model has positions."""
+    return DataError(
+        f"a sequence has {length} tokens and the model's encoder.max_positions is {most}; shorten or split the text"
+    )

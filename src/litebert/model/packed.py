@@ -4,6 +4,9 @@ Between the matrix products stands one compiled pass each (kernels.c), attention
 where those of the layer before were. In the last layer, of which a classifier of texts reads [CLS] alone, queries and
 all that follows them are computed for [CLS] alone. Answers are those of the network to rounding.
 
+The weights of products of few tokens are kept a second time, in the order in which `multiply` reads them, from the
+first such product on. Working memory belongs to a thread, so several threads may ask one network.
+
 `PackedNetwork.of` takes networks of the parts that it knows. Others, with attention in windows or parts of one's own,
 and machines without the compiled passes, compute their answers by the network itself.
 
@@ -12,6 +15,7 @@ Shapes: R rows, T tokens of all rows, H hidden size, I intermediate size.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Generator
 from typing import NamedTuple, cast
 
@@ -22,7 +26,7 @@ from torch import Tensor, nn
 
 from litebert.model.blocks import Attention, AttentionPositions, FeedForward, Rotary
 from litebert.model.compiled import WIDEST, library
-from litebert.model.embedding import Embedding, PositionTable
+from litebert.model.embedding import Embedding, PositionTable, too_long
 from litebert.model.encoder import Encoder
 from litebert.model.heads import ClassifierHead
 from litebert.model.passes import ACTIVATIONS, call
@@ -67,6 +71,15 @@ class Packed(NamedTuple):
         return Packed(self.ids[tokens], types, self.places[tokens], starts, int(lengths[kept].max())), tokens
 
 
+class _Own(threading.local):
+    """What a thread works with."""
+
+    def __init__(self) -> None:
+        self.rooms: dict[str, Tensor] = {}
+        self.walk: object = None
+        """The pass that the rooms hold the state of."""
+
+
 class PackedNetwork:
     """A network that answers as its `TaskModel` does, whose weights it reads and does not change."""
 
@@ -78,8 +91,8 @@ class PackedNetwork:
         attention, feedforward = self._encoder.attention, self._encoder.feedforward
         blocks = zip(config.attention_of(), config.feedforward_of(), strict=True)
         self._layers = [(cast(Attention, attention[a]), cast(FeedForward, feedforward[f])) for a, f in blocks]
-        self._kept: dict[str, Tensor] = {}
-        self._panels: dict[Tensor, Tensor] = {}
+        self._panels: dict[Tensor, tuple[int, Tensor]] = {}
+        self._own = _Own()
 
     @classmethod
     def of(cls, model: TaskModel) -> PackedNetwork | None:
@@ -100,6 +113,7 @@ class PackedNetwork:
     ) -> NDArray[np.float32]:
         """(R, C), or (R, S, C) with zeros in place of padding."""
         rows = Packed.of(ids_RS, types_RS, mask_RS)
+        self._own.walk = None
         *_, state = self.states(rows)
         found: NDArray[np.float32] = self.read(state, rows).numpy()
         if self._model.reads_cls:
@@ -122,7 +136,7 @@ class PackedNetwork:
         for i, (attention, feedforward) in enumerate(self._layers):
             if kept is not None:
                 rows, tokens = kept
-                state = state[tokens]
+                state = torch.index_select(state, 0, tokens, out=self._room("kept", len(tokens), self._hidden))
             one = self._reads_cls and i == len(self._layers) - 1
             state = self._attended(attention, state, rows, one, i > 0 or self._encoder.config.first_norm)
             state = self._fed(feedforward, state)
@@ -144,6 +158,8 @@ class PackedNetwork:
 
     def _embedded(self, rows: Packed) -> Tensor:
         own = self._encoder.embedding
+        if rows.longest > own.max_positions:
+            raise too_long(rows.longest, own.max_positions)
         x = own.word(rows.ids)
         if isinstance(own.position, PositionTable):
             x += own.position.weight[own.position.offset + rows.places]
@@ -213,33 +229,38 @@ class PackedNetwork:
         y = self._room(name, len(x), end - start)
         if len(x) > FEW or len(weight) % _COLUMNS or start % _COLUMNS or end % _COLUMNS:
             return torch.mm(x, weight[start:end].t(), out=y)
-        panels = self._panels.get(weight)
-        if panels is None:
-            panels = self._panels[weight] = weight.view(-1, _COLUMNS, weight.shape[1]).transpose(1, 2).contiguous()
+        version, panels = self._panels.get(weight, (-1, weight))
+        if version != weight._version:
+            panels = weight.view(-1, _COLUMNS, weight.shape[1]).transpose(1, 2).contiguous()
+            self._panels[weight] = weight._version, panels
         part = panels[start // _COLUMNS : end // _COLUMNS]
         call("multiply", x, part, y, len(x), weight.shape[1], end - start, elements=part.numel())
         return y
 
     def _room(self, name: str, rows: int, width: int) -> Tensor:
         """Memory that is kept from call to call, for the system clears what is new."""
-        kept = self._kept.get(name)
+        rooms = self._own.rooms
+        kept = rooms.get(name)
         if kept is None or kept.numel() < (rows + _QUERIES) * width:
-            kept = self._kept[name] = torch.empty((rows + _QUERIES) * width)
+            kept = rooms[name] = torch.empty((rows + _QUERIES) * width)
         return kept[: rows * width].view(rows, width)
 
 
 class PackedWalk:
-    """A batch on its way through the network, some of whose rows may leave after each layer."""
+    """A batch on its way through the network, some of whose rows may leave after each layer. In a thread, it ends where
+    the network begins with another batch."""
 
     @torch.inference_mode()
     def __init__(self, network: PackedNetwork, rows: Packed) -> None:
         self._network, self._rows, self._states = network, rows, network.states(rows)
         self._kept: tuple[Packed, Tensor] | None = None
+        network._own.walk = self
         next(self._states)
 
     @torch.inference_mode()
     def step(self) -> NDArray[np.float32]:
         """Apply the next layer; the logits that the head reads after it, (R, C)."""
+        assert self._network._own.walk is self, "another batch has taken the memory of this one"
         state, self._kept = self._states.send(self._kept), None
         logits: NDArray[np.float32] = self._network.read(state, self._rows).numpy()
         return logits
