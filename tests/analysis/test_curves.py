@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 from litebert import cost
 from litebert.analysis.curves import AXES, charts, mean, points
 from litebert.config import replace
+from litebert.config.serialization import to_dict
+from litebert.storage import write_json
 from litebert.train.pretrain import pretrain
 from toys.pretraining import config
 from toys.refusals import names
@@ -36,6 +39,20 @@ def test_operations_are_counted_at_the_depth_of_each_step(runs: list[Path]) -> N
     assert middle.seconds is not None
     assert end.seconds is not None
     assert 0 < middle.seconds < end.seconds
+
+
+def test_operations_are_counted_at_the_length_of_each_step(tmp_path: Path) -> None:
+    recipe = config(encoder={"vocab_size": 400}, train={"length_schedule": ((0.5, 16),)})
+    write_json(tmp_path / "recipe.json", to_dict(recipe))
+    write_json(tmp_path / "run.json", {"steps": 12})
+    rows = [(6, {"tokens": 100}), (12, {"tokens": 300})]
+    with (tmp_path / "metrics.jsonl").open("w") as file:
+        for step, row in rows:
+            file.write(json.dumps({"step": step, "kind": "train", **row}) + "\n")
+            file.write(json.dumps({"step": step, "kind": "heldout", "mlm_loss": 3.0}) + "\n")
+    middle, end = points(tmp_path)
+    assert middle.flops == pytest.approx(300 * cost.forward_flops(recipe, 16))
+    assert end.flops == pytest.approx(middle.flops + 600 * cost.forward_flops(recipe))
 
 
 def test_the_mean_course_is_that_of_all_seeds(runs: list[Path]) -> None:

@@ -31,6 +31,15 @@ def test_names_are_escaped_and_spoken() -> None:
     assert 'aria-label="Loss: none 3.1 ± 0.05; all &amp; &lt;b&gt; 3.25."' in drawn
 
 
+def test_a_mean_without_an_interval_is_a_dot() -> None:
+    def bars(*halves: float) -> int:
+        drawn = svg(Intervals("Loss", ("none", "all"), (3.1, 3.25), halves, "nats"))
+        assert "nan" not in drawn.lower()
+        return drawn.split('id="LineCollection_1"')[1].split("</g>")[0].count('d="M')
+
+    assert [bars(0.05, 0.05), bars(0.05, 0.0), bars(0.0, 0.0)] == [2, 1, 0]
+
+
 def test_a_larger_number_has_more_of_the_colour() -> None:
     shares = {0.5: "opacity: 0.5", 0.25: "opacity: 0.25"}
     drawn = svg(HEAT)

@@ -50,4 +50,5 @@ def test_holm_bounds_the_chance_of_any_false_claim(ps: list[float]) -> None:
 
 def test_equal_seeds_are_no_reason_to_divide_by_zero() -> None:
     same, other = differences({"a": {"x": [1.0, 1.0]}, "b": {"x": [1.0, 1.0]}, "c": {"x": [2.0, 2.0]}}, "a", ["x"])
-    assert (same.beyond_noise, other.beyond_noise) == (False, True)
+    assert (same.p, same.beyond_noise) == (1.0, False)
+    assert (other.value, other.p, other.beyond_noise) == (1.0, None, False), "without any spread nothing can be tested"

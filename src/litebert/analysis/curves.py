@@ -28,7 +28,7 @@ class Point:
     tokens: int
     """Trained on, padding aside."""
     flops: float
-    """Of training, forward and backward, at the depth that each step had."""
+    """Of training, forward and backward, at the depth and length that each step had."""
     seconds: float | None
     """Of training, evaluations aside; None where the run has no record of its speed."""
     scores: Mapping[str, float]
@@ -49,14 +49,17 @@ def points(folder: Path) -> list[Point]:
     config = from_dict(Config, read_json(folder / "recipe.json", RunError))
     rows, speed = metrics.read(folder / "metrics.jsonl"), folder / "speed.jsonl"
     clock = sorted((row["step"], float(row["seconds"])) for row in (metrics.read(speed) if speed.is_file() else []))
-    steps, by_depth = [step for step, _ in clock], dict[int, float]()
+    steps, by_shape = [step for step, _ in clock], dict[tuple[int, int], float]()
     found, tokens, flops = [], 0, 0.0
+    total = _scheduled_steps(folder) if config.train.length_schedule else 0
     for row in rows:
         if row["kind"] == "train" and isinstance(row.get("tokens"), int):
-            layers = int(row.get("layers", config.encoder.layers))
-            if layers not in by_depth:
-                by_depth[layers] = 3 * cost.forward_flops(_at_depth(config, layers))
-            flops += (row["tokens"] - tokens) * by_depth[layers]
+            length = next((own for share, own in config.train.length_schedule if row["step"] <= round(share * total)),
+                          config.sequences.length)  # fmt: skip
+            shape = int(row.get("layers", config.encoder.layers)), length
+            if shape not in by_shape:
+                by_shape[shape] = 3 * cost.forward_flops(_at_depth(config, shape[0]), length)
+            flops += (row["tokens"] - tokens) * by_shape[shape]
             tokens = row["tokens"]
         elif row["kind"] == "heldout":
             before = bisect_right(steps, row["step"])
@@ -64,6 +67,12 @@ def points(folder: Path) -> list[Point]:
             scores = {name: value for name, value in row.items() if isinstance(value, float)}
             found.append(Point(row["step"], tokens, flops, seconds, scores))
     return found
+
+
+def _scheduled_steps(folder: Path) -> int:
+    """The steps that a run was started with: an extension does not move its phases."""
+    run = read_json(folder / "run.json", RunError)
+    return int((*(one["from_step"] for one in run.get("extensions", [])), run["steps"])[0])
 
 
 def _at_depth(config: Config, layers: int) -> Config:

@@ -8,6 +8,7 @@ second and is written at the end of every run.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ class Intervals:
     x_label: str
     level: float | None = None
     note: str = ""
+    name: str = ""
+    """What it is called as a file."""
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,9 @@ def _write(figure: Intervals | HeatMap, colours: dict[str, str], file: IO[bytes]
             axes.set_axisbelow(True)
             if figure.level is not None:
                 axes.axvline(figure.level, color=colours[_LEVEL], linestyle=(0, (4, 3)), linewidth=1)
-            axes.errorbar(figure.means, places, xerr=figure.halfwidths, fmt="o", color=colours[_LINE], markersize=4.5,
-                          capsize=3, linewidth=1.5)  # fmt: skip
+            halves = [half or math.nan for half in figure.halfwidths]  # a dot alone where there is no interval
+            axes.errorbar(figure.means, places, xerr=halves, fmt="o", color=colours[_LINE], markersize=4.5, capsize=3,
+                          linewidth=1.5)  # fmt: skip
             axes.spines["left"].set_visible(False)
         else:
             _squares(axes, figure, colours[_LINE])

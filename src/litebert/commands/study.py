@@ -29,10 +29,10 @@ class StudyArguments:
     budget: str = "30m"
     """A time, such as 2h, for the whole grid; or steps or tokens, such as 500 steps, for each run."""
     seeds: int = 3
-    """Runs of each variant. With one, nothing can be said about noise."""
+    """Runs of each variant. With one, no verdict is given."""
     scale: Literal["toy", "tiny", "mini", "base"] = "tiny"
-    """Size of the encoder that the study varies: a few thousand parameters to see that all works, that of albert-tiny,
-    of albert-mini, or of the paper's base model."""
+    """Size of the encoder that the study varies: a few thousand parameters to check that everything runs, that of
+    albert-tiny, of albert-mini, or of the paper's base model."""
     tasks: tuple[str, ...] = ()
     """Also fine-tune each run on these tasks and compare the scores: sst2=FOLDER cola=FOLDER."""
     blimp: Path | None = None

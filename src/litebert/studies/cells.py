@@ -16,14 +16,15 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from litebert import progress
 from litebert.errors import RunError
+from litebert.registry import TASKS
 from litebert.storage import locked, read_json, write_json
-from litebert.studies.plan import DECIDING, Plan
+from litebert.studies.plan import DECIDING, Extras, Plan, surroundings
 from litebert.studies.study import Study
 from litebert.train import metrics
 
@@ -33,15 +34,8 @@ PROGRAM = (sys.executable, "-m", "litebert")
 POLL_SECONDS = 0.2
 STOP_SECONDS = 120.0
 """That runs have to save, once they were told to stop."""
-
-
-@dataclass(frozen=True)
-class Extras:
-    """What is scored beside held-out text."""
-
-    tasks: Mapping[str, Path] = field(default_factory=dict)
-    """The folder of each fine-tuning task."""
-    blimp: Path | None = None
+Running = dict[int, "tuple[Cell, int, subprocess.Popen[bytes], IO[bytes]]"]
+"""What runs at each place: a cell, the number of its command, the process, and its log."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +69,11 @@ class Cell:
     def done(self) -> bool:
         """Whether all its scores are there."""
         return all(command.done for command in self.commands)
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders that its commands write: that of its run, and one for each task."""
+        return [Path(one.words[one.words.index("--out") + 1]) for one in self.commands if "--out" in one.words]
 
     def step(self) -> int:
         """How far its training has come."""
@@ -128,7 +127,10 @@ def _cell(study: Study, plan: Plan, extras: Extras, variant: str, seed: int, dev
 
 
 def scores_of(cell: Cell) -> dict[str, float]:
-    """Every score of a cell that has ended: held out by name, `blimp`, and of each task its deciding one."""
+    """Every score of a cell that has ended: held out by name, `blimp`, and of each task its deciding one.
+
+    Percentages become fractions, as all others are.
+    """
     found: dict[str, float] = {}
     for command in cell.commands[1:]:
         data, name = read_json(command.output, RunError), command.output.stem
@@ -137,26 +139,42 @@ def scores_of(cell: Cell) -> dict[str, float]:
         elif name == "blimp":
             found["blimp"] = float(data["blimp"]["overall"]["plain"]["accuracy"])
         else:
-            found[name] = float(data["scores"][0][data["metric"]])
+            found[name] = float(data["scores"][0][data["metric"]]) / (100.0 if TASKS[name].percent else 1.0)
     return found
 
 
 def run_cells(cells: Sequence[Cell], plan: Plan) -> int | None:
     """Run what is left of the cells, `plan.jobs` at a time; the signal that stopped it, None where all have ended.
 
-    A cell that starts from another one waits for it, and fails where that failed.
+    A cell that starts from another one waits for it, and fails where that failed. The caller holds the study's folder.
     """
+    for path in (plan.folder / "scores").glob("*/*.part"):  # what a killed study left
+        with suppress(OSError):
+            path.unlink()
     left = [cell for cell in cells if not cell.done]
-    with locked(plan.folder, RunError), _logs(plan.folder) as logs:
+    with _logs(plan.folder) as logs:
         total, before = sum(cell.steps for cell in cells), sum(cell.step() for cell in cells)
         with progress.task("study", total, "steps", before, tenths=True) as bar, _Stop() as stop:
-            _work(left, cells, plan, logs, bar, stop)
+            running: Running = {}
+            try:
+                _work(left, cells, plan, logs, bar, stop, running)
+            finally:  # an error or a second signal leaves none behind
+                _end([process for _, _, process, _ in running.values()])
+                for *_, output in running.values():
+                    output.close()
     return stop.signal
 
 
-def _work(left: list[Cell], cells: Sequence[Cell], plan: Plan, logs: Path, bar: progress.Task, stop: _Stop) -> None:
+def _work(
+    left: list[Cell],
+    cells: Sequence[Cell],
+    plan: Plan,
+    logs: Path,
+    bar: progress.Task,
+    stop: _Stop,
+    running: Running,
+) -> None:
     by_name = {(cell.variant, cell.seed): cell for cell in cells}
-    running: dict[int, tuple[Cell, int, subprocess.Popen[bytes], IO[bytes]]] = {}
     free = list(range(plan.jobs))
     told = 0.0
     while left or running:
@@ -208,13 +226,29 @@ def _may_start(cell: Cell, by_name: Mapping[tuple[str, int], Cell]) -> bool:
             return True
         if not source.commands[0].done:
             return False
-    if cell.run.is_dir():
-        try:
-            with locked(cell.run, RunError):
-                pass
-        except RunError:
-            return False
+    for folder in cell.folders:
+        if folder.is_dir():
+            try:
+                with locked(folder, RunError):
+                    pass
+            except RunError:
+                return False
     return True
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Stop processes, with time to save; a second signal ends that time too."""
+    for process in processes:
+        process.terminate()
+    until = time.monotonic() + STOP_SECONDS
+    try:
+        for process in processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, until - time.monotonic()))
+    finally:
+        for process in processes:  # nothing to one that has ended
+            process.kill()
+            process.wait()
 
 
 def _start(
@@ -223,11 +257,6 @@ def _start(
     """Start a command, or the next that is not done, of a cell."""
     number = next(n for n in range(number, len(cell.commands)) if not cell.commands[n].done)
     words = cell.commands[number].words
-    environment = dict(os.environ)
-    if plan.threads:
-        environment["OMP_NUM_THREADS"] = str(plan.threads)
-    elif "CUDA_VISIBLE_DEVICES" not in environment:
-        environment["CUDA_VISIBLE_DEVICES"] = str(place)
     output = (logs / f"{cell.run.name}.log").open("ab")
     output.write(f"$ litebert {shlex.join(words)}\n".encode())
     output.flush()
@@ -236,7 +265,7 @@ def _start(
     with aside.open("wb") as printed:
         process = subprocess.Popen(
             [*PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=printed, stderr=output,
-            env=environment, start_new_session=True,
+            env=surroundings(place, plan.threads), start_new_session=True,
         )  # fmt: skip
     return cell, number, process, output
 
@@ -274,7 +303,7 @@ def _logs(folder: Path) -> Iterator[Path]:
 
 
 class _Stop:
-    """Holds the first SIGINT or SIGTERM back, so that the runs can save; the second one ends at once."""
+    """Holds the first SIGINT, SIGTERM or SIGHUP back, so that the runs can save; the second one ends at once."""
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -282,8 +311,10 @@ class _Stop:
 
     def __enter__(self) -> _Stop:
         with suppress(ValueError):  # not in the main thread, where signals arrive
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._received)
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+                number = getattr(signal, name, None)  # Windows has no SIGHUP
+                if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
+                    self._before[number] = signal.signal(number, self._received)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -19,7 +19,7 @@ from litebert.analysis.report import Chart, Section, Table, write
 from litebert.errors import RunError
 from litebert.storage import atomic_write
 from litebert.studies.cells import Cell, scores_of
-from litebert.studies.plan import Plan
+from litebert.studies.plan import Plan, sized
 from litebert.studies.statistics import Difference, Mean, differences, mean
 from litebert.studies.study import Study
 from litebert.tasks.scores import score_title
@@ -37,45 +37,66 @@ class Findings:
         """`extras`: scores to compare beside those that the study names; `stopped`: the signal that ended it early."""
         self.study, self.plan, self.cells, self.stopped = study, plan, cells, stopped
         self.names = (*study.scores, *extras)
+        self.judged = tuple(name for name in self.names if name not in study.unjudged)
         found: dict[str, dict[str, list[float]]] = {name: {} for name in study.variants}
         self.ended = [cell for cell in cells if cell.done and not cell.fault]
         for cell in self.ended:
             for name, value in scores_of(cell).items():
                 found[cell.variant].setdefault(name, []).append(value)
         self.scores: Scores = found
-        self.differences = differences(found, study.baseline, self.names)
+        self.differences = differences(found, study.baseline, self.judged)
 
     def verdicts(self) -> list[str]:
         """A sentence on each difference from the baseline, by score."""
-        found = [_verdict(one, self.study.baseline) for name in self.names for one in self.differences
+        if not self.judged:
+            scores = " and ".join(map(_title, self.names))
+            return [f"No verdict: {scores} mean something else in each variant; compare them by --tasks."]
+        found = [_verdict(one, self.study.baseline) for name in self.judged for one in self.differences
                  if one.score == name]  # fmt: skip
-        return found or [f"Nothing can be said yet: no two variants have a score for {_title(self.names[0])}."]
+        return found or [f"No verdict yet: no two variants have a score for {_title(self.judged[0])}."]
 
     def table(self) -> Table:
         """A row for each variant: its cost, its scores, and what the paper printed."""
         paper = self.study.paper
         columns = ["variant", "parameters", "steps", *(_title(name) for name in self.names)]
-        columns.insert(4, "difference")
+        place = columns.index(_title(self.judged[0])) + 1 if self.judged else 0
+        if place:
+            columns.insert(place, "difference")
         if paper:
             columns += [f"paper: {column}" for column in paper.columns]
-        by_variant = {one.variant: one for one in self.differences if one.score == self.names[0]}
+        by_variant = {one.variant: one for one in self.differences if one.score == self.judged[0]}
         rows = []
         for variant, config in self.study.variants.items():
-            first, *others = (_shown(name, self.scores[variant].get(name, ())) for name in self.names)
-            parameters = sum(cost.encoder_parameters(config.encoder).values())
-            row = [variant, f"{parameters / 1e6:.2f} M", f"{self.plan.steps[variant]:,}", first]
-            row += [_difference(by_variant.get(variant)), *others]
+            parameters = sum(cost.encoder_parameters(sized(config, self.plan.vocabulary).encoder).values())
+            row = [variant, f"{parameters / 1e6:.2f} M", f"{self.plan.steps[variant]:,}"]
+            row += (_shown(name, self.scores[variant].get(name, ())) for name in self.names)
+            if place:
+                row.insert(place, _difference(by_variant.get(variant)))
             if paper:
                 row += paper.rows.get(variant, ("-",) * len(paper.columns))
             rows.append(tuple(row))
-        note = (
-            f"Means of {self.plan.seeds} seed{'s' * (self.plan.seeds > 1)} with 95 % intervals (Student's t). "
-            f"Differences are from '{self.study.baseline}' in {_title(self.names[0])}; * marks those beyond the noise "
-            f"(Welch's t test, p < 0.05 after Holm's correction for {len(self.differences)} comparisons)."
-        )
+        note = self._seeds()
+        tested = sum(one.p is not None for one in self.differences)
+        if place:
+            note += f" Differences are from '{self.study.baseline}' in {_title(self.judged[0])}"
+            note += (
+                f"; * marks those beyond the noise (Welch's t test, p < 0.05 after Holm's correction for {tested} "
+                f"comparison{'s' * (tested > 1)})."
+                if tested
+                else "; none could be tested."
+            )
         if paper:
             note += f" The paper's figures are from {paper.source}: other models, other data, one run each."
         return Table("Results", tuple(columns), tuple(rows), note)
+
+    def _seeds(self) -> str:
+        """What the means are of: a run that failed has no scores."""
+        ended = {name: sum(cell.variant == name for cell in self.ended) for name in self.study.variants}
+        most = max(ended.values())
+        fewer = ", ".join(f"{count} of '{name}'" for name, count in ended.items() if count < most)
+        if most < 2:
+            return "One seed each, so there are no intervals." if most else "No run has ended yet."
+        return f"Means of {most} seeds{f' ({fewer})' if fewer else ''} with 95 % intervals (Student's t)."
 
     def intervals(self) -> list[Intervals]:
         """The means of each score with their intervals, beside the baseline's."""
@@ -85,10 +106,14 @@ class Findings:
             if len(known) < 2:
                 continue
             base = known.get(self.study.baseline)
+            single = [one.halfwidth is None for one in known.values()]
+            caption = "mean and 95 % interval over seeds" + (", none with one seed" if any(single) else "")
             drawn.append(Intervals(
                 _title(name), tuple(known), tuple(one.value for one in known.values()),
-                tuple(one.halfwidth or 0.0 for one in known.values()), "mean and 95 % interval over seeds",
-                None if base is None else base.value, f"The dashed line is '{self.study.baseline}'.",
+                tuple(one.halfwidth or 0.0 for one in known.values()),
+                "one seed, no interval" if all(single) else caption,
+                None if base is None else base.value,
+                "" if base is None else f"The dashed line is '{self.study.baseline}'.", name,
             ))  # fmt: skip
         return drawn
 
@@ -117,9 +142,7 @@ def write_reports(found: Findings, command: Sequence[str]) -> Path:
         f"{len(found.ended)} of {len(found.cells)} runs, {plan.jobs} at a time."
     )
     table, faults = found.table(), found.faults()
-    remarks = (
-        [Table("", ("Before you believe it",), tuple((remark,) for remark in study.remarks))] if study.remarks else []
-    )
+    remarks = [Table("", ("Read with care",), tuple((remark,) for remark in study.remarks))] if study.remarks else []
     again = Table(
         "How to do this again",
         ("command",),
@@ -138,8 +161,8 @@ def write_reports(found: Findings, command: Sequence[str]) -> Path:
     )
     _write(plan.folder / "results.csv", _csv(found))
     (plan.folder / "figures").mkdir(exist_ok=True)
-    for name, figure in zip(found.names, drawn, strict=False):
-        save_png(figure, plan.folder / "figures" / f"{name}.png")
+    for figure in drawn:
+        save_png(figure, plan.folder / "figures" / f"{figure.name}.png")
     return page
 
 
@@ -177,12 +200,13 @@ def _verdict(one: Difference, baseline: str) -> str:
     )
     if one.halfwidth is None:
         return f"{start} with one seed, which cannot tell a difference from noise."
+    if one.p is None:
+        return f"{start}; the seeds of each agree exactly, so it cannot be tested."
     sure = "beyond the noise of the seeds" if one.beyond_noise else "inside the noise"
     return f"{start}, ± {_number(one.score, one.halfwidth)}: {sure} (p {_p(one.p)})."
 
 
-def _p(p: float | None) -> str:
-    assert p is not None
+def _p(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 

@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
-from multiprocessing import get_context
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -19,7 +22,7 @@ import torch
 from litebert import cost
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
-from litebert.config.serialization import from_dict, to_dict
+from litebert.config.serialization import to_dict
 from litebert.data.portions import write_portion
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
@@ -28,7 +31,7 @@ from litebert.storage import read_json, write_json
 from litebert.studies.study import Study, identity, slug
 from litebert.train import device as devices
 from litebert.train.budget import LEAST_STEPS
-from litebert.train.measure import Rate, measure
+from litebert.train.measure import Rate
 
 log = logging.getLogger("litebert")
 
@@ -38,6 +41,20 @@ START_SECONDS = 12.0
 MEASURE_SECONDS = 3.0
 DECIDING = 4
 """How many times the sequences of a run's own evaluations are scored at its end."""
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What is scored beside held-out text."""
+
+    tasks: Mapping[str, Path] = field(default_factory=dict)
+    """The folder of each fine-tuning task."""
+    blimp: Path | None = None
+
+    def places(self) -> dict[str, str]:
+        """The folders by the words that name them."""
+        found = {f"--tasks {name}": str(folder.resolve()) for name, folder in self.tasks.items()}
+        return found if self.blimp is None else {**found, "--blimp": str(self.blimp.resolve())}
 
 
 @dataclass(frozen=True)
@@ -59,6 +76,8 @@ class Plan:
     machine: str
     shares: Mapping[str, float]
     """Of the training documents, by variant; absent for all of them."""
+    vocabulary: int
+    """Pieces of the tokenizer of the data."""
 
     def data_of(self, variant: str) -> Path:
         """What a variant learns from."""
@@ -75,9 +94,21 @@ class Plan:
 
 
 def planned(
-    study: Study, name: str, folder: Path, data: Path, *, scale: str, budget: str, seeds: int, jobs: int, device: str
+    study: Study,
+    name: str,
+    folder: Path,
+    data: Path,
+    extras: Extras,
+    *,
+    scale: str,
+    budget: str,
+    seeds: int,
+    jobs: int,
+    device: str,
 ) -> Plan:
     """The plan of a study: that in its folder, where the study was begun before, else a new one, written there.
+
+    The caller holds the folder. Recipes and parts of the data are written where they are absent.
 
     Raises:
         ConfigError: the budget is too small for the grid.
@@ -93,29 +124,51 @@ def planned(
     asked = {"study": name, "scale": scale, "budget": budget, "data_fingerprint": shards.fingerprint, **identity(study)}
     file = folder / PLAN
     if file.exists():
-        return _continued(read_json(file, RunError), asked, folder, data, seeds)
-    if folder.exists() and (not folder.is_dir() or any(path.name[0] != "." for path in folder.iterdir())):
+        there = read_json(file, RunError)
+        plan = _continued(there, asked, folder, data, seeds, shards.tokenizer.vocab_size)
+        scored = _scored(there.get("scored_on", {}), extras, folder)
+        if scored != there.get("scored_on"):
+            write_json(file, {**there, "scored_on": scored})
+        return _written(study, plan)
+    if any(path.name[0] != "." for path in folder.iterdir()):
         raise RunError(f"{folder} is not empty and holds no study (it has no {PLAN}); give --out a new folder")
     machine = devices.choose(next(iter(study.variants.values())).train.precision, device)
-    configs = {name: _sized(config, shards.tokenizer.vocab_size) for name, config in study.variants.items()}
+    configs = {name: sized(config, shards.tokenizer.vocab_size) for name, config in study.variants.items()}
     jobs = min(jobs or _jobs(configs.values(), machine), len(configs) * seeds)
     threads = max(1, (os.cpu_count() or 1) // jobs) if machine.device.type == "cpu" else 0
     steps = _steps(study, configs, amount.value, amount.unit, seeds, jobs, threads, device)
-    folder.mkdir(parents=True, exist_ok=True)
-    plan = Plan(name, folder, data, scale, budget, seeds, jobs, threads, steps, machine.describe(), study.data)
-    for variant, share in study.data.items():
-        write_portion(data, plan.data_of(variant), share)
-    (folder / "recipes").mkdir(exist_ok=True)
-    for variant, config in study.variants.items():
-        write_json(plan.recipe(variant), to_dict(replace(config, name=variant)))
+    plan = Plan(name, folder, data, scale, budget, seeds, jobs, threads, steps, machine.describe(), study.data,
+                shards.tokenizer.vocab_size)  # fmt: skip
     write_json(file, {
         "format": 1, **asked, "data": str(data), "seeds": seeds, "jobs": jobs, "threads": threads,
-        "steps": dict(steps), "machine": plan.machine,
+        "steps": dict(steps), "machine": plan.machine, "scored_on": extras.places(),
     })  # fmt: skip
+    return _written(study, plan)
+
+
+def _written(study: Study, plan: Plan) -> Plan:
+    """The plan, once everything stands in its folder that the runs read: what is there is kept."""
+    for variant, share in study.data.items():
+        write_portion(plan.data, plan.data_of(variant), share)
+    (plan.folder / "recipes").mkdir(exist_ok=True)
+    for variant, config in study.variants.items():
+        if not plan.recipe(variant).exists():
+            write_json(plan.recipe(variant), to_dict(replace(config, name=variant)))
     return plan
 
 
-def _continued(there: Mapping[str, Any], asked: Mapping[str, Any], folder: Path, data: Path, seeds: int) -> Plan:
+def _scored(there: Mapping[str, str], extras: Extras, folder: Path) -> dict[str, str]:
+    """What the study scores its runs on, with what this call adds: scores on other folders cannot be compared."""
+    for words, place in extras.places().items():
+        if there.get(words, place) != place:
+            raise RunError(f"{folder} holds scores of {words} on {there[words]}, not on {place}; give the same folder, "
+                           "or --out a new one")  # fmt: skip
+    return {**there, **extras.places()}
+
+
+def _continued(
+    there: Mapping[str, Any], asked: Mapping[str, Any], folder: Path, data: Path, seeds: int, vocabulary: int
+) -> Plan:
     for key, value in asked.items():
         if there.get(key) != value:
             shown = (
@@ -130,11 +183,12 @@ def _continued(there: Mapping[str, Any], asked: Mapping[str, Any], folder: Path,
         log.info(f"the study was planned for {there['seeds']} seeds and continues with {seeds}")
     return Plan(
         there["study"], folder, data, there["scale"], there["budget"], seeds, there["jobs"], there["threads"],
-        there["steps"], there["machine"], there["data_shares"],
+        there["steps"], there["machine"], there["data_shares"], vocabulary,
     )  # fmt: skip
 
 
-def _sized(config: Config, vocabulary: int) -> Config:
+def sized(config: Config, vocabulary: int) -> Config:
+    """The config with as many rows of embeddings as the tokenizer has pieces."""
     return replace(config, encoder=replace(config.encoder, vocab_size=vocabulary))
 
 
@@ -162,11 +216,10 @@ def _steps(
     device: str,
 ) -> dict[str, int]:
     """Steps of each variant. A budget in time is that of the whole grid; one in steps or tokens is each run's."""
+    share = {name: config.batch_sequences * config.mean_length for name, config in configs.items()}
     if unit == "tokens" or (unit == "steps" and study.equal == "tokens"):
-        first = configs[study.baseline]
-        tokens = value if unit == "tokens" else value * first.batch_sequences * first.sequences.length
-        return {name: max(1, round(tokens / (config.batch_sequences * config.sequences.length)))
-                for name, config in configs.items()}  # fmt: skip
+        tokens = value if unit == "tokens" else value * share[study.baseline]
+        return {name: max(1, round(tokens / one)) for name, one in share.items()}
     if unit == "steps" and study.equal == "steps":
         return dict.fromkeys(configs, int(value))
     with task("measuring the variants"):
@@ -176,7 +229,6 @@ def _steps(
         return {name: max(1, round(value * seconds[study.baseline] / one)) for name, one in seconds.items()}
     fixed = sum(START_SECONDS + _evaluations(configs[name], rate) for name, rate in rates.items()) * seeds / jobs
     left = value - fixed - len(configs) * MEASURE_SECONDS / jobs
-    share = {name: configs[name].batch_sequences * configs[name].sequences.length for name in configs}
     per_unit = {
         "steps": seconds,
         "tokens": {name: one / share[name] for name, one in seconds.items()},
@@ -207,14 +259,41 @@ def _evaluations(config: Config, rate: Rate) -> float:
 
 def _rates(configs: Mapping[str, Config], jobs: int, threads: int, device: str) -> dict[str, Rate]:
     """The speed of each variant while as many others run as will in the study."""
-    asked = [(to_dict(config), device, threads) for config in configs.values()]
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        return dict(zip(configs, pool.map(_rate, asked), strict=True))
+    free: SimpleQueue[int] = SimpleQueue()
+    for place in range(jobs):
+        free.put(place)
+
+    def rate(config: Config) -> Rate:
+        place = free.get()
+        try:
+            return _rate(config, surroundings(place, threads), threads, device)
+        finally:
+            free.put(place)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return dict(zip(configs, pool.map(rate, configs.values()), strict=True))
 
 
-def _rate(asked: tuple[dict[str, Any], str, int]) -> Rate:
-    fields, device, threads = asked
+def _rate(config: Config, environment: Mapping[str, str], threads: int, device: str) -> Rate:
+    """Measured in a program of its own, so that a script that calls `study` needs no `if __name__ == "__main__"`."""
+    question = {"config": to_dict(config), "device": device, "threads": threads, "seconds": MEASURE_SECONDS}
+    ended = subprocess.run(
+        [sys.executable, "-m", "litebert.studies.speed"], input=json.dumps(question), capture_output=True, text=True,
+        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}, check=False,
+    )  # fmt: skip
+    if ended.returncode:
+        reason = (ended.stderr.rstrip().split("\n")[-1] or f"status {ended.returncode}").strip()
+        raise RunError(f"the speed of '{config.name}' cannot be measured ({reason}); give --budget in steps")
+    return Rate(**json.loads(ended.stdout))
+
+
+def surroundings(place: int, threads: int) -> dict[str, str]:
+    """The environment of a process at one of the places of those that run at a time: its threads, or its GPU."""
+    environment = dict(os.environ)
+    named = environment.get("CUDA_VISIBLE_DEVICES")
+    visible = range(torch.cuda.device_count()) if named is None else [one for one in named.split(",") if one.strip()]
     if threads:
-        torch.set_num_threads(threads)
-    config = from_dict(Config, fields)
-    return measure(config, devices.choose(config.train.precision, device), MEASURE_SECONDS)
+        environment["OMP_NUM_THREADS"] = str(threads)
+    elif len(visible):
+        environment["CUDA_VISIBLE_DEVICES"] = str(visible[place % len(visible)])
+    return environment

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from litebert.answer.minimal_pairs import read_paradigms
-from litebert.errors import DataError
+from litebert.errors import DataError, RunError
 from litebert.registry import TASKS
-from litebert.studies.cells import Extras, cells_of, run_cells
+from litebert.storage import locked
+from litebert.studies.cells import cells_of, run_cells
 from litebert.studies.page import Findings, write_reports
-from litebert.studies.plan import planned
+from litebert.studies.plan import Extras, planned
 from litebert.studies.study import Scale, slug, study_of
 
 log = logging.getLogger("litebert")
@@ -62,13 +63,16 @@ def study(
             raise DataError(f"{place}, the data of {task}, does not exist; give --tasks {task}=FOLDER")
     if extras.blimp is not None:
         read_paradigms(extras.blimp, 1)
-    plan = planned(asked, name, folder, Path(data), scale=scale, budget=budget, seeds=seeds, jobs=jobs, device=device)
-    cells = cells_of(asked, plan, extras, device)
-    log.info(
-        f"{asked.question} {len(asked.variants)} variants x {plan.seeds} seeds = {len(cells)} runs, {plan.jobs} at a "
-        f"time; steps: {', '.join(f'{variant} {count:,}' for variant, count in plan.steps.items())}"
-    )
-    stopped = run_cells(cells, plan)
-    found = Findings(asked, plan, cells, (*(["blimp"] if extras.blimp else []), *extras.tasks), stopped)
-    write_reports(found, command or ("study", name))
+    with locked(folder, RunError):
+        plan = planned(
+            asked, name, folder, Path(data), extras, scale=scale, budget=budget, seeds=seeds, jobs=jobs, device=device
+        )
+        cells = cells_of(asked, plan, extras, device)
+        log.info(
+            f"{asked.question} {len(asked.variants)} variants x {plan.seeds} seeds = {len(cells)} runs, {plan.jobs} at "
+            f"a time; steps: {', '.join(f'{variant} {count:,}' for variant, count in plan.steps.items())}"
+        )
+        stopped = run_cells(cells, plan)
+        found = Findings(asked, plan, cells, (*(["blimp"] if extras.blimp else []), *extras.tasks), stopped)
+        write_reports(found, command or ("study", name))
     return found

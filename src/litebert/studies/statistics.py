@@ -36,7 +36,8 @@ class Difference:
     halfwidth: float | None
     """Of its 95 % interval, not corrected; None where a side has one seed."""
     p: float | None
-    """After Holm's correction over all comparisons; None where there is no interval."""
+    """After Holm's correction over all comparisons; None where nothing can be tested: a side has one seed, or the seeds
+    of each side agree exactly."""
 
     @property
     def beyond_noise(self) -> bool:
@@ -84,7 +85,7 @@ def _welch(first: Sequence[float], second: Sequence[float]) -> tuple[float | Non
     if min(len(first), len(second)) < 2:
         return None, None
     if len({*first}) == len({*second}) == 1:  # seeds that change nothing leave no noise
-        return 0.0, 1.0 if first[0] == second[0] else 0.0
+        return 0.0, 1.0 if first[0] == second[0] else None
     from scipy.stats import ttest_ind
 
     with warnings.catch_warnings():

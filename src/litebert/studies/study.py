@@ -60,6 +60,8 @@ class Study:
     """The variant that every other one is compared with."""
     scores: tuple[str, ...] = (PRIMARY,)
     """Held-out scores to compare, the deciding one first; one whose name ends in `loss` is better lower."""
+    unjudged: tuple[str, ...] = ()
+    """Those of them that are shown without a verdict, because they mean something else in each variant."""
     equal: Equal = "steps"
     """What every variant gets as much of."""
     after: Mapping[str, str] = field(default_factory=dict)
@@ -68,7 +70,7 @@ class Study:
     """Variants that learn from a share of the training documents only, in (0, 1)."""
     paper: Published | None = None
     remarks: tuple[str, ...] = ()
-    """What a reader should know before believing the table."""
+    """What a reader should know about the table."""
 
     def __post_init__(self) -> None:
         names = list(self.variants)
@@ -87,6 +89,9 @@ class Study:
         slugs = [slug(name) for name in names]
         require(len({*slugs}) == len(slugs), f"names of variants are too alike for folders: {', '.join(slugs)}")
         require(len(self.scores) > 0, "a study names at least one score to compare")
+        for name in self.unjudged:
+            require(name in self.scores, f"unjudged names '{name}', which is none of the scores; "
+                                         f"{nearest(name, self.scores)}")  # fmt: skip
 
 
 def slug(name: str) -> str:

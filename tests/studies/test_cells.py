@@ -1,0 +1,120 @@
+"""The processes of a study: what is left of them, which GPU they see, and what counts as their score."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from litebert.errors import RunError
+from litebert.storage import locked, read_json, write_json
+from litebert.studies import cells
+from litebert.studies.cells import Cell, Command, run_cells, scores_of
+from litebert.studies.plan import PLAN, Extras, Plan, planned, surroundings
+from litebert.studies.study import Study, base_config, vary
+from toys.refusals import refused
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    return Plan("own", tmp_path, tmp_path / "data", "toy", "4 steps", 1, 2, 1, {"a": 4}, "cpu", {}, 400)
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes that a study starts, which would sleep for a minute."""
+    found: list[subprocess.Popen[bytes]] = []
+    start = cells._start
+
+    def recorded(*arguments: object) -> object:
+        made = start(*arguments)  # type: ignore[arg-type]
+        found.append(made[2])
+        return made
+
+    monkeypatch.setattr(cells, "_start", recorded)
+    monkeypatch.setattr(cells, "PROGRAM", (sys.executable, "-c", "import time; time.sleep(60)"))
+    yield found
+    for process in found:
+        process.kill()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+def test_no_process_is_left_behind(
+    plan: Plan, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    def fail(_: float) -> None:
+        raise error
+
+    monkeypatch.setattr(cells, "time", SimpleNamespace(sleep=fail, monotonic=time.monotonic))
+    folder = plan.folder / "scores" / "a-seed0"
+    folder.mkdir(parents=True)
+    (folder / "pretrain.1.part").touch()
+    command = Command(("pretrain",), folder / "pretrain.json")
+    with pytest.raises(error):
+        run_cells([Cell("a", seed, plan.run("a", seed), 4, (command,)) for seed in (0, 1)], plan)
+    assert [process.poll() is None for process in started] == [False, False]
+    assert not (folder / "pretrain.1.part").exists(), "it was left by a killed study"
+
+
+def test_a_cell_waits_for_whoever_still_works_in_its_folders(tmp_path: Path) -> None:
+    task = tmp_path / "tasks" / "a-seed0-sst2"
+    commands = (
+        Command(("pretrain", "--out", str(tmp_path / "run")), tmp_path / "pretrain.json"),
+        Command(("finetune", "--out", str(task)), tmp_path / "sst2.json"),
+    )
+    cell = Cell("a", 0, tmp_path / "run", 4, commands)
+    assert cells._may_start(cell, {})
+    with locked(task, RunError):
+        assert not cells._may_start(cell, {})
+    assert cells._may_start(cell, {})
+
+
+def test_scores_are_fractions(tmp_path: Path) -> None:
+    write_json(tmp_path / "heldout.json", {"mlm_loss": 3.5, "sequences": 4})
+    write_json(tmp_path / "sst2.json", {"metric": "accuracy", "scores": [{"accuracy": 0.75}]})
+    write_json(tmp_path / "squad.json", {"metric": "f1", "scores": [{"f1": 81.3}]})
+    commands = [Command((), tmp_path / f"{name}.json") for name in ("pretrain", "heldout", "sst2", "squad")]
+    found = scores_of(Cell("a", 0, tmp_path, 4, tuple(commands)))
+    assert found == pytest.approx({"mlm_loss": 3.5, "sst2": 0.75, "squad": 0.813})
+
+
+@pytest.mark.parametrize(
+    ("named", "there", "seen"),
+    [(None, 2, ["0", "1", "0"]), (None, 1, ["0", "0", "0"]), ("2,5", 2, ["2", "5", "2"]), ("", 0, ["", "", ""])],
+)
+def test_places_share_the_visible_gpus(
+    monkeypatch: pytest.MonkeyPatch, named: str | None, there: int, seen: list[str]
+) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: there)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if named is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
+    assert [surroundings(place, 0)["CUDA_VISIBLE_DEVICES"] for place in range(3)] == seen
+    assert surroundings(0, 3)["OMP_NUM_THREADS"] == "3"
+
+
+def test_a_plan_continues_with_the_same_folders_only(tiny_data: Path, tmp_path: Path) -> None:
+    base = base_config("toy")
+    schedule = {"length_schedule": [(0.5, 16)]}
+    study = Study("Does it?", {"a": base, "grows": vary(base, train=schedule)}, baseline="a", equal="tokens")
+
+    def plan(**extras: object) -> Plan:
+        return planned(study, "own", tmp_path / "out", tiny_data, Extras(**extras), scale="toy", budget="30 steps",
+                       seeds=1, jobs=1, device="cpu")  # type: ignore[arg-type] # fmt: skip
+
+    with locked(tmp_path / "out", RunError):
+        first = plan(blimp=tmp_path / "pairs")
+        assert first.steps == {"a": 30, "grows": 40}, "a step of the second reads three quarters of the tokens"
+        first.recipe("a").unlink()  # as a kill leaves it
+        assert plan(tasks={"sst2": tmp_path / "sst2"}) == first
+        assert first.recipe("a").is_file()
+    asked = read_json(tmp_path / "out" / PLAN, RunError)["scored_on"]
+    assert set(asked) == {"--blimp", "--tasks sst2"}
+    for extras in ({"blimp": tmp_path / "others"}, {"tasks": {"sst2": tmp_path / "others"}}):
+        with refused(RunError, tmp_path / "out", tmp_path / "others"):
+            plan(**extras)

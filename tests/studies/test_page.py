@@ -1,0 +1,85 @@
+"""What the report says of seeds, and of scores that are only shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from litebert import cost
+from litebert.errors import ConfigError
+from litebert.storage import write_json
+from litebert.studies.cells import Cell, Command
+from litebert.studies.page import Findings, write_reports
+from litebert.studies.papers import generator, systems
+from litebert.studies.plan import Plan
+from litebert.studies.study import Study, base_config, vary
+from toys.refusals import refused
+
+SCORES = ("mlm_loss", "mlm_accuracy")
+
+
+@pytest.fixture
+def study() -> Study:
+    base = base_config("toy")
+    return Study("Which?", {"a": base, "b": vary(base, encoder={"layers": 3})}, baseline="a", scores=SCORES)
+
+
+def found(study: Study, folder: Path, losses: Mapping[str, Sequence[float | None]]) -> Findings:
+    """What a study finds where its runs ended with these losses, None for one that failed."""
+    plan = Plan("own", folder, folder, "toy", "4 steps", 3, 1, 1, dict.fromkeys(losses, 4), "cpu", {}, 400)
+    cells = []
+    for variant, own in losses.items():
+        for seed, loss in enumerate(own):
+            files = [folder / "scores" / f"{variant}{seed}" / f"{name}.json" for name in ("pretrain", "heldout")]
+            files[0].parent.mkdir(parents=True)
+            if loss is not None:
+                write_json(files[0], {})
+                write_json(files[1], {"mlm_loss": loss})
+            fault = "" if loss is not None else "killed"
+            commands = tuple(Command(("pretrain",), file) for file in files)
+            cells.append(Cell(variant, seed, plan.run(variant, seed), 4, commands, fault=fault))
+    return Findings(study, plan, cells)
+
+
+def test_the_seeds_are_those_that_ended(study: Study, tmp_path: Path) -> None:
+    table = found(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, None, 2.1]}).table()
+    assert "3 seeds (2 of 'b')" in table.note
+    encoder = replace(study.variants["a"].encoder, vocab_size=400)
+    assert table.rows[0][1] == f"{sum(cost.encoder_parameters(encoder).values()) / 1e6:.2f} M"
+
+
+def test_one_seed_has_no_interval(study: Study, tmp_path: Path) -> None:
+    one = found(study, tmp_path, {"a": [3.0], "b": [2.0]})
+    assert "95 %" not in one.table().note
+    assert ["95 %" in figure.x_label for figure in one.intervals()] == [False]
+
+
+def test_seeds_that_agree_exactly_are_not_tested(study: Study, tmp_path: Path) -> None:
+    same = found(study, tmp_path, {"a": [3.0, 3.0], "b": [2.0, 2.0]})
+    assert not any("*" in cell for row in same.table().rows for cell in row)
+    assert "p " not in same.verdicts()[0]
+
+
+def test_a_figure_has_the_name_of_its_score(study: Study, tmp_path: Path) -> None:
+    study = replace(study, scores=("sop_loss", "mlm_loss"))
+    write_reports(found(study, tmp_path, {"a": [3.0, 3.1], "b": [2.0, 2.1]}), ("study", "own"))
+    assert [path.name for path in (tmp_path / "figures").iterdir()] == ["mlm_loss.png"]
+
+
+def test_scores_that_cannot_be_compared_get_no_verdict(study: Study, tmp_path: Path) -> None:
+    losses = {"a": [3.0, 3.1, 3.2], "b": [1.0, 1.1, 1.2]}
+    judged = found(study, tmp_path / "judged", losses)
+    assert any("*" in cell for row in judged.table().rows for cell in row)
+    shown = found(replace(study, unjudged=SCORES), tmp_path / "shown", losses)
+    assert "difference" not in shown.table().columns
+    assert "*" not in "".join(cell for row in shown.table().rows for cell in row)
+    assert (shown.differences, len(shown.verdicts())) == ([], 1)
+    for own in (generator, systems):
+        assert {one for one in own(base_config("toy")).scores if one.startswith("mlm")} <= {
+            *own(base_config("toy")).unjudged
+        }
+    with refused(ConfigError, "sop_loss"):
+        replace(study, unjudged=("sop_loss",))
