@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import litebert
+from litebert.answer.auto_engine import AutoEngine
 from litebert.answer.engines import TorchEngine
 from litebert.answer.exits import EarlyExit
 from litebert.answer.predictor import load
@@ -100,6 +101,13 @@ def test_answers_leave_as_they_were_calibrated(trained: Path, run: Run, tmp_path
     assert status == 0
     with open(tmp_path / "o.csv", newline="") as file:
         assert [int(row["layers"]) for row in csv.DictReader(file)] == [answer["layers"] for answer in answers]
+
+
+def test_auto_keeps_early_exits(trained: Path) -> None:
+    answers = load(trained, engine="auto").predict(asked(trained))
+    assert answers == load(trained).predict(asked(trained))
+    assert "layers" in answers[0]
+    assert isinstance(load(trained, engine="auto", exit="off").predictor.engine, AutoEngine)
 
 
 def test_off_is_the_ordinary_model_bit_for_bit(trained: Path, run: Run, tmp_path: Path) -> None:
