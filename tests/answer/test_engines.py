@@ -25,7 +25,7 @@ from litebert.answer.files import predict_file
 from litebert.answer.graphs import KEPT
 from litebert.answer.predictor import FIRST, WINDOW
 from litebert.cli import main
-from litebert.errors import ConfigError, DataError, MissingExtraError
+from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError
 from litebert.finetuning.batches import PaddedRows, by_length
 from litebert.registry import ENGINES
 from toys.refusals import refused
@@ -199,6 +199,48 @@ def test_the_fastest_is_chosen_and_remembered(
     model = loaded.path / "model.safetensors"
     model.write_bytes(model.read_bytes() + b" ")
     assert AutoEngine(loaded, "cpu", clock=CLOCK).name is None, "other weights are measured anew"
+
+
+@pytest.mark.parametrize("fails", ["making", "answering", "later"])
+def test_an_engine_that_fails_is_left_out(
+    fails: str, engines: None, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(ENGINES["fast"]):  # type: ignore[misc]
+        calls = 0
+
+        def __init__(self, loaded: Any, device: str) -> None:
+            super().__init__(loaded, device)
+            if fails == "making":
+                raise ValueError("a message of more than 2 GB")
+
+        def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+            self.calls += 1
+            if fails == "answering" or self.calls == 3:
+                raise RuntimeError
+            found: NDArray[np.float32] = super().logits(rows)
+            return found
+
+    monkeypatch.setitem(ENGINES._parts, "fast", Failing)
+    loaded = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes"))
+    own, asked = AutoEngine(loaded, "cpu", clock=CLOCK, later=50), texts(300)
+    answers = predictor.Predictor(loaded.tokenizer, loaded.predictor.task, own, 64, 64)  # type: ignore[arg-type]
+    while own.name is None:
+        same(answers.predict(asked), loaded.predict(asked))
+    assert own.name == "first"
+
+
+def test_an_exported_folder_without_its_packages_names_the_extras(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    (folder / "model.safetensors").rename(folder / "model.onnx")
+    for package in PACKAGES.values():
+        monkeypatch.setitem(__import__("sys").modules, package, None)
+    with refused(ModelError, folder, "litebert[onnx]", "litebert[openvino]"):
+        litebert.load(folder, engine="auto").predict(LINES)
+    for engine in ("torch", None):
+        with refused(ModelError, folder, "onnx", "openvino"):
+            litebert.load(folder, engine=engine).encode(LINES)
 
 
 # ---- the path around an engine --------------------------------------------------------------------------------------

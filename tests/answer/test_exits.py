@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import litebert
+from litebert.answer.auto_engine import AutoEngine
 from litebert.answer.engines import TorchEngine
 from litebert.answer.exits import EarlyExit
 from litebert.answer.predictor import load
@@ -102,6 +104,13 @@ def test_answers_leave_as_they_were_calibrated(trained: Path, run: Run, tmp_path
         assert [int(row["layers"]) for row in csv.DictReader(file)] == [answer["layers"] for answer in answers]
 
 
+def test_auto_keeps_early_exits(trained: Path) -> None:
+    answers = load(trained, engine="auto").predict(asked(trained))
+    assert answers == load(trained).predict(asked(trained))
+    assert "layers" in answers[0]
+    assert isinstance(load(trained, engine="auto", exit="off").predictor.engine, AutoEngine)
+
+
 def test_off_is_the_ordinary_model_bit_for_bit(trained: Path, run: Run, tmp_path: Path) -> None:
     """A folder without the record of exits is an ordinary model."""
     ordinary = tmp_path / "ordinary"
@@ -167,6 +176,24 @@ def test_converted_it_opens_elsewhere_as_the_full_model(trained: Path, tmp_path:
     assert [one.keys() for one in theirs] == [one.keys() for one in full]
     for one, other in zip(theirs, full, strict=True):
         assert list(one["probabilities"].values()) == pytest.approx(list(other["probabilities"].values()), abs=1e-5)
+
+
+def test_another_drop_calibrates_a_finished_run_again(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    table = Table(write_table(tmp_path / "train.csv", 60), write_table(tmp_path / "dev.csv", 30, seed=1))
+
+    def go(drop: float) -> tuple[dict[str, Any], bytes]:
+        chosen = config(epochs=1, exits=True, exit_drop=drop)
+        done = finetune(recipe_file(tmp_path), table, tmp_path / "run", chosen, tokenizer=tiny_tokenizer)
+        record = json.loads((tmp_path / "run" / "model" / "task.json").read_text())["exits"]
+        assert {key: done.exits[key] for key in record} == record
+        return done.exits, (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+
+    (first, weights), (loose, same) = go(0.0), go(100.0)
+    assert weights == same
+    assert (first["drop"], loose["drop"]) == (0.0, 100.0)
+    assert loose["share"] == 0.5, "every text may leave after the first of two layers"
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    assert go(0.0)[0] == loose
 
 
 class _Stop(Exception):

@@ -18,11 +18,12 @@ import litebert
 from answer.test_predict import made, texts
 from litebert.answer.onnx_engine import OnnxEngine
 from litebert.errors import ConfigError, MissingExtraError, ModelError
-from litebert.interop import onnx_folder, read_folder
+from litebert.interop import LoadedModel, onnx_folder, read_folder
 from litebert.interop.files import read_tokenizer
 from litebert.interop.onnx_folder import NAME
 from toys.finetuning import write_table
 from toys.folders import save_litebert, tiny
+from toys.points import randomise
 from toys.refusals import names, refused
 
 Run = Callable[..., tuple[int, str, str]]
@@ -152,6 +153,26 @@ def test_nothing_stays_of_an_export_that_failed(
             patch.setitem(sys.modules, package, None)
             litebert.export(folder, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
+
+
+def test_a_wrong_window_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny(("mlm",), window=128, global_every=2, max_positions=160)
+    randomise(model)
+    save_litebert(model.eval(), None, tmp_path / "ours")
+    litebert.export(tmp_path / "ours", tmp_path / "right")
+    whole = onnx_folder.onnx_model
+
+    def wide(loaded: LoadedModel, *rest: Any) -> Any:
+        encoder = replace(loaded.config.encoder, window=150)
+        loaded.model.encoder.config = encoder
+        try:
+            return whole(replace(loaded, config=replace(loaded.config, encoder=encoder)), *rest)
+        finally:
+            loaded.model.encoder.config = model.encoder.config
+
+    monkeypatch.setattr(onnx_folder, "onnx_model", wide)
+    with refused(ModelError, tmp_path / "ours", "PyTorch"):
+        litebert.export(tmp_path / "ours", tmp_path / "out")
 
 
 def test_a_model_that_no_class_of_transformers_computes(tmp_path: Path, run: Run) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from litebert import cost
 from litebert.config import Config
-from litebert.train import metrics
+from litebert.train import averages, metrics
 from litebert.train.evaluate import evaluate
 from litebert.train.pretrain import pretrain
 from toys.pretraining import config, result
@@ -69,6 +69,15 @@ def test_a_run_that_was_killed_continues_bit_for_bit(step: int, tiny_data: Path,
     for name in ("whole", "cut"):
         pretrain(point(0.5), tiny_data, tmp_path / name, extend="2 steps")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
+
+
+def test_whole_weights_are_put_together_for_checkpoints_alone(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, whole_state = list[Any](), averages.whole_state
+    monkeypatch.setattr(averages, "whole_state", lambda *given: asked.append(given) or whole_state(*given))
+    pretrain(point(0.5, save_every="1h"), tiny_data, tmp_path / "run")
+    assert len(asked) == len(list((tmp_path / "run" / "checkpoints").glob("step-*"))) == 1
 
 
 def test_it_takes_as_much_memory_as_the_weights() -> None:

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 
 from litebert.answer.engines import PACKED_TOKENS, Engine
-from litebert.answer.graphs import kept_places, weights_key
-from litebert.errors import LitebertError, ModelError
+from litebert.answer.graphs import exported_graph, kept_places, weights_key
+from litebert.errors import ConfigError, MissingExtraError, ModelError
 from litebert.finetuning.batches import PaddedRows
 from litebert.finetuning.outputs import softmax
 from litebert.interop import LoadedModel
@@ -50,6 +50,7 @@ class AutoEngine:
 
     Raises:
         ConfigError: there is no such device on this machine.
+        ModelError: no engine can answer with the model.
     """
 
     tokens = PACKED_TOKENS
@@ -59,6 +60,7 @@ class AutoEngine:
     ) -> None:
         self._loaded, self._device, self._clock, self._later = loaded, device, clock, later
         self._made: dict[str, Engine] = {}
+        self._out: dict[str, str] = {}
         self._seconds: dict[str, float] = {}
         self._apart: dict[str, float] = {}
         self._seen = self._parts = self._rows = self._most = 0
@@ -68,7 +70,12 @@ class AutoEngine:
         """The engine that was chosen; None as long as none is."""
         if self.name is not None and not self._make(self.name):
             self.name = None
-        self._engine = self._made[self.name or next(filter(self._make, CANDIDATES))]
+        first = self.name or next(filter(self._make, CANDIDATES), None)
+        if first is None:
+            asked = CANDIDATES[:1] if exported_graph(loaded.path) is None else ("onnx", "openvino")
+            why = "; ".join(f"{name}: {reason}" for name, reason in self._out.items() if name in asked)
+            raise ModelError(f"no engine can answer with {loaded.path} ({why})")
+        self._engine = self._made[first]
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         if self.name is None and self._seen >= self._later:
@@ -77,12 +84,19 @@ class AutoEngine:
         return self._engine.logits(rows)
 
     def _make(self, name: str) -> bool:
-        try:
-            self._made[name] = ENGINES[name](self._loaded, self._device)
-        except LitebertError as reason:
-            log.debug(f"the engine {name} is left out: {reason}")
-            return False
-        return True
+        if name not in self._out:
+            try:
+                self._made[name] = ENGINES[name](self._loaded, self._device)
+            except Exception as reason:  # a library's own kinds share no base
+                self._leave_out(name, reason)
+        return name in self._made
+
+    def _leave_out(self, name: str, reason: Exception) -> None:
+        self._out[name] = str(reason).partition("\n")[0] or type(reason).__name__
+        absent = isinstance(reason, (ConfigError, MissingExtraError))  # not on this machine, which is no news
+        log.log(logging.DEBUG if absent else logging.INFO, f"the engine {name} is left out: {self._out[name]}")
+        for found in (self._made, self._seconds, self._apart):
+            found.pop(name, None)
 
     def _measure(self, rows: PaddedRows) -> None:
         """All engines in turns on the first rows of a batch; the choice, when that was done often or long enough."""
@@ -90,34 +104,44 @@ class AutoEngine:
             for name in CANDIDATES:
                 if name in self._made or self._make(name):
                     self._timed(name, _first(rows, 8))  # what is done once
-            seconds, _ = self._timed(next(iter(self._seconds)), _first(rows, 8))
-            self._most = max(8, int(8 * PART_SECONDS / max(seconds, 1e-9)))
+            first = next(iter(self._seconds))
+            before = self._seconds[first]
+            self._timed(first, _first(rows, 8))
+            self._most = max(8, int(8 * PART_SECONDS / max(self._seconds[first] - before, 1e-9)))
             self._seconds = dict.fromkeys(self._seconds, 0.0)
         part, names = _first(rows, self._most), list(self._seconds)
         turn = self._parts % len(names)
-        found = {name: self._timed(name, part)[1] for name in names[turn:] + names[:turn]}
+        found = {name: self._timed(name, part) for name in names[turn:] + names[:turn]}
+        names = list(self._seconds)  # those that did not fail
         for name in names:
-            apart = _apart(found[name], found[names[0]], part.mask)
-            self._apart[name] = max(self._apart.get(name, 0.0), apart)
+            self._apart[name] = max(self._apart.get(name, 0.0), _apart(found[name], found[names[0]], part.mask))
         self._rows, self._parts = self._rows + len(part.ids), self._parts + 1
         if self._parts == PARTS or sum(self._seconds.values()) > SECONDS:
             self._choose(names)
 
-    def _timed(self, name: str, rows: PaddedRows) -> tuple[float, NDArray[np.float32]]:
+    def _timed(self, name: str, rows: PaddedRows) -> NDArray[np.float32]:
+        """An engine's logits, whose seconds are added up. One that fails is left out and gives none, but for the one
+        that answers, whose error is raised."""
         start = self._clock()
-        found = self._made[name].logits(rows)
-        seconds = self._clock() - start
-        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
-        return seconds, found
+        try:
+            found = self._made[name].logits(rows)
+        except Exception as reason:
+            if self._made[name] is self._engine:
+                raise
+            self._leave_out(name, reason)
+            return np.empty(0, np.float32)
+        self._seconds[name] = self._seconds.get(name, 0.0) + self._clock() - start
+        return found
 
     def _choose(self, names: list[str]) -> None:
         best = min(names, key=self._seconds.__getitem__)
         self.name = best if self._seconds[names[0]] >= GAIN * self._seconds[best] else names[0]
         self._engine = self._made[self.name]
         rates = {name: self._rows / max(self._seconds[name], 1e-9) for name in names}
-        told = [f"{name} {rates[name]:,.0f} rows/s" + (f" (probabilities to {self._apart[name]:.1g})" if i else "")
-                for i, name in enumerate(names)]  # fmt: skip
-        log.info(f"the engine {self.name} answers from here on, measured on {self._rows} rows: {', '.join(told)}")
+        speeds = [f"{name} {rates[name]:,.0f} rows/s" for name in names]
+        for i, name in enumerate(names[1:], 1):
+            speeds[i] += f" (outputs differ by at most {self._apart[name]:.1g})"
+        log.info(f"chose the engine {self.name} after measuring {self._rows} rows: {', '.join(speeds)}")
         record = {"key": self._key, "engine": self.name, "rows_per_second": rates, "largest_difference": self._apart}
         for place in kept_places(self._loaded.path):
             try:
@@ -133,7 +157,7 @@ class AutoEngine:
             if (file := place / f"{self._key}.json").is_file():
                 name = read_json(file, ModelError, "delete it").get("engine")
                 if name in CANDIDATES:
-                    log.info(f"the engine {name} answers, as {file} says; delete the file to measure again")
+                    log.info(f"using the engine {name}, as {file} records; delete the file to measure again")
                     return str(name)
         return None
 

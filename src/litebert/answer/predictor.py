@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -32,6 +33,8 @@ from litebert.tasks.registry import saved_task
 from litebert.text.records import shown
 from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
+
+log = logging.getLogger("litebert")
 
 FIRST = 256
 """Examples that are answered first, before a window of more is read."""
@@ -163,7 +166,13 @@ class Model(LoadedModel):
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         length = int(record.get("length", self.config.sequences.length))
         positions = self.config.encoder.max_positions
-        engine = ENGINES[self.engine](self, self.device)
+        name = self.engine
+        if name == "auto" and self.exit != "off" and record.get("exits") and exported_graph(self.path) is None:
+            log.info(
+                "using the engine torch, because only with it texts leave early; give exit off to measure the engines"
+            )
+            name = "torch"
+        engine = ENGINES[name](self, self.device)
         engine = with_exits(engine, self.exit, record, task.output, self.config.encoder.layers)
         return Predictor(self.tokenizer, task, engine, length, positions)
 

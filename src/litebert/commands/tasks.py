@@ -257,7 +257,7 @@ class ExportArguments:
     """What to export: of a fine-tuned model its own head, of a pretrained one mlm if it is trained; or backbone, the
     last states."""
     int8: bool = False
-    """Store the weights in 8 bits: a quarter of the size, and on most CPUs faster."""
+    """Store the weights in 8 bits: a quarter of the size; measure the speed on your CPU."""
     data: tuple[str, ...] = ()
     """With --int8: labelled files to score the model on before and after, as in litebert score."""
     max_drop: float = 0.5

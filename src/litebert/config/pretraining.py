@@ -274,7 +274,8 @@ class MaskingConfig:
     final_rate: float = 0.0
     """The rate of the last step, which the rate approaches evenly from step to step, as from 0.4 to 0.15 (Ankner et al.
     2023, "Dynamic Masking Rate Schedules for MLM Pretraining"); 0 keeps it. An extension of the run stays there.
-    Held-out text is always masked at 15 %, except for objectives that are scored on the run's own masks: at this."""
+    Held-out text is always masked at 15 %, except for objectives that are scored on the run's own masks, which use this
+    rate."""
     unit: Literal["token", "word"] = "word"
     """What a span is made of; words come from the tokenizer."""
     span: Literal["single", "ngram", "geometric"] = "ngram"

@@ -256,6 +256,8 @@ def _run(
         log.warning(f"the model gave one answer to every example of {prepared.dev[0].name}; this run starts again with "
                     f"a learning rate of {rate:.1e} (the first one was moved to {ASIDE}/)")  # fmt: skip
     file = folder / "scores.json"  # the last to be written
+    if config.exits:
+        ranks.decide(lambda: _require_calibrated(folder, config.exit_drop))
     if ranks.decide(lambda: file.exists() and not (folder / "checkpoints").exists()):  # someone made room
         scores = ranks.decide(lambda: numbers(read_json(file, RunError)))
         return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), scores, False, again)
@@ -296,6 +298,18 @@ def _run(
     one = trainable.diagnostic_state["one_answer"]
     scores = ranks.decide(lambda: numbers(read_json(file, RunError)))
     return Finetuned(folder, steps, outcome, scores, one, again)
+
+
+def _require_calibrated(folder: Path, drop: float) -> None:
+    """See to it that a finished run whose exits were calibrated with another drop ends once more."""
+    ended = (folder / "scores.json", folder / "exits.json")
+    if not all(file.exists() for file in ended) or (was := read_json(ended[1], RunError).get("drop")) == drop:
+        return
+    if (folder / "checkpoints").exists() and (folder / "best.safetensors").exists():
+        log.info(f"calibrating the exits again, with exit_drop {drop:g} instead of {was}")
+        ended[0].unlink()
+    else:
+        log.warning(f"{folder} has no checkpoints any more, so its exits stay as calibrated with exit_drop {was}")
 
 
 def _planned(prepared: PreparedTask) -> Config:

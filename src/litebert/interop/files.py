@@ -37,8 +37,8 @@ def weights_file(folder: Path) -> Path:
             return folder / name
     if (folder / "model.onnx").is_file():
         raise ModelError(
-            f"{folder} is an ONNX export, without the weights for PyTorch; give the folder it was exported from, or "
-            "answer with --engine onnx"
+            f"{folder} is an ONNX export, without the weights for PyTorch; the engines onnx and openvino can answer "
+            "with it, and for everything else give the folder it was exported from"
         )
     raise ModelError(f"{folder} has neither {WEIGHTS} nor {_PICKLED}; copy one of them there (in one piece)")
 

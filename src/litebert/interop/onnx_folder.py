@@ -46,7 +46,8 @@ ALLOWED = 1e-4
 _LARGEST_FILE = 1_800_000_000
 """Bytes; a file of protobuf cannot hold 2 GB."""
 _LENGTHS = (5, 24, 64)
-"""Of the rows that are compared, in tokens, as far as the model has positions."""
+"""Of the rows that are compared, in tokens, as far as the model has positions. With windows there is a longer one, for
+in these nothing may lie outside a window."""
 _CLASSES = {
     "backbone": "ForFeatureExtraction",
     "mlm": "ForMaskedLM",
@@ -105,7 +106,7 @@ def save_onnx(
         if not int8 and not difference <= ALLOWED * max(1.0, scale):
             raise ModelError(
                 f"the exported {loaded.path} differs from PyTorch by {difference:.2g} in outputs of up to {scale:.2g}, "
-                "so nothing was written; a part of your own may compute what its tables do not say"
+                "so nothing was written; if the model has a part of your own, check the operations that it exports"
             )
         check(partial / NAME)
         settings, notes = _settings(loaded, head)
@@ -174,7 +175,8 @@ def _rows(loaded: LoadedModel, head: HeadName) -> Iterator[dict[str, NDArray[np.
     """Three random rows of each length, one of them padded, in two segments; with choices, three of one example."""
     shape, random = loaded.config.encoder, np.random.default_rng(0)
     pad = 0 if loaded.tokenizer is None else loaded.tokenizer.pad_id
-    for length in sorted({min(length, shape.max_positions) for length in _LENGTHS}):
+    lengths = (*_LENGTHS, 2 * (shape.window // 2) + 8) if any(shape.windowed()) else _LENGTHS
+    for length in sorted({min(length, shape.max_positions) for length in lengths}):
         mask = np.arange(length) < np.array([[length], [length], [max(2, length // 2)]])
         ids = np.where(mask, random.integers(0, shape.vocab_size, mask.shape), pad)
         types = (np.arange(length) >= length // 3) & mask if shape.segment_types > 1 else np.zeros_like(mask)

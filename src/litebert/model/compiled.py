@@ -81,7 +81,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     try:
         return _compiled()
     except _Unavailable as reason:
-        log.info(f"training without compiled CPU kernels, which is slower: {reason}")
+        log.info(f"computing without compiled CPU kernels, which is slower: {reason}")
         return None, f"not used: {reason}"
 
 

@@ -1,4 +1,5 @@
-/* What a training step on a CPU does between its matrix products, in one pass over memory each.
+/* What a training step on a CPU does between its matrix products, in one pass over memory each; and, in a
+   section of its own, what answering without padding does there, in float32 (model/packed.py).
 
    Tensors are contiguous, in float32 or bfloat16 (`type` 0 or 1); all arithmetic is float32. NaN and infinity pass
    through as in PyTorch's kernels, for the loop must see them. Each row is computed by one thread, and sums over rows
@@ -527,7 +528,7 @@ void normed(const float *x, const float *bias, const float *residual, const floa
 
 typedef float lanes __attribute__((vector_size(32)));
 #define QUERIES 6  /* with two vectors of each, their sums fill the registers of AVX2 */
-#define COLUMNS 16 /* passes.py knows both */
+#define COLUMNS 16 /* packed.py knows both */
 
 static inline lanes load(const float *x) {
     lanes value;

@@ -33,15 +33,17 @@ class Averages:
         """Take in the weights after so many steps."""
         torch._foreach_lerp_(self._averages, self._weights, 1 / min(step, self._steps))
 
+    def own_weights(self, ranks: Ranks) -> dict[str, Tensor]:
+        """A copy of the module's own weights under their names in a checkpoint, which every process asks for."""
+        return {f"{_OWN}{name}": tensor.clone() for name, tensor in whole_state(self._module, ranks).items()}
+
     @contextmanager
-    def in_place(self, ranks: Ranks) -> Iterator[dict[str, Tensor]]:
-        """While it lasts, the module has the averages; gives its own weights under their names in a checkpoint, which
-        every process asks for."""
-        own = {f"{_OWN}{name}": tensor.clone() for name, tensor in whole_state(self._module, ranks).items()}
+    def in_place(self) -> Iterator[None]:
+        """While it lasts, the module has the averages."""
         kept = [one.detach().clone() for one in self._weights]
         self._put(self._averages)
         try:
-            yield own
+            yield
         finally:
             self._put(kept)
 

@@ -163,7 +163,8 @@ class Loop(Generic[B]):
             "scores": self.scores,
             "memory": self.trainable.diagnostic_state,
         }
-        with self._averaged() as own:
+        own = {} if self.averages is None else self.averages.own_weights(self.ranks)
+        with self._averaged():
             tensors = whole_state(self.trainable.module, self.ranks), {**self.optimizers.state(), **own}
             if metrics is not None:
                 metrics.sync()
@@ -173,9 +174,9 @@ class Loop(Generic[B]):
             log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
         self._saved = time.monotonic()
 
-    def _averaged(self) -> AbstractContextManager[dict[str, Tensor]]:
-        """While it lasts, the module has the averaged weights, where there are any; gives its own for a checkpoint."""
-        return nullcontext({}) if self.averages is None else self.averages.in_place(self.ranks)
+    def _averaged(self) -> AbstractContextManager[None]:
+        """While it lasts, the module has the averaged weights, where there are any."""
+        return nullcontext() if self.averages is None else self.averages.in_place()
 
     # ---- the loop --------------------------------------------------------------------------------------------------
 

@@ -215,7 +215,7 @@ def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
     given, own = loaded.model.state_dict(), model.state_dict()
     fitting = {key: tensor for key, tensor in given.items() if key in own and own[key].shape == tensor.shape}
     taken = {key: tensor for key, tensor in fitting.items() if key.startswith("encoder.")}
-    fresh = [] if all(key in taken for key in own if key.startswith("encoder.")) else ["pooler"]
+    fresh = sorted({key.split(".")[1] for key in own if key.startswith("encoder.") and key not in taken})
     for name, objective in model.named_objectives.items():
         keys = [key for key in own if key.startswith(f"objectives.{name}.")]
         if name not in loaded.untrained and all(key in fitting for key in keys):
@@ -228,8 +228,8 @@ def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
 
 def _shape_differences(theirs: EncoderConfig, ours: EncoderConfig) -> list[str]:
     """The fields in which two encoders differ so that the weights of one are no weights of the other."""
-    by_depth = theirs.sharing != ours.sharing or ours.sharing not in ("all", "cycle")  # else depth is free
-    free = {*_NO_WEIGHTS, *([] if by_depth else ["layers"])}
+    by_depth = theirs.sharing != ours.sharing or ours.sharing not in ("all", "cycle") or ours.own_vectors
+    free = {*_NO_WEIGHTS, *([] if by_depth else ["layers"])}  # shared blocks are the same ones at every depth
     pairs = {one.name: (getattr(theirs, one.name), getattr(ours, one.name)) for one in fields(ours)}
     return [f"encoder.{name} is {was} there and {now} here"
             for name, (was, now) in pairs.items() if was != now and name not in free]  # fmt: skip
