@@ -194,16 +194,21 @@ def _csv(found: Findings) -> str:
 def _verdict(one: Difference, baseline: str) -> str:
     lower = one.score.endswith("loss")
     way = "equal to" if one.value == 0 else ("better than" if (one.value < 0) == lower else "worse than")
-    amount = f"{_number(one.score, abs(one.value))}{' nats' if lower else ''}"
-    start = f"{_title(one.score)}: '{one.variant}' is {amount if one.value else ''} {way} '{baseline}'".replace(
-        "  ", " "
-    )
+    amount = f"{_amount(one.score, abs(one.value))} {way}" if one.value else way
+    start = f"{_title(one.score)}: '{one.variant}' is {amount} '{baseline}'"
     if one.halfwidth is None:
         return f"{start} with one seed, which cannot tell a difference from noise."
     if one.p is None:
         return f"{start}; the seeds of each agree exactly, so it cannot be tested."
     sure = "beyond the noise of the seeds" if one.beyond_noise else "inside the noise"
-    return f"{start}, ± {_number(one.score, one.halfwidth)}: {sure} (p {_p(one.p)})."
+    return f"{start}, ± {_amount(one.score, one.halfwidth)}: {sure} (p {_p(one.p)})."
+
+
+def _amount(score: str, difference: float) -> str:
+    """A difference with its unit; shares differ by points."""
+    if score.endswith("loss"):
+        return f"{difference:.3f} nats"
+    return f"{difference:.3f}" if score.endswith("auc") else f"{100 * difference:.1f} points"
 
 
 def _p(p: float) -> str:
