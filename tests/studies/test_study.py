@@ -15,8 +15,6 @@ import numpy as np
 import pytest
 
 from litebert.config.serialization import to_dict
-from litebert.data.portions import write_portion
-from litebert.data.shards import Shards
 from litebert.errors import ConfigError
 from litebert.registry import STUDIES
 from litebert.studies import cells
@@ -94,20 +92,6 @@ def test_what_is_no_study_is_refused() -> None:
 def test_names_of_variants_become_names_of_folders() -> None:
     assert slug("All, E 128 / N-grams") == "all-e-128-n-grams"
     assert slug("..") == "variant"
-
-
-def test_a_share_of_the_text_is_part_of_every_larger_one(tiny_data: Path, tmp_path: Path) -> None:
-    def documents(folder: Path) -> set[bytes]:
-        split = Shards.open(folder, verify=True).train
-        return {np.asarray(split.sentences_of(n)[0]).tobytes() for n in range(split.documents)}
-
-    small, large = tmp_path / "small", tmp_path / "large"
-    whole = Shards.open(tiny_data)
-    assert write_portion(tiny_data, small, 0.1).train.documents == round(0.1 * whole.train.documents)
-    write_portion(tiny_data, large, 0.5)
-    assert documents(small) < documents(large) < documents(tiny_data)
-    assert Shards.open(small).heldout.tokens == whole.heldout.tokens
-    assert Shards.open(small).fingerprint != whole.fingerprint
 
 
 @pytest.fixture
