@@ -108,8 +108,8 @@ OUTPUTS = Registry(
     classes="finetuning.outputs:OneClass",
     labels="finetuning.outputs:SeveralLabels",
     number="finetuning.outputs:Number",
-    tokens="finetuning.outputs:Tags",
-    span="finetuning.outputs:OneSpan",
+    tokens="finetuning.token_outputs:Tags",
+    span="finetuning.token_outputs:OneSpan",
     choice="finetuning.outputs:OneChoice",
 )  # fmt: skip
 ENGINES = Registry(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item
-from litebert.finetuning.outputs import OneSpan
+from litebert.finetuning.token_outputs import OneSpan
 from litebert.tasks.squad.files import Gold, Question
 from litebert.tasks.squad.spans import windows
 from litebert.tasks.squad.task import Squad

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from litebert.errors import DataError
-from litebert.finetuning.outputs import OneSpan
+from litebert.finetuning.token_outputs import OneSpan
 from litebert.tasks.squad.task import Squad
 from toys.refusals import names, refused
 

@@ -1,21 +1,21 @@
 """THE SPACE: every choice a person can make, as fields of frozen dataclasses. Nothing here imports torch.
 
-`pretraining` holds the space of models and pretraining, `objectives` that of some objectives, `finetuning` that of
-fine-tuning, `run` what both share; `amounts` reads `30m` and `5000 steps`; `serialization` turns configs into JSON and
-strictly back.
+`pretraining` holds the space of pretraining, `encoder` that of networks, `objectives` that of some objectives,
+`finetuning` that of fine-tuning, `run` what both kinds of training share; `amounts` reads `30m` and `5000 steps`;
+`serialization` turns configs into JSON and strictly back.
 """
 
+from litebert.config.encoder import Activation as Activation
+from litebert.config.encoder import EncoderConfig as EncoderConfig
+from litebert.config.encoder import Sharing as Sharing
 from litebert.config.finetuning import FinetuneConfig as FinetuneConfig
 from litebert.config.objectives import ReplacedTokenConfig as ReplacedTokenConfig
 from litebert.config.objectives import SpanBoundaryConfig as SpanBoundaryConfig
 from litebert.config.pretraining import PAIR_FORMATS as PAIR_FORMATS
-from litebert.config.pretraining import Activation as Activation
 from litebert.config.pretraining import Config as Config
-from litebert.config.pretraining import EncoderConfig as EncoderConfig
 from litebert.config.pretraining import Format as Format
 from litebert.config.pretraining import MaskingConfig as MaskingConfig
 from litebert.config.pretraining import SequenceConfig as SequenceConfig
-from litebert.config.pretraining import Sharing as Sharing
 from litebert.config.pretraining import replace as replace
 from litebert.config.run import LoopConfig as LoopConfig
 from litebert.config.run import OptimizerConfig as OptimizerConfig

@@ -1,4 +1,4 @@
-"""What a task may answer: a class of a text, several labels, a number, a choice, a tag per word, a span.
+"""What a task may answer: a class of a text, several labels, a number, a choice; token_outputs.py has tags and spans.
 
 Only learning needs torch: answers may come from another engine.
 
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from litebert.config.finetuning import HeadName
@@ -327,87 +326,6 @@ class OneChoice(Output):
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The place of the likeliest choice, the first of equals, and the probabilities of all."""
         return [Answer(int(found.argmax()), softmax(found.astype(np.float64))) for found in logits]
-
-
-class Tags(Output):
-    """One of C tags for some of the tokens. A target is int64 (n,), `IGNORED` for a token that no word answers by."""
-
-    name, head, reads_cls = "tokens", "tokens", False
-    task, separator, unit = "tagging", " ", "word"
-    scores = ("f1", "precision", "recall")
-
-    def collate(self, targets: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
-        """(B, S)."""
-        return np.stack([np.pad(target, (0, size - len(target)), constant_values=IGNORED) for target in targets])
-
-    def count(self, targets: NDArray[Any]) -> int:
-        """Tokens that have a tag."""
-        return int((targets != IGNORED).sum())
-
-    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        """The likeliest tag of each token, and its probability."""
-        likely = [softmax(found.astype(np.float64), axis=-1) for found in logits]
-        return [Answer(tuple(self.labels[i] for i in p.argmax(-1).tolist()), p.max(-1)) for p in likely]
-
-    def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
-        """The same tag for every token that has one."""
-        truth = np.concatenate(targets)
-        guess = np.concatenate([one.argmax(-1) for one in logits])[truth != IGNORED]
-        return len(set(truth[truth != IGNORED].tolist())) > 1 and len(set(guess.tolist())) == 1
-
-    def balance(self, targets: Sequence[Any] | NDArray[np.int64]) -> str | None:
-        told = np.concatenate(targets)
-        return super().balance(told[told != IGNORED])
-
-
-BEST = 20
-"""How many spans are kept of each row."""
-
-
-@dataclass(frozen=True)
-class OneSpan(Output):
-    """The first and the last token of an answer: a number each, of every token.
-
-    A target is the pair of their places; (0, 0), [CLS], is no answer.
-    """
-
-    longest: int = 30
-    """Most tokens of an answer that is found; training knows no limit."""
-
-    name, head, reads_cls = "span", "span", False
-    classes, task = 2, "squad"
-    scores = ("f1",)
-
-    def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        """(B, S, 2); no answer begins or ends in padding."""
-        return logits.float().masked_fill(~batch.attention_mask[..., None], -np.inf)
-
-    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean of the cross-entropies of first and last token (official BERT and ALBERT code)."""
-        first, last = (Output.total(self, logits[..., i], targets[:, i])[0] for i in (0, 1))
-        return (first + last) / 2, (logits.argmax(1) == targets).all(-1).sum()
-
-    def answers(self, logits: Sequence[NDArray[np.floating]]) -> list[list[tuple[int, int]]]:
-        """First and last token of the `BEST` spans of each item, best first.
-
-        A span is worth the sum of its start's and its end's logit; one of minus infinity allows none there.
-        """
-        return [self._best(one.astype(np.float64)) for one in logits]
-
-    def _best(self, logits: NDArray[np.float64]) -> list[tuple[int, int]]:
-        if not len(logits):
-            return []
-        longest = min(self.longest, len(logits))
-        ends = np.append(logits[:, 1], np.full(longest - 1, -np.inf))
-        scores = (logits[:, 0, None] + sliding_window_view(ends, longest)).ravel()
-        few = np.argpartition(scores, -BEST)[-BEST:] if len(scores) > BEST else np.arange(len(scores))
-        few = few[np.lexsort((few, -scores[few]))]
-        chosen = few[np.isfinite(scores[few])]
-        return [(place // longest, place // longest + place % longest) for place in chosen.tolist()]
-
-    def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
-        """Spans are not looked at."""
-        return False
 
 
 def saved_output(settings: Mapping[str, Any]) -> Output:

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 from litebert.config import Activation, EncoderConfig
+from litebert.config.encoder import LARGEST_SIZES
 from litebert.config.finetuning import HeadName
-from litebert.config.pretraining import LARGEST_SIZES
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, MODERNBERT, ROBERTA, Layout
 from litebert.interop.loaded import outputs_of

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.finetuning.outputs import BEST, OneSpan
+from litebert.finetuning.token_outputs import BEST, OneSpan
 from litebert.tasks.squad.files import Gold
 
 

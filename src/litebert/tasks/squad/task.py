@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.items import Item, build_row
-from litebert.finetuning.outputs import OneSpan, softmax
+from litebert.finetuning.outputs import softmax
+from litebert.finetuning.token_outputs import OneSpan
 from litebert.storage import write_json
 from litebert.tasks.parts import FileTask, Layout, Source, given_files, layout_of, named
 from litebert.tasks.predictions import texts

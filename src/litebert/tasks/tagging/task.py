@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from litebert.data import IGNORED
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item, build_row
-from litebert.finetuning.outputs import Answer, Tags, saved_output
+from litebert.finetuning.outputs import Answer, saved_output
+from litebert.finetuning.token_outputs import Tags
 from litebert.tasks.parts import Data, FileTask, Layout, Source, given_files, layout_of, part_files
 from litebert.tasks.predictions import texts
 from litebert.tasks.scores import class_scores, scores
