@@ -190,13 +190,11 @@ def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
     return replace(config, steps=0, train=replace(config.train, schedule=schedule))
 
 
-@dataclass
-class ScoreArguments:
-    """Score a fine-tuned model on files with answers, of the kind that it was fine-tuned on."""
+@dataclass(kw_only=True)
+class LabelledFiles:
+    """The options that `score` and `export` share: how labelled files are read."""
 
     model: ModelPath
-    data: tuple[str, ...]
-    """The labelled files: one, several, a folder of them or a pattern in quotes; of GLUE and RACE also the folder."""
     text: str | None = None
     """Column of a table that holds the text; by default as in training."""
     pair: str | None = None
@@ -211,6 +209,14 @@ class ScoreArguments:
     """Format of the files of a table or of choices; by default the suffix decides."""
     encoding: str | None = None
     """Encoding of all files, such as latin-1; utf-8 by default."""
+
+
+@dataclass(kw_only=True)
+class ScoreArguments(LabelledFiles):
+    """Score a fine-tuned model on files with answers, of the kind that it was fine-tuned on."""
+
+    data: tuple[str, ...]
+    """The labelled files: one, several, a folder of them or a pattern in quotes; of GLUE and RACE also the folder."""
     exit: Literal["auto", "off"] | float = "auto"
     """When texts leave a model that was fine-tuned with --exits: auto, as calibrated; off, never; or a threshold."""
     device: str = "auto"
@@ -243,14 +249,13 @@ def score(words: list[str]) -> int:
     return 0
 
 
-@dataclass
-class ExportArguments:
+@dataclass(kw_only=True)
+class ExportArguments(LabelledFiles):
     """Write a model as ONNX, checked against PyTorch: a folder for ONNX Runtime, OpenVINO, optimum and litebert.
 
     Weights that layers share are stored once. With --int8 they have 8 bits, and --data measures what that costs.
     """
 
-    model: ModelPath
     destination: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DESTINATION")]
     """Folder to write."""
     head: HeadName | None = None
@@ -262,20 +267,6 @@ class ExportArguments:
     """With --int8: labelled files to score the model on before and after, as in litebert score."""
     max_drop: float = 0.5
     """With --data: write nothing if the main score falls by more points than this."""
-    text: str | None = None
-    """Column of --data that holds the text; by default as in training."""
-    pair: str | None = None
-    """Column of --data that holds a second text; by default as in training."""
-    label: str | None = None
-    """Column of --data that holds the labels; by default as in training."""
-    separator: str | None = None
-    """The separator between several labels in one cell of --data; by default as in training."""
-    no_header: bool = False
-    """The CSV or TSV files of --data have no header."""
-    input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
-    """Format of the files of --data; by default the suffix decides."""
-    encoding: str | None = None
-    """Encoding of --data, such as latin-1; utf-8 by default."""
     json: Json = False
 
 

@@ -14,8 +14,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -110,19 +110,8 @@ def _cell(study: Study, plan: Plan, extras: Extras, variant: str, seed: int, dev
         commands.append(Command(words, scores / "blimp.json"))
     for name, folder in extras.tasks.items():
         out = plan.folder / "tasks" / f"{run.name}-{name}"
-        words = (
-            "finetune",
-            str(run),
-            "--task",
-            name,
-            "--data",
-            str(folder),
-            "--out",
-            str(out),
-            "--train.seed",
-            str(seed),
-        )
-        commands.append(Command((*words, *on, "--json"), scores / f"{name}.json"))
+        words = ("finetune", str(run), "--task", name, "--data", str(folder), "--out", str(out))
+        commands.append(Command((*words, "--train.seed", str(seed), *on, "--json"), scores / f"{name}.json"))
     return Cell(variant, seed, run, steps, tuple(commands), after)
 
 
@@ -152,16 +141,17 @@ def run_cells(cells: Sequence[Cell], plan: Plan) -> int | None:
         with suppress(OSError):
             path.unlink()
     left = [cell for cell in cells if not cell.done]
-    with _logs(plan.folder) as logs:
-        total, before = sum(cell.steps for cell in cells), sum(cell.step() for cell in cells)
-        with progress.task("study", total, "steps", before, tenths=True) as bar, _Stop() as stop:
-            running: Running = {}
-            try:
-                _work(left, cells, plan, logs, bar, stop, running)
-            finally:  # an error or a second signal leaves none behind
-                _end([process for _, _, process, _ in running.values()])
-                for *_, output in running.values():
-                    output.close()
+    logs = plan.folder / "logs"  # where each run's messages go
+    logs.mkdir(exist_ok=True)
+    total, before = sum(cell.steps for cell in cells), sum(cell.step() for cell in cells)
+    with progress.task("study", total, "steps", before, tenths=True) as bar, _Stop() as stop:
+        running: Running = {}
+        try:
+            _work(left, cells, plan, logs, bar, stop, running)
+        finally:  # a signal or an error leaves none behind
+            _end([process for _, _, process, _ in running.values()])
+            for *_, output in running.values():
+                output.close()
     return stop.signal
 
 
@@ -176,9 +166,8 @@ def _work(
 ) -> None:
     by_name = {(cell.variant, cell.seed): cell for cell in cells}
     free = list(range(plan.jobs))
-    told = 0.0
-    while left or running:
-        while left and free and stop.signal is None:
+    while (left or running) and stop.signal is None:
+        while left and free:
             cell = next((one for one in left if _may_start(one, by_name)), None)
             if cell is None:
                 break
@@ -187,24 +176,15 @@ def _work(
                 continue
             place = free.pop(0)
             running[place] = _start(cell, 0, place, plan, logs)
-        if stop.signal is not None:
-            left.clear()
-            if not told:
-                told = time.monotonic()
-                for _, _, process, _ in running.values():
-                    process.terminate()
-            elif time.monotonic() - told > STOP_SECONDS:
-                for _, _, process, _ in running.values():
-                    process.kill()
         time.sleep(POLL_SECONDS)
         for place, (cell, number, process, output) in list(running.items()):
             if process.poll() is None:
                 continue
             output.close()
             del running[place]
-            _ended(cell, number, process.returncode, logs, stop.signal is not None)
+            _ended(cell, number, process.returncode, logs)
             later = next((n for n in range(number + 1, len(cell.commands)) if not cell.commands[n].done), None)
-            if cell.fault or later is None or stop.signal is not None:
+            if cell.fault or later is None:
                 free.append(place)
             else:
                 running[place] = _start(cell, later, place, plan, logs)
@@ -270,7 +250,7 @@ def _start(
     return cell, number, process, output
 
 
-def _ended(cell: Cell, number: int, status: int, logs: Path, stopped: bool) -> None:
+def _ended(cell: Cell, number: int, status: int, logs: Path) -> None:
     """Keep what a command printed, or say why it failed."""
     command = cell.commands[number]
     aside = _aside(command.output)
@@ -282,8 +262,6 @@ def _ended(cell: Cell, number: int, status: int, logs: Path, stopped: bool) -> N
         aside.unlink()
         return
     aside.unlink(missing_ok=True)
-    if stopped:
-        return
     lines = (logs / f"{cell.run.name}.log").read_text("utf-8", "replace").rstrip().split("\n")
     cell.fault = lines[-1] if status > 0 else f"litebert {command.words[0]} was killed by signal {-status}"
     log.warning(f"{cell.variant}, seed {cell.seed}: {cell.fault}; the other runs go on")
@@ -292,14 +270,6 @@ def _ended(cell: Cell, number: int, status: int, logs: Path, stopped: bool) -> N
 def _aside(output: Path) -> Path:
     """Where it is printed first; the name is this process's own, for one that was killed may have left its commands."""
     return output.with_suffix(f".{os.getpid()}.part")
-
-
-@contextmanager
-def _logs(folder: Path) -> Iterator[Path]:
-    """Where each run's messages go."""
-    logs = folder / "logs"
-    logs.mkdir(exist_ok=True)
-    yield logs
 
 
 class _Stop:

@@ -126,6 +126,8 @@ def planned(
     if file.exists():
         there = read_json(file, RunError)
         plan = _continued(there, asked, folder, data, seeds, shards.tokenizer.vocab_size)
+        if jobs not in (0, plan.jobs):
+            log.info(f"the study keeps to {plan.jobs} runs at a time, as its steps were planned for")
         scored = _scored(there.get("scored_on", {}), extras, folder)
         if scored != there.get("scored_on"):
             write_json(file, {**there, "scored_on": scored})
