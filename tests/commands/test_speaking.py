@@ -61,7 +61,7 @@ def command(verb: str, folder: Path, data: Path, out: Path) -> list[object]:
         "prepare": ["prepare", text, "--tokenizer", data / "tokenizer", "--out", out, "--heldout", 0.1],
         "pretrain": ["pretrain", recipe, "--data", data, "--out", out],
         "evaluate": ["evaluate", folder / "run", "--data", data],
-        "compare": ["compare", folder / "run"],
+        "compare": ["compare", folder / "run", "--data", data],
         "finetune": ["finetune", folder / "run", "--task", "table", "--data", text, "--out", out, "--epochs", 1],
         "predict": ["predict", folder / "tuned", "--input", text, "--output", f"{out}.csv"],
         "score": ["score", folder / "tuned", "--data", text],
