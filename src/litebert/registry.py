@@ -85,6 +85,7 @@ class Registry(Mapping[str, Any]):
 OBJECTIVES = Registry(
     "objective", "loss",
     mlm="model.objectives.mlm:MaskedLanguageModeling",
+    clm="model.objectives.clm:CausalLanguageModeling",
     sop="model.objectives.sentence_order:SentenceOrder",
     nsp="model.objectives.sentence_order:NextSentence",
     rtd="model.objectives.rtd:ReplacedTokenDetection",

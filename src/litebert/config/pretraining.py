@@ -7,7 +7,8 @@ its fields stand here, and in `run` for those of `train`. Impossible points are 
     ├── encoder     EncoderConfig     shape, sharing, norm, feed-forward, positions, dropout: encoder.py
     ├── sequences   SequenceConfig    how sentences become sequences
     ├── masking     MaskingConfig     unit x length law x replacement x copies
-    ├── objectives  names             what is learned: mlm, sop, nsp, rtd, sbo
+    ├── objectives  names             what is learned: mlm, clm, sop, nsp, rtd, sbo
+    ├── clm         CausalConfig      how long the next token is predicted first: objectives.py
     ├── rtd         ReplacedTokenConfig   the generator of replaced token detection: objectives.py
     ├── sbo         SpanBoundaryConfig    the span boundary objective: objectives.py
     └── train       TrainConfig       batch, budget, precision, depth schedule: run.py
@@ -23,7 +24,7 @@ from typing import Any, Literal
 
 from litebert.config.amounts import parse_amount
 from litebert.config.encoder import EncoderConfig
-from litebert.config.objectives import ReplacedTokenConfig, SpanBoundaryConfig
+from litebert.config.objectives import CausalConfig, ReplacedTokenConfig, SpanBoundaryConfig
 from litebert.config.run import TrainConfig
 from litebert.errors import nearest, require
 from litebert.registry import OBJECTIVES
@@ -134,7 +135,8 @@ class Config:
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     objectives: tuple[str, ...] = ("mlm", "sop")
-    """What is learned: mlm, sop, nsp, rtd, sbo, or objectives of your own."""
+    """What is learned: mlm, clm, sop, nsp, rtd, sbo, or objectives of your own."""
+    clm: CausalConfig = field(default_factory=CausalConfig)
     rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
     sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
@@ -185,6 +187,16 @@ class Config:
     def generator(self) -> EncoderConfig | None:
         """The point of the space that proposes tokens to an objective; None where no objective has one."""
         return next((found for one in self.named_objectives().values() if (found := one.generator) is not None), None)
+
+    @property
+    def causal_share(self) -> float:
+        """Share of the steps, from the first, in which a token may read only those before it."""
+        return max(float(one.causal_share) for one in self.named_objectives().values())
+
+    @property
+    def predicted_share(self) -> float:
+        """Share of the tokens that are predicted, on average over the steps of a run."""
+        return self.causal_share + (1 - self.causal_share) * self.masking.mean_rate
 
     def phases(self) -> tuple[tuple[float, int, int], ...]:
         """The parts of a run with one depth and one length: the share of the run at which each ends, its layers, and

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert.config import MaskingConfig, SequenceConfig
-from litebert.data.masking import Masker
+from litebert.data import IGNORED
+from litebert.data.masking import Masker, unmasked
 from litebert.data.packing import PACKING
 from litebert.data.passages import Segments, SentenceTask
 from litebert.data.random_keys import derive, permute
@@ -53,6 +54,8 @@ class Batch:
     row_keys: Tensor | None = None
     """int64 (B,), for what an objective draws at random: of the step and the row in its whole batch, whichever process
     or micro-batch has it. None in a made-up batch."""
+    causal: bool = False
+    """Whether a token may read only those before it; then nothing is corrupted, masked or labelled."""
     added: Mapping[str, Tensor] = field(default_factory=dict)
     """What objectives put there before the forward pass, for losses to read; each under a name of its own."""
 
@@ -106,11 +109,14 @@ class Batches:
         self._seed = seed
         self.examples = self._segments.examples  # sequences per epoch
 
-    def __call__(self, step: int, rows: slice = slice(None), rate: float | None = None) -> Batch:
+    def __call__(
+        self, step: int, rows: slice = slice(None), rate: float | None = None, causal: bool = False
+    ) -> Batch:
         """Some rows, all by default, of the step's global batch: a micro batch, or the share of a rank.
 
         Args:
             rate: of masks, where it is not that of the config.
+            causal: whether the batch is to be read from left to right, as it stands.
         """
         place = step * self._batch + np.arange(self._batch, dtype=np.int64)[rows]
         epoch, number = np.divmod(place, self.examples)
@@ -120,7 +126,7 @@ class Batches:
 
         segments = self._segments(example, keys)
         ids, types, lengths = self._lay_out(segments)
-        masked = self._masker(ids, keys, rate)
+        masked = unmasked(ids) if causal else self._masker(ids, keys, rate)
         padded = bool((lengths < ids.shape[1]).any())
         return Batch(
             torch.from_numpy(masked.ids),
@@ -128,9 +134,10 @@ class Batches:
             torch.from_numpy(np.arange(ids.shape[1]) < lengths[:, None]) if padded else None,
             torch.from_numpy(masked.positions),
             torch.from_numpy(ids.ravel()[masked.positions]),
-            torch.tensor([item.label for item in segments]),
+            torch.tensor([IGNORED if causal else item.label for item in segments]),
             torch.from_numpy(masked.boundaries),
             torch.from_numpy(derive(self._seed, _ROW, place).view(np.int64)),
+            causal,
         )
 
     def _lay_out(self, segments: list[Segments]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

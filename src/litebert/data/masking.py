@@ -37,6 +37,11 @@ class Masked(NamedTuple):
     """(K, 2), as `span_boundaries` gives them."""
 
 
+def unmasked(ids: NDArray[np.int64]) -> Masked:
+    """The same ids (B, S), nothing of which is to be predicted."""
+    return Masked(ids, np.empty(0, np.int64), np.empty((0, 2), np.int64))
+
+
 class Masker:
     """Chooses the predicted positions of a batch and corrupts them."""
 

@@ -84,6 +84,7 @@ class Encoder(nn.Module):
         attention_mask: Tensor | None = None,
         layers: int | None = None,
         lender: Embedding | None = None,
+        causal: bool = False,
     ) -> Generator[Tensor, Kept | None, None]:
         """The embedding of a batch, then the state after each layer, (B, S, H) each, computed when it is asked for.
 
@@ -94,6 +95,7 @@ class Encoder(nn.Module):
             attention_mask: (B, S), nonzero on real tokens; None where nothing is padded
             layers: apply so many layers instead of the configured depth
             lender: the embedding that a generator borrows from
+            causal: whether a token reads only itself and those before it; not with a window
 
         Raises:
             DataError: a sequence is longer than `max_positions`.
@@ -109,7 +111,7 @@ class Encoder(nn.Module):
                 x_BSH = x_BSH[:, :length].index_select(0, rows_K)
                 real_BS = None if real_BS is None else real_BS[:, :length].index_select(0, rows_K)
             if kept is not None or not reads:
-                reads = {one: self._reads(one, x_BSH, real_BS) for one in set(windowed)}
+                reads = {one: self._reads(one, x_BSH, real_BS, causal) for one in set(windowed)}
             given = (a, f, x_BSH, reads[within], i > 0 or self.config.first_norm, i)
             if self.recompute and torch.is_grad_enabled():  # with the same dropout
                 x_BSH = checkpoint(self._layer, *given, use_reentrant=False)
@@ -117,12 +119,18 @@ class Encoder(nn.Module):
                 x_BSH = self._layer(*given)
             kept = yield x_BSH
 
-    def _reads(self, within: bool, x_BSH: Tensor, real_BS: Tensor | None) -> tuple[Tensor | None, nn.Module, int]:
+    def _reads(
+        self, within: bool, x_BSH: Tensor, real_BS: Tensor | None, causal: bool
+    ) -> tuple[Tensor | None, nn.Module, int]:
         """What attention of the layers within the window, or of the others, is given besides a state."""
         (batch, length), device = x_BSH.shape[:2], x_BSH.device
         positions = self.window_positions if within and self.window_positions is not None else self.positions
         bias, block, reach = positions.bias(length), 0, self.config.window // 2
         mask = None if real_BS is None else real_BS[:, None, None, :]
+        if causal:
+            assert not within
+            before = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
+            mask = before if mask is None else mask & before
         if within:
             traced = torch.compiler.is_compiling() or torch._C._get_tracing_state()
             block = 0 if bias is not None or traced else cost.window_block(self.config, length)
@@ -186,9 +194,10 @@ class Encoder(nn.Module):
         attention_mask: Tensor | None = None,
         layers: int | None = None,
         lender: Embedding | None = None,
+        causal: bool = False,
     ) -> EncoderOutput:
         """Encode a batch, given as to `states`, to the last layer."""
-        states = self.states(input_ids, token_type_ids, attention_mask, layers, lender)
+        states = self.states(input_ids, token_type_ids, attention_mask, layers, lender, causal)
         return self.read_out(deque(states, maxlen=1).pop())
 
     def depths(self) -> dict[nn.Parameter, int]:

@@ -31,12 +31,13 @@ class Pretrainer(nn.Module):
 
     def context(self, name: str, layers: int | None = None) -> Context:
         """What the hooks of an objective may use in a pass of this depth."""
-        return Context(self.objectives[name], self.encoder, layers)
+        return Context(self.objectives[self.named_objectives[name].head_of or name], self.encoder, layers)
 
     def forward(self, batch: Batch, layers: int | None = None) -> dict[str, Loss]:
         """One `Loss` per objective; `layers` applies a shallower encoder (and generator)."""
         named = [(name, objective, self.context(name, layers)) for name, objective in self.named_objectives.items()]
         for _, objective, context in named:
             batch = objective.corrupt(batch, context)
-        output = self.encoder(batch.input_ids, batch.token_type_ids, batch.attention_mask, layers)
+        inputs = batch.input_ids, batch.token_type_ids, batch.attention_mask
+        output = self.encoder(*inputs, layers, causal=batch.causal)
         return {name: objective.loss(output, batch, context) for name, objective, context in named}

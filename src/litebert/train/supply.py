@@ -62,7 +62,7 @@ class PretrainingBatches:
         Args:
             steps: of the run, over which sequences grow and the rate of masks changes.
         """
-        self._masking, self._steps = config.masking, steps
+        self._masking, self._steps, self._causal = config.masking, steps, round(config.causal_share * steps)
         self._objectives = list(config.named_objectives().values())
         sentence = next((one.sentence for one in self._objectives if one.sentence), None)
         lengths = config.train.length_schedule
@@ -88,7 +88,7 @@ class PretrainingBatches:
     def __call__(self, step: int, rows: slice) -> Batch:
         """Some rows of the batch of a step."""
         start, batches = next(phase for phase in reversed(self._phases) if phase[0] <= step)
-        batch = batches(step - start, rows, self._masking.rate_at(step, self._steps))
+        batch = batches(step - start, rows, self._masking.rate_at(step, self._steps), step < self._causal)
         for objective in self._objectives:
             batch = objective.prepare(batch)
         return batch

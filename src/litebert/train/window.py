@@ -69,7 +69,9 @@ class Window:
         sums = self.state(ranks)
         counts = {name: max(1, count) for name, count in sums["count"].items()}
         row = {"loss": sum(weights[name] * (total / counts[name]) for name, total in sums["total"].items())}
-        for name, count in counts.items():
+        for name, count in sums["count"].items():
+            if not count:  # such as of masks in causal steps
+                continue
             own = {"loss": sums["total"][name], "accuracy": sums["correct"][name], **sums["extras"][name]}
             row |= {f"{name}_{key}": value / count for key, value in own.items()}
         row["gradient_norm"] = sums["gradient_norm"] / max(1, self._steps)

@@ -70,7 +70,7 @@ class MaskedLanguageModeling(TokenPrediction):
         hidden, embedding = shape.hidden_size, shape.embedding_size
         mapped = hidden * embedding if shape.prediction == "embedding" or shape.projects else 0
         head = mapped + (hidden * hidden if shape.prediction == "hidden" else 0) + embedding * shape.vocab_size
-        return self.config.masking.mean_rate * 2 * head
+        return (1 - self.config.causal_share) * self.config.masking.mean_rate * 2 * head
 
     def head(self) -> nn.Module:
         from litebert.model.heads import VocabularyHead

@@ -114,6 +114,8 @@ class Objective(ABC):
 
     sentence: ClassVar[SentenceTask | None] = None
     """The second segment that the data room must lay out; None where any text will do."""
+    head_of: ClassVar[str] = ""
+    """The objective whose network it uses; empty where it has its own."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Objectives that come before it; while one of them is untrained, its own scores mean nothing."""
     also_answers: ClassVar[tuple[str, ...]] = ()
@@ -176,6 +178,11 @@ class Objective(ABC):
     def weight(self) -> float:
         """Of its mean loss in the sum of all."""
         return 1.0
+
+    @property
+    def causal_share(self) -> float:
+        """Share of the steps, from the first, that it takes for causal attention; 0 for most."""
+        return 0.0
 
     @property
     def generator(self) -> EncoderConfig | None:
