@@ -109,9 +109,7 @@ class Batches:
         self._seed = seed
         self.examples = self._segments.examples  # sequences per epoch
 
-    def __call__(
-        self, step: int, rows: slice = slice(None), rate: float | None = None, causal: bool = False
-    ) -> Batch:
+    def __call__(self, step: int, rows: slice = slice(None), rate: float | None = None, causal: bool = False) -> Batch:
         """Some rows, all by default, of the step's global batch: a micro batch, or the share of a rank.
 
         Args:

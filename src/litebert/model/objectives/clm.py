@@ -63,9 +63,10 @@ class CausalLanguageModeling(TokenPrediction):
         return self.config.clm.share
 
     def flops(self, length: int) -> float:
-        """The head on all tokens of these steps, instead of the masked share."""
-        mlm = self.config.named_objectives()["mlm"].flops(length)
-        return float(self.causal_share * mlm * (1 / self.config.masking.mean_rate - 1))
+        """Of the vocabulary head, on all tokens of these steps."""
+        share, masked = self.causal_share, self.config.masking.mean_rate
+        mlm: float = self.config.named_objectives()["mlm"].flops(length)
+        return mlm * share / ((1 - share) * masked)
 
     def kept_bytes(self, width: int) -> float:
         """Logits of all tokens, less those of masks, which are in other steps."""
