@@ -30,6 +30,8 @@ from litebert.errors import nearest, require
 from litebert.registry import OBJECTIVES
 
 Format = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
+AUTO_BATCH = 4096
+"""Tokens of a batch that stands in for `train.batch=auto`, where no budget in time or tokens decides."""
 PAIR_FORMATS: tuple[Format, ...] = ("segment-pair", "sentence-pair")
 """Formats of two segments; the others have one."""
 
@@ -221,7 +223,9 @@ class Config:
 
     @property
     def batch_sequences(self) -> int:
-        """Sequences per optimizer step."""
+        """Sequences per optimizer step; those of `AUTO_BATCH` tokens where the number has yet to be chosen."""
+        if self.train.batch == "auto":
+            return max(1, AUTO_BATCH // self.sequences.length)
         amount = parse_amount(self.train.batch, "train.batch", ("sequences", "tokens"))
         if amount.unit == "tokens":
             return max(1, int(amount.value) // self.sequences.length)

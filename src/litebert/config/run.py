@@ -107,13 +107,16 @@ class LoopConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
 
     def __post_init__(self) -> None:
-        parse_amount(self.batch, "train.batch", ("sequences", "tokens"))
+        self._check_batch()
         parse_amount(self.save_every, "train.save_every", ("time", "steps"))
         parse_amount(self.evaluate_every, "train.evaluate_every", ("share", "steps"))
         require(self.at_once >= 0, f"train.micro_batch is {self.micro_batch}; it cannot be negative")
         require(self.clip >= 0, f"train.clip is {self.clip}; it cannot be negative")
         require(self.keep_checkpoints >= 1, f"train.keep_checkpoints is {self.keep_checkpoints}; keep at least 1")
         require(abs(self.seed) < 2**63, f"train.seed is {self.seed}; it must fit in 64 bits")
+
+    def _check_batch(self) -> None:
+        parse_amount(self.batch, "train.batch", ("sequences", "tokens"))
 
     @property
     def at_once(self) -> int:
@@ -125,6 +128,9 @@ class LoopConfig:
 class TrainConfig(LoopConfig):
     """The loop of pretraining. A budget is written as people say it: `30m`, `5000 steps`, `300M tokens`."""
 
+    batch: str = "32 sequences"
+    """Sequences or tokens per optimizer step; auto takes a power of two near 2 sqrt(T) tokens, where T is how many the
+    budget buys on this machine. A run records what auto chose, and keeps it when it continues."""
     budget: str = "1000 steps"
     """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short measurement, and saved."""
     depth_schedule: tuple[tuple[float, int], ...] = ()
@@ -164,3 +170,7 @@ class TrainConfig(LoopConfig):
                 f"train.{name} shares {shares} must rise strictly between 0 and 1",
             )
         require(all(depth >= 1 for _, depth in self.depth_schedule), "train.depth_schedule depths must be at least 1")
+
+    def _check_batch(self) -> None:
+        if self.batch != "auto":
+            super()._check_batch()

@@ -18,7 +18,7 @@ from litebert.config import (
 from litebert.recipes.published import SPANS
 
 
-def _small(name: str, hidden: int, embedding: int, layers: int, length: int, budget: str) -> Config:
+def small(name: str, hidden: int, embedding: int, layers: int, length: int, budget: str) -> Config:
     """The block that learns fastest here: pre-norm, gated, rotary, without biases; Muon; depth that grows.
 
     ModernBERT's classes in `transformers` compute it, so all of these convert (docs/finetuning.md).
@@ -73,7 +73,7 @@ def albert_tiny() -> Config:
 
     litebert pretrain albert-tiny --data D --out R --budget 5m
     """
-    return _small("albert-tiny", hidden=128, embedding=64, layers=6, length=64, budget="5m")
+    return small("albert-tiny", hidden=128, embedding=64, layers=6, length=64, budget="5m")
 
 
 def albert_mini() -> Config:
@@ -81,7 +81,7 @@ def albert_mini() -> Config:
 
     litebert pretrain albert-mini --data D --out R --budget 1h
     """
-    return _small("albert-mini", hidden=256, embedding=128, layers=8, length=128, budget="1h")
+    return small("albert-mini", hidden=256, embedding=128, layers=8, length=128, budget="1h")
 
 
 def bert_tiny() -> Config:

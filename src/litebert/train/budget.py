@@ -17,6 +17,8 @@ log = logging.getLogger("litebert")
 
 MEASURED_SHARE = 0.1
 """Of a short budget in time, for measuring; a long one leaves `measure.SECONDS` to each depth."""
+QUICK_SECONDS = 0.5
+"""For each depth and length, where half or twice the speed decides nothing."""
 LEAST_STEPS = 20
 """Fewer steps than this, bought by a budget in time, train nothing: it is a mistake, and refused."""
 
@@ -40,6 +42,25 @@ def _seconds(config: Config, rate: Rate) -> tuple[float, float]:
     if every.unit == "share":
         return rate.evaluation_seconds / every.value, rate.mean_step_seconds
     return 0.0, rate.mean_step_seconds + rate.evaluation_seconds / every.value
+
+
+def sensible_batch(config: Config, machine: Device, ranks: Ranks) -> int:
+    """What `train.batch=auto` becomes, in sequences: a power of two near 2 sqrt(T) tokens for a budget of T, and at
+    least one sequence for each process.
+
+    Noise in the gradient matters less as the loss falls, so longer runs gain from larger batches (McCandlish et al.
+    2018, "An Empirical Model of Large-Batch Training"); the factor was measured at five million tokens
+    (docs/speedrun.md). A budget in steps decides nothing, and leaves `config.batch_sequences`.
+    """
+    budget = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS)
+    if budget.unit == "steps":
+        return config.batch_sequences
+    tokens = budget.value
+    if budget.unit == "time":
+        rate = ranks.agree(measure(config, machine, QUICK_SECONDS, ranks))
+        tokens *= config.batch_sequences * config.mean_length / rate.mean_step_seconds
+    each = 2.0 ** round(math.log2(2 * math.sqrt(tokens)))
+    return max(ranks.size, round(each / config.sequences.length))
 
 
 def buy_steps(config: Config, machine: Device, ranks: Ranks, option: str = "--budget") -> tuple[int, Rate | None]:

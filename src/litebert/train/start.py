@@ -25,7 +25,7 @@ from litebert.model import compiled
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import atomic_write, fault_of, read_json
 from litebert.train import checkpoint, schedule
-from litebert.train.budget import buy_steps, with_budget
+from litebert.train.budget import buy_steps, sensible_batch, with_budget
 from litebert.train.device import Device
 from litebert.train.memory import fitting_micro_batch
 from litebert.train.muon import in_float32
@@ -79,19 +79,28 @@ def new_run(
 
 
 def settled(config: Config, folder: RunFolder, machine: Device, overwrite: bool) -> Config:
-    """The config with a number for `train.micro_batch=auto`: that of the run in the folder, else as many as fit.
+    """The config with numbers for `train.batch=auto` and `train.micro_batch=auto`: those of the run in the folder, else
+    what suits the budget and fits in the free memory.
 
     Raises:
         RunError: the recipe of the run was changed.
     """
-    if config.train.micro_batch != "auto":
+    if "auto" not in (config.train.batch, config.train.micro_batch):
         return config
+    there = None
     if not overwrite and folder.ranks.decide(folder.identity_file.exists):
-        micro = _recorded(folder).train.micro_batch
-    else:
-        micro = folder.ranks.agree(fitting_micro_batch(config, machine))
-        log.info(f"train.micro_batch is {micro} of {config.batch_sequences} sequences, which fit in the free memory")
-    return replace(config, train=replace(config.train, micro_batch=micro))
+        there = _recorded(folder).train
+    if config.train.batch == "auto":
+        batch = there.batch if there else f"{sensible_batch(config, machine, folder.ranks)} sequences"
+        config = replace(config, train=replace(config.train, batch=batch))
+        if there is None:
+            log.info(f"train.batch is {batch}, which suits a budget of {config.train.budget} on this machine")
+    if config.train.micro_batch == "auto":
+        micro = there.micro_batch if there else folder.ranks.agree(fitting_micro_batch(config, machine))
+        config = replace(config, train=replace(config.train, micro_batch=micro))
+        if there is None:
+            log.info(f"train.micro_batch is {micro} of {config.batch_sequences} sequences, which fit in memory")
+    return config
 
 
 def _recorded(folder: RunFolder) -> Config:

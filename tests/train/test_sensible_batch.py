@@ -1,0 +1,76 @@
+"""`train.batch=auto`: what it becomes, and that a run keeps it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from litebert.config import Config, FinetuneConfig, LoopConfig, replace
+from litebert.config.serialization import from_dict
+from litebert.errors import ConfigError
+from litebert.storage import read_json
+from litebert.train import budget
+from litebert.train.device import choose
+from litebert.train.measure import Rate
+from litebert.train.pretrain import pretrain
+from litebert.train.ranks import Ranks
+from toys.pretraining import config, result
+from toys.refusals import refused
+
+MACHINE = choose("float32", "cpu")
+ALONE = Ranks()
+
+
+def auto(amount: str) -> Config:
+    return config(train={"batch": "auto", "budget": amount})
+
+
+@given(st.integers(10_000, 10**12))
+def test_it_is_a_power_of_two_near_twice_the_root_of_the_tokens(tokens: int) -> None:
+    point = auto(f"{tokens} tokens")
+    sequences = budget.sensible_batch(point, MACHINE, ALONE)
+    each = sequences * point.sequences.length
+    assert each & (each - 1) == 0
+    assert 2**-0.51 <= each / (2 * tokens**0.5) <= 2**0.51
+
+
+def test_a_budget_in_time_is_turned_into_tokens_by_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = auto("10m")
+    tokens = point.batch_sequences * point.sequences.length  # a second each, so 600 times
+    monkeypatch.setattr(budget, "measure", lambda *_: Rate(((1.0, 1.0),), 0.1))
+    found = budget.sensible_batch(point, MACHINE, ALONE)
+    assert found == budget.sensible_batch(auto(f"{600 * tokens} tokens"), MACHINE, ALONE)
+
+
+def test_steps_decide_nothing() -> None:
+    assert auto("7 steps").batch_sequences * auto("7 steps").sequences.length == 4096
+    assert budget.sensible_batch(auto("7 steps"), MACHINE, ALONE) == auto("7 steps").batch_sequences
+
+
+def test_a_run_records_it_and_keeps_it(tiny_data: Path, tmp_path: Path) -> None:
+    point = replace(auto("3000 tokens"), train=replace(auto("3000 tokens").train, save_every="1 steps"))
+
+    class Killed(Exception):
+        """Stands for the instant a run is killed."""
+
+    def killed(loop: object) -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        pretrain(point, tiny_data, tmp_path / "auto", on_step=killed)
+    kept = from_dict(Config, read_json(tmp_path / "auto" / "recipe.json", ConfigError)).train.batch
+    assert kept == "4 sequences"  # 128 tokens: the power of two next to 2 sqrt(3000), which is 110
+    run = pretrain(point, tiny_data, tmp_path / "auto")
+    assert run.config.train.batch == kept
+    pretrain(replace(point, train=replace(point.train, batch=kept)), tiny_data, tmp_path / "given")
+    assert result(tmp_path / "auto") == result(tmp_path / "given")
+
+
+def test_only_pretraining_chooses() -> None:
+    with refused(ConfigError, "train.batch"):
+        LoopConfig(batch="auto")
+    with refused(ConfigError, "train.batch"):
+        replace(FinetuneConfig(), train=replace(FinetuneConfig().train, batch="auto"))
