@@ -109,6 +109,9 @@ def test_a_folder_for_each_class(finetune: Callable[..., Output], tmp_path: Path
     scores = json.loads((tmp_path / "run" / "scores.json").read_text())
     data = tmp_path / "reviews" / "test"
     _, out, _ = well(run("score", tmp_path / "run", "--data", data, "--json"))
+    _, exact, _ = well(run("score", tmp_path / "run", "--data", data, "--json", "--engine", "exact"))
+    assert exact == out
+    refuses(run("score", tmp_path / "run", "--data", data, "--engine", "exakt"), "exakt", "exact")
     assert json.loads(out)["scores"]["accuracy"] == scores["test_accuracy"]
     refuses(run("score", tmp_path / "run", "--data", data, "--pair", "b"), "--pair")
 

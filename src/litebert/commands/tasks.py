@@ -219,6 +219,8 @@ class ScoreArguments(LabelledFiles):
     """The labelled files: one, several, a folder of them or a pattern in quotes; of GLUE and RACE also the folder."""
     exit: Literal["auto", "off"] | float = "auto"
     """When texts leave a model that was fine-tuned with --exits: auto, as calibrated; off, never; or a threshold."""
+    engine: str | None = None
+    """What computes the answers, as in litebert predict: torch, exact, onnx, openvino, auto and so on."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     json: Json = False
@@ -233,7 +235,7 @@ def score(words: list[str]) -> int:
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name one labelled file or more")
     options = {name: value for name, value in _task_options(arguments).items() if value is not None}
-    model = load(arguments.model, device=arguments.device, exit=arguments.exit)
+    model = load(arguments.model, engine=arguments.engine, device=arguments.device, exit=arguments.exit)
     found = score_file(model, arguments.data, **options)
     if arguments.json:
         console.print_json({"model": arguments.model, "data": list(arguments.data), **asdict(found)})
