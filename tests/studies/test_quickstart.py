@@ -54,10 +54,10 @@ def test_from_text_to_report(text: Path, run: Callable[..., Output], monkeypatch
     assert status == 0
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "http" not in page.replace("http://www.w3.org", "")
-    for word in ("MLM accuracy", "SOP accuracy", "albert-tiny", "bert-tiny", "[MASK]", "unigram entropy"):
+    for word in ("MLM accuracy", "SOP accuracy", "albert-next-tiny", "nothing shared", "[MASK]", "unigram entropy"):
         assert word in page
-    assert "albert-tiny" in first
-    rows = [json.loads(line) for line in (out / "albert-tiny" / "metrics.jsonl").read_text().splitlines()]
+    assert "albert-next-tiny" in first
+    rows = [json.loads(line) for line in (out / "albert-next-tiny" / "metrics.jsonl").read_text().splitlines()]
     assert rows[-1]["step"] == 4
     weights = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
 
@@ -104,7 +104,7 @@ def test_the_program_is_named_as_this_shell_finds_it(tmp_path: Path, monkeypatch
 def test_a_small_text_gets_a_smaller_vocabulary(text: Path, run: Callable[..., Output]) -> None:
     status, _, err = run("quickstart", "--text", text, "--budget", "2 steps", "--out", "out")
     assert status == 0
-    recipe = json.loads(Path("out/albert-tiny/recipe.json").read_text())
+    recipe = json.loads(Path("out/albert-next-tiny/recipe.json").read_text())
     size = recipe["encoder"]["vocab_size"]
     assert 300 < size < 8192
     assert str(size) in err
@@ -129,7 +129,7 @@ def test_mistakes_are_refused_before_any_work(
 ) -> None:
     status, out, err = run("quickstart", *words)
     assert (status, out) == (2, "")
-    names(err, *places)
+    names(err.splitlines()[-1], *places)  # a slow machine reports its progress before
     assert list(tmp_path.iterdir()) == [text]
 
 

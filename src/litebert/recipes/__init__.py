@@ -1,7 +1,7 @@
 """THE POINTS: named configs, each a function that returns one complete `Config`; and points of fine-tuning.
 
-`published` has the papers' systems, `small` those that train in minutes, `finetuning` what the papers fine-tune with,
-`files` reads recipes of your own.
+`published` has the papers' systems, `small` those that train in minutes, `albert_next` what measurement found best in a
+given time, `finetuning` what the papers fine-tune with, `files` reads recipes of your own.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from litebert.config import Config
-from litebert.recipes import published, small
+from litebert.recipes import albert_next, published, small
 from litebert.recipes.published import PUBLISHED as PUBLISHED
 from litebert.recipes.published import SPANS as SPANS
 
 _FUNCTIONS: tuple[Callable[[], Config], ...] = (
+    albert_next.albert_next_tiny, albert_next.albert_next_mini, albert_next.albert_next_base, albert_next.albert_next_large,
     small.albert_tiny, small.albert_mini,
     published.albert_base, published.albert_large, published.albert_xlarge, published.albert_xxlarge,
     published.albert_base_v1, published.albert_large_v1, published.albert_xlarge_v1, published.albert_xxlarge_v1,

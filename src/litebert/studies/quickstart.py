@@ -17,7 +17,9 @@ import torch
 from litebert import cost
 from litebert.analysis import report
 from litebert.analysis.run_report import recorded
+from litebert.answer import minimal_pairs
 from litebert.answer.masks import Example, MaskReader, examples
+from litebert.answer.predictor import load
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.prepare import prepare
@@ -42,7 +44,7 @@ from litebert.train.pretrain import Run, pretrain
 
 log = logging.getLogger("litebert")
 
-RECIPE, TWIN = "albert-tiny", "bert-tiny"
+RECIPE = "albert-next-tiny"
 VOCABULARY = 8192
 """Pieces, where the text allows so many."""
 MEASURE_SECONDS = 6.0
@@ -57,6 +59,7 @@ def quickstart(
     language: str = "en",
     vocab_size: int | None = None,
     budget: str = "8m",
+    blimp: str | Path | None = None,
     show: Callable[..., None],
     program: str = "litebert",
 ) -> int:
@@ -67,6 +70,7 @@ def quickstart(
         language: for sentence boundaries, as in `prepare`.
         vocab_size: pieces of the tokenizer; None takes `VOCABULARY`, or as many as a smaller text allows.
         budget: for pretraining.
+        blimp: a file or folder of good and bad sentences, as in `evaluate_blimp`, to score too.
         show: prints a table: columns, rows and title.
         program: how a shell calls litebert, for the commands shown at the end.
 
@@ -75,6 +79,7 @@ def quickstart(
     """
     folder, began = Path(out), time.monotonic()
     _check(folder, text, language, vocab_size, budget)
+    paradigms = None if blimp is None else minimal_pairs.read_paradigms(blimp)
     config = recipe(RECIPE)
     config = replace(config, train=replace(config.train, budget=budget))
 
@@ -96,11 +101,11 @@ def quickstart(
     scores = evaluate(run.folder, folder / "data", sequences=4096)
     with task("filling in masked words"):
         guesses = examples(MaskReader.of(read_folder(run.folder), torch.device("cpu")), shards.heldout)
-    twin = recipe(TWIN)
-    sized = replace(twin.encoder, vocab_size=shards.tokenizer.vocab_size)
-    comparison = compare([run.config, replace(twin, encoder=sized)])
+    comparison = compare([run.config, _unshared(run.config)])
 
     tables = [_score_table(scores, shards), comparison, _guess_table(guesses)]
+    if paradigms is not None:
+        tables.insert(1, _pairs_table(minimal_pairs.score_paradigms(load(run.folder), paradigms)))
     if tuple(text) == ("python-docs",):
         log.info("5/6  a classifier: which package does a docstring come from, with this pretraining and without")
         with _indented():
@@ -130,6 +135,13 @@ def quickstart(
         log.info(f"  {program} {shlex.join(map(str, words))}")
     log.info(f"\nThe same with text of your own: {program} quickstart --text FILES_OR_FOLDERS --out mine")
     return 0
+
+
+def _unshared(config: Config) -> Config:
+    """The twin with a block for each layer, and tables as wide as its states."""
+    encoder = replace(config.encoder, sharing="none", own_ends=0, embedding_size=config.encoder.hidden_size)
+    train = replace(config.train, depth_schedule=())
+    return replace(config, name="the same, nothing shared", encoder=encoder, train=train)
 
 
 @contextmanager
@@ -230,6 +242,16 @@ def _score_table(scores: dict[str, float], shards: Shards) -> report.Table:
         note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one standard error. The curves "
         "below were scored on fewer sequences, so their last points differ a little. A loss at the "
         f"unigram entropy, {shards.unigram_entropy:.3f} nats, has learned nothing but how frequent each piece is.",
+    )
+
+
+def _pairs_table(found: minimal_pairs.PairScores) -> report.Table:
+    return report.Table(
+        title="Good and bad sentences",
+        columns=minimal_pairs.COLUMNS,
+        rows=tuple(tuple(map(str, row)) for row in found.rows()),
+        note="How often the good sentence of a pair is the likelier one, by masking one piece at a time; guessing gets "
+        "half of them.",
     )
 
 

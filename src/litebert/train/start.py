@@ -55,6 +55,12 @@ def new_run(
             f"all {steps} steps lie within the warm-up of {config.train.schedule.warmup:g}, so the learning rate never "
             "reaches its peak; give a larger --budget, or a share such as --train.schedule.warmup 0.025"
         )
+    wide, hidden = config.encoder.embedding_size, config.encoder.hidden_size
+    if wide > hidden:
+        log.warning(
+            f"encoder.embedding_size is {wide} and encoder.hidden_size only {hidden}, so the tables are wider than what "
+            f"reads them; if that was not meant, give --encoder.embedding-size {hidden}"
+        )
     run = {
         "format": 1,
         "steps": steps,

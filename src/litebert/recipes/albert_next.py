@@ -1,0 +1,61 @@
+"""albert-next: the shared-weights encoder that measurement found best in a given time (docs/speedrun.md).
+
+The block is that of the small recipes. Beside it: a first and a last layer of their own around one shared middle,
+next-token prediction for the first half of the run, masks at 30 % after it, short sequences before long ones, and a
+batch that follows from the budget.
+"""
+
+from __future__ import annotations
+
+from litebert.config import CausalConfig, Config, MaskingConfig, SequenceConfig, replace
+from litebert.recipes.small import small
+
+
+def _next(name: str, hidden: int, embedding: int, layers: int, length: int, budget: str) -> Config:
+    block = small(name, hidden=hidden, embedding=embedding, layers=layers, length=length, budget=budget)
+    return replace(
+        block,
+        encoder=replace(block.encoder, own_ends=1, heads=hidden // (32 if hidden < 512 else 64)),
+        sequences=SequenceConfig(length=length),
+        masking=MaskingConfig(rate=0.3, unit="word", span="ngram", max_span=3, copies=0),
+        objectives=("mlm", "clm", "sop"),
+        clm=CausalConfig(share=0.5),
+        train=replace(
+            block.train,
+            batch="auto",
+            depth_schedule=((0.6, 2 + (layers - 2) // 4),),
+            length_schedule=((0.7, length // 2),),
+        ),
+    )
+
+
+def albert_next_tiny() -> Config:
+    """albert-next-tiny: 6 layers of H 128, the best encoder of ten minutes on two CPU cores.
+
+    litebert pretrain albert-next-tiny --data D --out R --budget 10m
+    """
+    return _next("albert-next-tiny", hidden=128, embedding=64, layers=6, length=64, budget="10m")
+
+
+def albert_next_mini() -> Config:
+    """albert-next-mini: 8 layers of H 192, the best encoder of half an hour and more on two CPU cores.
+
+    litebert pretrain albert-next-mini --data D --out R --budget 30m
+    """
+    return _next("albert-next-mini", hidden=192, embedding=96, layers=8, length=128, budget="30m")
+
+
+def albert_next_base() -> Config:
+    """albert-next-base: 12 layers of H 768, for a GPU; not trained by us yet.
+
+    litebert pretrain albert-next-base --data D --out R --budget 8h
+    """
+    return _next("albert-next-base", hidden=768, embedding=192, layers=12, length=512, budget="8h")
+
+
+def albert_next_large() -> Config:
+    """albert-next-large: 24 layers of H 1024, for a GPU; not trained by us yet.
+
+    litebert pretrain albert-next-large --data D --out R --budget 24h
+    """
+    return _next("albert-next-large", hidden=1024, embedding=192, layers=24, length=512, budget="24h")
