@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from litebert import load
 from litebert.errors import ModelError
+from litebert.interop import read_folder
 from litebert.interop.crc32c import crc32c
 from litebert.interop.tensor_bundle import Bundle
 from litebert.model.pretrainer import Pretrainer
@@ -88,16 +88,14 @@ def test_a_checkpoint_of_the_time_converts(
 
 @pytest.mark.parametrize("head", ["sequence", "span", "choice"])
 @pytest.mark.parametrize("write", [bert, albert])
-def test_a_fine_tuned_checkpoint(write: Callable[..., Any], head: str, tmp_path: Path) -> None:
+def test_a_fine_tuned_checkpoint(write: Callable[..., Any], head: Any, tmp_path: Path) -> None:
     model = write(tmp_path, head)
     if head == "span":
         loaded = load(tmp_path)
     else:  # one row of scores or several say nothing of what they are for
         with refused(ModelError, "architectures"):
             load(tmp_path)
-        config = next(tmp_path.glob("*_config.json"))
-        config.write_text(json.dumps({**json.loads(config.read_text()), "architectures": [type(model).__name__]}))
-        loaded = load(tmp_path)
+        loaded = read_folder(tmp_path, head)
     assert loaded.task["kind"] == head
     assert_equal_outputs(their_outputs(model, inputs()), our_outputs(loaded.model, inputs()), ignore=("pooled",))
 

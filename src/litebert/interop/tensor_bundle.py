@@ -26,6 +26,8 @@ from litebert.interop.crc32c import crc32c, masked
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER = 48
 _TRAILER = 5
+_SLICE = b"\0"
+"""How the keys of slices begin; the variable that was cut has an entry of its own."""
 _LARGEST_BLOCK = 1 << 28
 _LARGEST_SIDE = 1 << 40
 _DTYPES = {
@@ -65,7 +67,7 @@ class Bundle:
         try:
             table = dict(_table(index.read_bytes()))
             header = dict(_fields(table.pop(b"")))
-            entries = {key.decode(): _entry(value) for key, value in table.items()}
+            entries = {key.decode(): _entry(value) for key, value in table.items() if not key.startswith(_SLICE)}
         except OSError as error:
             raise ModelError(f"{index} cannot be read: {error.strerror or error}") from None
         except (ValueError, IndexError, KeyError, TypeError, pyarrow.ArrowException) as error:
