@@ -33,8 +33,8 @@ class Job:
     """A request in the queue."""
 
     group: Group
-    field: str
-    """What the request calls its inputs."""
+    input_name: str
+    """What the request calls its inputs, with {} for the place of each."""
     costs: list[float]
     """Of each input."""
     done: asyncio.Future[list[Row]]
@@ -85,7 +85,7 @@ class Batch:
                     continue
                 if row.refusal:
                     status = {"too_large": 413, "validation": 422}.get(row.kind, 500)
-                    name = f"{job.field}[{place}]"
+                    name = job.input_name.format(place)
                     job.done.set_exception(Refusal(status, row.kind, name + row.refusal, name))
                     continue
                 job.rows[place] = row
@@ -144,13 +144,13 @@ class Queue:
         self._seconds = KEPT * self._seconds + seconds
         self._watch(batch, seconds)
 
-    def put(self, group: Group, field: str) -> Job:
+    def put(self, group: Group, input_name: str) -> Job:
         """Let a request wait for its answer.
 
         Raises:
             Refusal: it would wait for too long.
         """
-        job = Job(group, field, [cost_of(one) for one in group.inputs], asyncio.get_running_loop().create_future())
+        job = Job(group, input_name, [cost_of(one) for one in group.inputs], asyncio.get_running_loop().create_future())
         ahead = self._underway + sum(min(other.waiting, self._room) for other in self._jobs)
         if self._jobs and (ahead / self.rate > self.patience or self.rows > MOST_ROWS):
             wait = math.ceil(ahead / self.rate)

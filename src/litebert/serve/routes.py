@@ -66,8 +66,10 @@ def api(service: Service) -> APIRouter:
     @router.post("/embed", response_model=list[list[float]], summary="Sentence vectors")
     async def embed(request: Request, body: bodies.Embed) -> Response:
         pool = service.choose(request, body.model, "embed")
-        options = {"normalize": body.normalize, "truncate": body.truncate}
-        rows = await service.ask(request, pool, "embed", *_inputs(body.inputs), **options)
+        inputs, field = _inputs(body.inputs)
+        rows = await service.ask(
+            request, pool, "embed", inputs, field, normalize=body.normalize, truncate=body.truncate
+        )
         return _answer(_listed([row.payload for row in rows]))
 
     @router.post("/similarity", response_model=list[float], summary="Cosines of a sentence with others")
@@ -82,8 +84,9 @@ def api(service: Service) -> APIRouter:
     async def rerank(request: Request, body: bodies.Rerank) -> Response:
         pool = service.choose(request, body.model, "rerank")
         pairs = [(body.query, text) for text in body.texts]
-        options = {"raw": body.raw_scores, "truncate": body.truncate}
-        rows = await service.ask(request, pool, "score", pairs, "texts[{}]", **options)
+        rows = await service.ask(
+            request, pool, "score", pairs, "texts[{}]", raw=body.raw_scores, truncate=body.truncate
+        )
         ranked: list[dict[str, Any]] = [{"index": place, "score": float(row.payload)} for place, row in enumerate(rows)]
         ranked.sort(key=lambda one: -one["score"])
         if body.return_text:

@@ -83,7 +83,7 @@ class Served:
     def info(self) -> dict[str, Any]:
         """What clients may know about it."""
         task = self.predictor.task if self.predictor is not None else None
-        routes = [name for name in ("predict", "fill-mask", "embed") if name in self._does]
+        routes: list[str] = [name for name in ("predict", "fill-mask", "embed") if name in self._does]
         routes += [*["similarity"] * ("embed" in self._does), *["rerank"] * ("score" in self._does), "tokenize"]
         return {
             "kind": task.output.name if task is not None else "pretrained",

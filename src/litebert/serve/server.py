@@ -149,7 +149,8 @@ class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._late = _cancelled(self._late)
+            _cancel(self._late)
+            self._late = None
         elif self._late is None:
             self._late = self.loop.call_later(HEADERS, self.transport.abort)
 
@@ -159,14 +160,16 @@ class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._unread = _cancelled(self._unread)
+        _cancel(self._unread)
+        self._unread = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._late, self._unread = _cancelled(self._late), _cancelled(self._unread)
+        _cancel(self._late)
+        _cancel(self._unread)
         super().connection_lost(exc)
 
 
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()
 

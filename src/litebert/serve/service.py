@@ -68,7 +68,8 @@ class Service:
         about.update(model=pool.name, rows=len(inputs))
         gone = asyncio.ensure_future(_disconnected(request))
         try:
-            await asyncio.wait({job.done, gone}, timeout=self.limits.timeout_seconds, return_when="FIRST_COMPLETED")
+            waiting: set[asyncio.Future[Any]] = {job.done, gone}
+            await asyncio.wait(waiting, timeout=self.limits.timeout_seconds, return_when="FIRST_COMPLETED")
             if job.done.done():
                 rows = job.done.result()
             elif gone.done():
