@@ -30,6 +30,7 @@ VERBS = {
     "predict": ("answers", "answer a file with a fine-tuned model"),
     "fill": ("answers", "guess masked words with a pretrained model"),
     "embed": ("answers", "write sentence vectors of texts to a file"),
+    "serve": ("serve", "answer over HTTP with any models"),
     "score": ("tasks", "score a fine-tuned model on a labelled file"),
     "analyze": ("analyze", "show what each layer of a model does to held-out text"),
     "study": ("study", "run a paper's comparison on your text, with seeds and a report"),

@@ -1,0 +1,177 @@
+"""The worker processes of a model: they take batches from its queue, and one that dies is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from litebert.errors import ModelError
+from litebert.serve import logs, wire
+from litebert.serve.batching import Batch, Queue
+from litebert.serve.refusals import Refusal
+
+STARTING = 600.0
+"""Seconds in which a model must be opened."""
+STOPPING = 5.0
+"""Seconds in which a worker without work must end."""
+PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Seconds before a worker that has died again without answering is replaced."""
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None while there is none."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    async def start(self) -> tuple[dict[str, Any], float, float]:
+        """Open the model; what it can do, the seconds for a short input, and the characters of that.
+
+        Raises:
+            ModelError: it cannot be opened.
+        """
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(self._settings["threads"]),
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        code = f"import sys; sys.path[:] = {sys.path!r}; from litebert.serve.worker import main; main()"
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment
+        )
+        try:
+            reply = await asyncio.wait_for(self._exchange(self._settings), STARTING)
+        except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
+            await self.kill()
+            raise ModelError(f"the worker for {self._settings['path']} did not start; its error stands above") from None
+        if reply[0] == "failed":
+            await self.stop()
+            raise ModelError(reply[1])
+        return reply[1], reply[2], reply[3]
+
+    async def compute(self, groups: Sequence[wire.Group]) -> tuple[list[list[wire.Row]], float]:
+        """The rows of each group, and the seconds they took.
+
+        Raises:
+            OSError, asyncio.IncompleteReadError: the process has died.
+        """
+        answered, seconds = await self._exchange([tuple(group) for group in groups])
+        return [[wire.Row(*row) for row in rows] for rows in answered], seconds
+
+    async def _exchange(self, value: Any) -> Any:
+        assert self._process is not None
+        sending, receiving = self._process.stdin, self._process.stdout
+        assert sending is not None
+        assert receiving is not None
+        sending.write(wire.packed(value))
+        await sending.drain()
+        return await wire.received(receiving)
+
+    async def stop(self) -> None:
+        """Let the process end."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._process.wait(), STOPPING)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End the process now, if it lives."""
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+
+class Pool:
+    """A model with its queue and its workers."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any], queue: Queue, workers: int, timeout: float) -> None:
+        self.name, self.queue = name, queue
+        self.info: dict[str, Any] = {}
+        """What the model can do, once it is there."""
+        self.restarts = 0
+        self._settings, self._timeout = settings, timeout
+        self._workers = [Worker(settings) for _ in range(workers)]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the workers that live."""
+        return [worker.pid for worker in self._workers if worker.pid is not None]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a worker lives."""
+        return bool(self.pids)
+
+    async def start(self) -> None:
+        """Open the model in every worker.
+
+        Raises:
+            ModelError: it cannot be opened.
+        """
+        for worker in self._workers:
+            self.info, seconds, characters = await worker.start()
+            self.queue.measured(characters, seconds, len(self._workers))
+        self._tasks = [asyncio.create_task(self._run(worker)) for worker in self._workers]
+
+    async def stop(self) -> None:
+        """End the workers; nothing may wait any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
+
+    async def _run(self, worker: Worker) -> None:
+        idle_deaths = 0
+        while True:
+            if worker.pid is None:
+                await asyncio.sleep(PAUSES[min(idle_deaths, len(PAUSES) - 1)])
+                idle_deaths += 1
+                try:
+                    await worker.start()
+                except ModelError as error:
+                    logs.event("a worker cannot be replaced", logging.ERROR, model=self.name, **logs.failure(error))
+                    continue
+                self.restarts += 1
+                logs.event("a worker was replaced", logging.WARNING, model=self.name, pid=worker.pid)
+            batch = await self.queue.take()
+            if await self._answer(worker, batch):
+                idle_deaths = 0
+
+    async def _answer(self, worker: Worker, batch: Batch) -> bool:
+        """Have a batch answered, or fail what is in it; whether it was answered."""
+        start = time.monotonic()
+        try:
+            answered, _ = await asyncio.wait_for(worker.compute(batch.groups), self._timeout)
+        except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
+            slow = isinstance(error, asyncio.TimeoutError)
+            await worker.kill()
+            logs.event(
+                "a worker took too long and was ended" if slow else "a worker died", logging.ERROR, model=self.name,
+                rows=len(batch.rows),
+            )  # fmt: skip
+            reason = "the computation took too long" if slow else "the worker ended while it computed"
+            batch.fail(Refusal(503, "unavailable", f"{reason}; send the request again", retry=1))
+            return False
+        except asyncio.CancelledError:
+            batch.fail(Refusal(503, "unavailable", "the service is stopping; send the request again", retry=1))
+            raise
+        finally:
+            self.queue.finished(batch)
+        self.queue.computed(batch, time.monotonic() - start)
+        batch.answer(answered)
+        return True

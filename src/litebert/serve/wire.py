@@ -1,0 +1,56 @@
+"""What passes between the service and its worker processes: frames of plain values, over pipes.
+
+`marshal` reads numbers, texts, lists and dictionaries only, and both ends run the same Python.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import marshal
+from typing import Any, BinaryIO, NamedTuple
+
+_LENGTH = 8
+
+
+class Group(NamedTuple):
+    """Inputs to which the same is done."""
+
+    operation: str
+    options: tuple[tuple[str, Any], ...]
+    inputs: list[Any]
+
+
+class Row(NamedTuple):
+    """The answer to one input: JSON and how many tokens were read; or why it is refused."""
+
+    payload: bytes
+    tokens: int
+    refusal: str = ""
+    """After the name of the input: ` has 900 tokens ...`."""
+    kind: str = ""
+    """The `error_type` of a refusal."""
+
+
+def packed(value: Any) -> bytes:
+    """A frame."""
+    body = marshal.dumps(value)
+    return len(body).to_bytes(_LENGTH, "big") + body
+
+
+async def received(stream: asyncio.StreamReader) -> Any:
+    """The next frame.
+
+    Raises:
+        asyncio.IncompleteReadError: the other end has gone.
+    """
+    size = int.from_bytes(await stream.readexactly(_LENGTH), "big")
+    return marshal.loads(await stream.readexactly(size))
+
+
+def read(file: BinaryIO) -> Any:
+    """The next frame of a file, None at its end."""
+    head = file.read(_LENGTH)
+    if len(head) < _LENGTH:
+        return None
+    body = file.read(int.from_bytes(head, "big"))
+    return marshal.loads(body)
