@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
-from litebert.serve import bodies, docs_page, routes
+from litebert.serve import bodies, docs_page, playground, routes
 from litebert.serve.refusals import Refusal
 from litebert.serve.service import Service
 
@@ -29,6 +29,11 @@ def application(service: Service) -> FastAPI:
     app = FastAPI(title="litebert", version=version("litebert"), docs_url=None, redoc_url=None, redirect_slashes=False)
     app.include_router(routes.api(service))
     app.include_router(routes.about(service))
+
+    @app.get("/", include_in_schema=False)
+    async def play() -> HTMLResponse:
+        html, policy = playground.page()
+        return HTMLResponse(html, headers={"content-security-policy": policy, "referrer-policy": "no-referrer"})
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
