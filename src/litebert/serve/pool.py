@@ -77,7 +77,8 @@ class Worker:
         assert receiving is not None
         sending.write(wire.packed(value))
         await sending.drain()
-        return await wire.received(receiving)
+        size = int.from_bytes(await receiving.readexactly(wire.LENGTH), "big")
+        return wire.unpacked(await receiving.readexactly(size))
 
     async def stop(self) -> None:
         """Let the process end."""
