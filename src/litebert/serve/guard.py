@@ -141,7 +141,7 @@ class Guard:
             metrics.rows.add(about["rows"], model=model)
             metrics.tokens.add(about["tokens"], model=model)
         fields = {name: about[name] for name in ("model", "rows", "tokens", "queue_ms") if name in about}
-        logs.event("request", method=_method(scope["method"]), route=route, status=int(status),
+        logs.event("request", to=logs.REQUESTS, method=_method(scope["method"]), route=route, status=int(status),
                    ms=round(1000 * seconds, 2), **fields)  # fmt: skip
 
 

@@ -36,8 +36,8 @@ class Worker:
         """Of the process; None while there is none."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
-    async def start(self) -> tuple[dict[str, Any], float, float]:
-        """Open the model; what it can do, the seconds for a short input, and the characters of that.
+    async def start(self) -> tuple[dict[str, Any], list[tuple[int, float]], float]:
+        """Open the model; what it can do, and what `Queue.measured` takes.
 
         Raises:
             ModelError: it cannot be opened.
@@ -125,8 +125,8 @@ class Pool:
             ModelError: it cannot be opened.
         """
         for worker in self._workers:
-            self.info, seconds, characters = await worker.start()
-            self.queue.measured(characters, seconds, len(self._workers))
+            self.info, trials, characters = await worker.start()
+            self.queue.measured(trials, characters, len(self._workers))
         self._tasks = [asyncio.create_task(self._run(worker)) for worker in self._workers]
 
     async def stop(self) -> None:

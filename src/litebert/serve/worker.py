@@ -52,9 +52,9 @@ def _opened(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
     for name in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
         python_file(Path(name).resolve())
     served = Served(Path(settings["path"]), settings)
-    seconds, characters = served.warmed()
+    trials, characters = served.warmed()
     _give_back()
-    return served, (served.info(), seconds, characters)
+    return served, (served.info(), trials, characters)
 
 
 def _give_back() -> None:
