@@ -11,7 +11,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -112,7 +112,7 @@ class Queue:
         self._most, self._linger, self._given, self._watch = most, linger, patience, watch
         self.patience = patience or 1.0
         self._jobs: deque[Job] = deque()
-        self._more, self._turn = asyncio.Event(), asyncio.Lock()
+        self._more, self._full, self._turn = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._underway = 0.0
         self._pace, self._workers = Pace(), 1
 
@@ -147,12 +147,26 @@ class Queue:
             Refusal: it would wait for too long.
         """
         job = Job(group, input_name, [cost_of(one) for one in group.inputs], asyncio.get_running_loop().create_future())
-        if self._jobs and ((wait := self._wait()) > self.patience or self.rows > MOST_ROWS):
-            retry = max(1, math.ceil(wait))
-            raise Refusal(429, "overloaded", "too many requests wait; send this one again later", retry=retry)
+        if (refusal := self.refusal()) is not None:
+            raise refusal
         self._jobs.append(job)
         self._more.set()
+        self._weigh()
         return job
+
+    def _weigh(self) -> None:
+        """Note whether a batch of full size waits."""
+        if sum(job.waiting for job in self._jobs) >= self._room:
+            self._full.set()
+        else:
+            self._full.clear()
+
+    def refusal(self) -> Refusal | None:
+        """Why a request that came now would be refused, if it would."""
+        if not self._jobs or ((wait := self._wait()) <= self.patience and self.rows <= MOST_ROWS):
+            return None
+        retry = max(1, math.ceil(wait))
+        return Refusal(429, "overloaded", "too many requests wait; send this one again later", retry=retry)
 
     def _wait(self) -> float:
         """Seconds that a request would have to wait now; of a long one before it, only what is computed in a turn."""
@@ -166,6 +180,14 @@ class Queue:
         job.done.cancel()
         if job in self._jobs:
             self._jobs.remove(job)
+
+    async def full(self, before: Collection[asyncio.Task[Any]]) -> None:
+        """Wait until there is a batch of full size, or one of the tasks is done."""
+        waiting = asyncio.create_task(self._full.wait())
+        try:
+            await asyncio.wait({waiting, *before}, return_when="FIRST_COMPLETED")
+        finally:
+            waiting.cancel()
 
     async def take(self) -> Batch:
         """The next batch, when something waits. Where there are several workers, they stand in line."""
@@ -203,6 +225,7 @@ class Queue:
                 self._jobs.append(job)
                 break
         self._underway += batch.cost
+        self._weigh()
         return batch if batch.rows else None
 
     def finished(self, batch: Batch) -> None:

@@ -61,6 +61,8 @@ class Guard:
             headers = dict(scope["headers"])
             self._named(scope, about)
             self._admit(scope, headers)
+            if scope["method"] == "POST" and (full := self._service.refusal()) is not None:
+                raise full
             body = await self._body(scope, headers, receive)
             await self._app(scope, _replayed(body, receive), answer)
         except Refusal as refusal:
