@@ -72,7 +72,7 @@ def serve(words: list[str]) -> int:
         except ImportError:
             raise MissingExtraError(name, "serve") from None
     from litebert.serve.limits import Limits, read_key
-    from litebert.serve.server import Settings, names_of, ready_to_log
+    from litebert.serve.server import Settings, names_of
     from litebert.serve.server import serve as run
 
     require(given.workers > 0, f"--workers is {given.workers}; give 1 or more")
@@ -88,7 +88,7 @@ def serve(words: list[str]) -> int:
         tuple(origin.lower() for origin in given.allow_origin), given.allow_host,
         Limits(given.max_rows, given.max_characters, given.max_tokens, given.max_body, given.timeout),
         given.batch_characters, given.batch_wait / 1000, None if given.max_wait is None else given.max_wait / 1000,
+        log_requests=logging.getLogger("litebert").level <= logging.INFO,
     )  # fmt: skip
-    ready_to_log(quiet=logging.getLogger("litebert").level > logging.INFO)
     run(settings)
     return 0

@@ -1,7 +1,7 @@
 """The queue of a model: bounded by how long a request would wait, and cut into batches by size and a deadline.
 
-Requests are counted in characters, for only the workers know the tokens; how many of them a second are computed is
-measured with every batch. A request that is longer than a batch is computed in turns with the others, so that it does
+Requests are counted in characters, for only the workers know the tokens; what these take is measured with every batch
+(pace.py). A request that is longer than a batch is computed in turns with the others, so that it does
 not hold up short ones.
 """
 
@@ -11,12 +11,13 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from litebert.serve.limits import characters
+from litebert.serve.pace import Pace
 from litebert.serve.refusals import Refusal
 from litebert.serve.wire import Group, Row
 
@@ -24,8 +25,6 @@ OVERHEAD = 32.0
 """Characters that an input counts for, however short it is: what there is to do for each."""
 MOST_ROWS = 10_000
 """Inputs that may wait in all, so that memory is bounded."""
-KEPT = 0.9
-"""How much of what was measured before a batch counts after it."""
 
 
 @dataclass(eq=False)
@@ -113,14 +112,9 @@ class Queue:
         self._most, self._linger, self._given, self._watch = most, linger, patience, watch
         self.patience = patience or 1.0
         self._jobs: deque[Job] = deque()
-        self._more, self._turn = asyncio.Event(), asyncio.Lock()
+        self._more, self._full, self._turn = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._underway = 0.0
-        self._characters, self._seconds, self._workers = 1.0, 1.0, 1
-
-    @property
-    def rate(self) -> float:
-        """Characters that all workers compute in a second."""
-        return self._workers * self._characters / self._seconds
+        self._pace, self._workers = Pace(), 1
 
     @property
     def rows(self) -> int:
@@ -130,18 +124,20 @@ class Queue:
     @property
     def _room(self) -> float:
         """Characters of the next batch: it shall not take longer than half of what may be waited for."""
-        return min(self._most, self.rate / self._workers * self.patience / 2)
+        return min(self._most, self._pace.size(self.patience / 2))
 
-    def measured(self, count: float, seconds: float, workers: int) -> None:
-        """What a short request of `count` characters takes alone, before there are others."""
-        self._characters, self._seconds, self._workers = count + OVERHEAD, seconds, workers
+    def measured(self, trials: Sequence[tuple[int, float]], characters: float, workers: int) -> None:
+        """What requests of some short inputs of so many characters take alone: (inputs, seconds) of the first request
+        and others."""
+        self._workers, seconds = workers, trials[0][1]
+        for rows, took in trials:
+            self._pace.add(rows * (characters + OVERHEAD), took)
         if self._given is None:
             self.patience = max(0.025, 4 * (seconds + 0.003))
 
     def computed(self, batch: Batch, seconds: float) -> None:
         """What a batch took."""
-        self._characters = KEPT * self._characters + batch.cost
-        self._seconds = KEPT * self._seconds + seconds
+        self._pace.add(batch.cost, seconds)
         self._watch(batch, seconds)
 
     def put(self, group: Group, input_name: str) -> Job:
@@ -151,19 +147,47 @@ class Queue:
             Refusal: it would wait for too long.
         """
         job = Job(group, input_name, [cost_of(one) for one in group.inputs], asyncio.get_running_loop().create_future())
-        ahead = self._underway + sum(min(other.waiting, self._room) for other in self._jobs)
-        if self._jobs and (ahead / self.rate > self.patience or self.rows > MOST_ROWS):
-            wait = math.ceil(ahead / self.rate)
-            raise Refusal(429, "overloaded", "too many requests wait; send this one again later", retry=max(1, wait))
+        if (refusal := self.refusal()) is not None:
+            raise refusal
         self._jobs.append(job)
         self._more.set()
+        self._weigh()
         return job
+
+    def _weigh(self) -> None:
+        """Note whether a batch of full size waits."""
+        if sum(job.waiting for job in self._jobs) >= self._room:
+            self._full.set()
+        else:
+            self._full.clear()
+
+    def refusal(self) -> Refusal | None:
+        """Why a request that came now would be refused, if it would."""
+        if not self._jobs or ((wait := self._wait()) <= self.patience and self.rows <= MOST_ROWS):
+            return None
+        retry = max(1, math.ceil(wait))
+        return Refusal(429, "overloaded", "too many requests wait; send this one again later", retry=retry)
+
+    def _wait(self) -> float:
+        """Seconds that a request would have to wait now; of a long one before it, only what is computed in a turn."""
+        room = self._room
+        ahead = self._underway + sum(min(other.waiting, max(room, other.costs[0])) for other in self._jobs)
+        batches = math.ceil(ahead / max(room, self._jobs[0].costs[0]))
+        return (batches * self._pace.fixed + self._pace.slope * ahead) / self._workers
 
     def leave(self, job: Job) -> None:
         """Take a request out whose client has gone."""
         job.done.cancel()
         if job in self._jobs:
             self._jobs.remove(job)
+
+    async def full(self, before: Collection[asyncio.Task[Any]]) -> None:
+        """Wait until there is a batch of full size, or one of the tasks is done."""
+        waiting = asyncio.create_task(self._full.wait())
+        try:
+            await asyncio.wait({waiting, *before}, return_when="FIRST_COMPLETED")
+        finally:
+            waiting.cancel()
 
     async def take(self) -> Batch:
         """The next batch, when something waits. Where there are several workers, they stand in line."""
@@ -201,6 +225,7 @@ class Queue:
                 self._jobs.append(job)
                 break
         self._underway += batch.cost
+        self._weigh()
         return batch if batch.rows else None
 
     def finished(self, batch: Batch) -> None:

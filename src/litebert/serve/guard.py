@@ -61,6 +61,8 @@ class Guard:
             headers = dict(scope["headers"])
             self._named(scope, about)
             self._admit(scope, headers)
+            if scope["method"] == "POST" and (full := self._service.refusal()) is not None:
+                raise full
             body = await self._body(scope, headers, receive)
             await self._app(scope, _replayed(body, receive), answer)
         except Refusal as refusal:
@@ -141,7 +143,7 @@ class Guard:
             metrics.rows.add(about["rows"], model=model)
             metrics.tokens.add(about["tokens"], model=model)
         fields = {name: about[name] for name in ("model", "rows", "tokens", "queue_ms") if name in about}
-        logs.event("request", method=_method(scope["method"]), route=route, status=int(status),
+        logs.event("request", to=logs.REQUESTS, method=_method(scope["method"]), route=route, status=int(status),
                    ms=round(1000 * seconds, 2), **fields)  # fmt: skip
 
 

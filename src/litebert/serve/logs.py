@@ -13,6 +13,7 @@ import traceback
 from typing import Any
 
 LOG = logging.getLogger("litebert.serve")
+REQUESTS = LOG.getChild("requests")
 
 
 class Lines(logging.Formatter):
@@ -36,22 +37,23 @@ class _Quietly(logging.StreamHandler[Any]):
         pass
 
 
-def set_up(level: int = logging.INFO) -> None:
-    """Write the service's log, and that of the server under it, to standard error."""
+def set_up(requests: bool = True) -> None:
+    """Write the service's log to standard error, with a line for each request or without."""
     handler = _Quietly(sys.stderr)
     handler.setFormatter(Lines())
     LOG.handlers, LOG.propagate = [handler], False
-    LOG.setLevel(level)
+    LOG.setLevel(logging.INFO)
+    REQUESTS.setLevel(logging.INFO if requests else logging.WARNING)
     for name in ("uvicorn", "uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.CRITICAL)  # they know of nothing that is not logged here, and would quote requests
 
 
-def event(name: str, level: int = logging.INFO, **fields: Any) -> None:
+def event(name: str, level: int = logging.INFO, to: logging.Logger = LOG, **fields: Any) -> None:
     """Log something that happened."""
-    if LOG.isEnabledFor(level):
-        LOG.log(level, name, extra={"fields": fields})
+    if to.isEnabledFor(level):
+        to.log(level, name, extra={"fields": fields})
 
 
 def failure(error: BaseException) -> dict[str, Any]:

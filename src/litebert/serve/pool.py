@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -20,6 +20,8 @@ STARTING = 600.0
 """Seconds in which a model must be opened."""
 STOPPING = 5.0
 """Seconds in which a worker without work must end."""
+PASSING = 0.001
+"""Seconds for a batch to reach a worker and its answer to come back."""
 PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds before a worker that has died again without answering is replaced."""
 
@@ -30,14 +32,16 @@ class Worker:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
         self._process: asyncio.subprocess.Process | None = None
+        self._pending: deque[asyncio.Future[Any]] = deque()
+        self._reader: asyncio.Task[None] | None = None
 
     @property
     def pid(self) -> int | None:
         """Of the process; None while there is none."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
-    async def start(self) -> tuple[dict[str, Any], float, float]:
-        """Open the model; what it can do, the seconds for a short input, and the characters of that.
+    async def start(self) -> tuple[dict[str, Any], list[tuple[int, float]], float]:
+        """Open the model; what it can do, and what `Queue.measured` takes.
 
         Raises:
             ModelError: it cannot be opened.
@@ -52,32 +56,55 @@ class Worker:
             sys.executable, "-c", code, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment
         )
         try:
-            reply = await asyncio.wait_for(self._exchange(self._settings), STARTING)
+            await self._send(self._settings)
+            reply = await asyncio.wait_for(self._receive(), STARTING)
         except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
             await self.kill()
             raise ModelError(f"the worker for {self._settings['path']} did not start; its error stands above") from None
         if reply[0] == "failed":
             await self.stop()
             raise ModelError(reply[1])
+        self._pending = deque()
+        self._reader = asyncio.create_task(self._read())
         return reply[1], reply[2], reply[3]
 
     async def compute(self, groups: Sequence[wire.Group]) -> tuple[list[list[wire.Row]], float]:
-        """The rows of each group, and the seconds they took.
+        """The rows of each group, and the seconds they took. Batches are answered in the order they came in.
 
         Raises:
-            OSError, asyncio.IncompleteReadError: the process has died.
+            OSError: the process has died.
         """
-        answered, seconds = await self._exchange([tuple(group) for group in groups])
+        reply = asyncio.get_running_loop().create_future()
+        self._pending.append(reply)
+        await self._send([tuple(group) for group in groups])
+        answered, seconds = await reply
         return [[wire.Row(*row) for row in rows] for rows in answered], seconds
 
-    async def _exchange(self, value: Any) -> Any:
+    async def _send(self, value: Any) -> None:
         assert self._process is not None
-        sending, receiving = self._process.stdin, self._process.stdout
-        assert sending is not None
-        assert receiving is not None
-        sending.write(wire.packed(value))
-        await sending.drain()
-        return await wire.received(receiving)
+        assert self._process.stdin is not None
+        self._process.stdin.write(wire.packed(value))
+        await self._process.stdin.drain()
+
+    async def _receive(self) -> Any:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        size = int.from_bytes(await self._process.stdout.readexactly(wire.LENGTH), "big")
+        return wire.unpacked(await self._process.stdout.readexactly(size))
+
+    async def _read(self) -> None:
+        """Give each batch its answer, until the process ends."""
+        pending = self._pending
+        try:
+            while True:
+                answered = await self._receive()
+                reply = pending.popleft()
+                if not reply.done():
+                    reply.set_result(answered)
+        except (OSError, asyncio.IncompleteReadError):
+            for reply in pending:
+                if not reply.done():
+                    reply.set_exception(ConnectionError("the worker has ended"))
 
     async def stop(self) -> None:
         """Let the process end."""
@@ -124,8 +151,8 @@ class Pool:
             ModelError: it cannot be opened.
         """
         for worker in self._workers:
-            self.info, seconds, characters = await worker.start()
-            self.queue.measured(characters, seconds, len(self._workers))
+            self.info, trials, characters = await worker.start()
+            self.queue.measured(trials, characters, len(self._workers))
         self._tasks = [asyncio.create_task(self._run(worker)) for worker in self._workers]
 
     async def stop(self) -> None:
@@ -136,28 +163,47 @@ class Pool:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
     async def _run(self, worker: Worker) -> None:
-        idle_deaths = 0
-        while True:
-            if worker.pid is None:
-                await asyncio.sleep(PAUSES[min(idle_deaths, len(PAUSES) - 1)])
-                idle_deaths += 1
-                try:
-                    await worker.start()
-                except ModelError as error:
-                    logs.event("a worker cannot be replaced", logging.ERROR, model=self.name, **logs.failure(error))
-                    continue
-                self.restarts += 1
-                logs.event("a worker was replaced", logging.WARNING, model=self.name, pid=worker.pid)
-            batch = await self.queue.take()
-            if await self._answer(worker, batch):
-                idle_deaths = 0
+        """Keep a worker alive and busy: a second batch goes to it while it computes the first, but only a full one."""
+        deaths, underway = 0, set[asyncio.Task[bool]]()
+        try:
+            while True:
+                if worker.pid is None:
+                    if underway:
+                        await asyncio.wait(underway)
+                    await asyncio.sleep(PAUSES[min(deaths, len(PAUSES) - 1)])
+                    deaths += 1
+                    if not await self._replaced(worker):
+                        continue
+                if underway:
+                    if len(underway) == 1:
+                        await self.queue.full(underway)
+                    else:
+                        await asyncio.wait(underway, return_when="FIRST_COMPLETED")
+                    done = {task for task in underway if task.done()}
+                    underway -= done
+                    deaths = 0 if any(task.result() for task in done) else deaths
+                    if worker.pid is None:
+                        continue
+                underway.add(asyncio.create_task(self._answer(worker, await self.queue.take())))
+        finally:
+            for task in underway:
+                task.cancel()
+
+    async def _replaced(self, worker: Worker) -> bool:
+        try:
+            await worker.start()
+        except ModelError as error:
+            logs.event("a worker cannot be replaced", logging.ERROR, model=self.name, **logs.failure(error))
+            return False
+        self.restarts += 1
+        logs.event("a worker was replaced", logging.WARNING, model=self.name, pid=worker.pid)
+        return True
 
     async def _answer(self, worker: Worker, batch: Batch) -> bool:
         """Have a batch answered, or fail what is in it; whether it was answered."""
-        start = time.monotonic()
         try:
-            answered, _ = await asyncio.wait_for(worker.compute(batch.groups), self._timeout)
-        except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
+            answered, seconds = await asyncio.wait_for(worker.compute(batch.groups), self._timeout)
+        except (OSError, asyncio.TimeoutError) as error:
             slow = isinstance(error, asyncio.TimeoutError)
             await worker.kill()
             logs.event(
@@ -172,6 +218,6 @@ class Pool:
             raise
         finally:
             self.queue.finished(batch)
-        self.queue.computed(batch, time.monotonic() - start)
+        self.queue.computed(batch, seconds + PASSING)
         batch.answer(answered)
         return True

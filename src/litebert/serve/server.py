@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -57,6 +55,7 @@ class Settings:
     """Seconds for which the first request of a batch waits for others."""
     patience: float | None = None
     """Seconds that a request may have to wait; see `Queue`."""
+    log_requests: bool = True
 
 
 def serve(settings: Settings) -> None:
@@ -66,6 +65,7 @@ def serve(settings: Settings) -> None:
         ConfigError: the address is taken or cannot be.
         ModelError: a model cannot be opened.
     """
+    logs.set_up(settings.log_requests)
     with _bound(settings.host, settings.port) as listening:
         asyncio.run(_serve(settings, listening))
 
@@ -232,10 +232,3 @@ def names_of(words: Sequence[str]) -> dict[str, Path]:
     if not found:
         raise ConfigError("there is no model to serve; give a folder")
     return found
-
-
-def ready_to_log(quiet: bool) -> None:
-    """Write the service's log: requests too, but where it shall be quiet."""
-    logs.set_up(logging.WARNING if quiet else logging.INFO)
-    with suppress(AttributeError, ValueError):
-        sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]

@@ -27,6 +27,11 @@ class Service:
         self.draining = False
         """Whether it is about to stop, and finishes what it took."""
 
+    def refusal(self) -> Refusal | None:
+        """Why no model would take a request now, if none would: said before its body is parsed, which takes longer."""
+        refusals = [pool.queue.refusal() for pool in self.pools.values()]
+        return refusals[0] if all(refusals) else None
+
     def choose(self, request: Request, name: str | None, route: str) -> Pool:
         """The model that a request names in its path or its body, or the first that has the route.
 

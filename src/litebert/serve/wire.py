@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import marshal
 from typing import Any, BinaryIO, NamedTuple
 
-_LENGTH = 8
+LENGTH = 8
+"""Bytes before a frame that hold its length."""
 
 
 class Group(NamedTuple):
@@ -34,23 +34,17 @@ class Row(NamedTuple):
 def packed(value: Any) -> bytes:
     """A frame."""
     body = marshal.dumps(value)
-    return len(body).to_bytes(_LENGTH, "big") + body
-
-
-async def received(stream: asyncio.StreamReader) -> Any:
-    """The next frame.
-
-    Raises:
-        asyncio.IncompleteReadError: the other end has gone.
-    """
-    size = int.from_bytes(await stream.readexactly(_LENGTH), "big")
-    return marshal.loads(await stream.readexactly(size))
+    return len(body).to_bytes(LENGTH, "big") + body
 
 
 def read(file: BinaryIO) -> Any:
     """The next frame of a file, None at its end."""
-    head = file.read(_LENGTH)
-    if len(head) < _LENGTH:
+    head = file.read(LENGTH)
+    if len(head) < LENGTH:
         return None
-    body = file.read(int.from_bytes(head, "big"))
+    return unpacked(file.read(int.from_bytes(head, "big")))
+
+
+def unpacked(body: bytes) -> Any:
+    """What a frame holds, without its length."""
     return marshal.loads(body)
