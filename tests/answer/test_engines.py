@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 
 import litebert
 from answer.test_predict import made, texts
-from litebert.answer import auto_engine, predictor
+from litebert.answer import auto_engine, predicting
 from litebert.answer.auto_engine import AutoEngine
 from litebert.answer.files import predict_file
 from litebert.answer.graphs import KEPT
-from litebert.answer.predictor import FIRST, WINDOW
+from litebert.answer.predicting import FIRST, WINDOW
 from litebert.cli import main
 from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError
-from litebert.finetuning.batches import PaddedRows, by_length
+from litebert.finetuning.rows import PaddedRows, by_length
 from litebert.registry import ENGINES
 from toys.refusals import refused
 
@@ -176,7 +176,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("first", 2e-3), ("slow", 4e-3), ("fast", 1e-3)):
         monkeypatch.setitem(ENGINES._parts, name, slowed(name, seconds))
     monkeypatch.setattr(auto_engine, "CANDIDATES", ("first", "slow", "fast", "absent"))
-    monkeypatch.setattr(predictor, "FIRST", 8)
+    monkeypatch.setattr(predicting, "FIRST", 8)
 
 
 def test_the_fastest_is_chosen_and_remembered(
@@ -187,7 +187,7 @@ def test_the_fastest_is_chosen_and_remembered(
     asked = texts(300)
     expected = loaded.predict(asked)
     own = AutoEngine(loaded, "cpu", clock=CLOCK, later=50)
-    answers = predictor.Predictor(loaded.tokenizer, loaded.predictor.task, own, 64, 64)  # type: ignore[arg-type]
+    answers = predicting.Predictor(loaded.tokenizer, loaded.predictor.task, own, 64, 64)  # type: ignore[arg-type]
     same(answers.predict(asked[:20]), expected[:20])
     assert own.name is None, "a small input is not worth measuring"
     while own.name is None:
@@ -223,7 +223,7 @@ def test_an_engine_that_fails_is_left_out(
     monkeypatch.setitem(ENGINES._parts, "fast", Failing)
     loaded = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes"))
     own, asked = AutoEngine(loaded, "cpu", clock=CLOCK, later=50), texts(300)
-    answers = predictor.Predictor(loaded.tokenizer, loaded.predictor.task, own, 64, 64)  # type: ignore[arg-type]
+    answers = predicting.Predictor(loaded.tokenizer, loaded.predictor.task, own, 64, 64)  # type: ignore[arg-type]
     while own.name is None:
         same(answers.predict(asked), loaded.predict(asked))
     assert own.name == "first"
@@ -257,18 +257,18 @@ class Lengths:
         return rows.mask.sum(1, dtype=np.float32)[:, None]
 
 
-def counting(folder: Path, tokenizer: Path, tokens: int = 512) -> tuple[predictor.Predictor, Lengths]:
+def counting(folder: Path, tokenizer: Path, tokens: int = 512) -> tuple[predicting.Predictor, Lengths]:
     loaded, engine = litebert.load(model_folder(folder, tokenizer, "number")), Lengths(tokens)
     assert loaded.tokenizer is not None
-    return predictor.Predictor(loaded.tokenizer, loaded.predictor.task, engine, 64, 64), engine
+    return predicting.Predictor(loaded.tokenizer, loaded.predictor.task, engine, 64, 64), engine
 
 
 @pytest.mark.parametrize("ahead", [False, True])
 def test_answers_keep_their_order_over_windows_and_batches(
     ahead: bool, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predictor, "FIRST", 16)
-    monkeypatch.setattr(predictor, "WINDOW", 64)
+    monkeypatch.setattr(predicting, "FIRST", 16)
+    monkeypatch.setattr(predicting, "WINDOW", 64)
     answers, engine = counting(tmp_path / "m", tiny_tokenizer)
     asked = [" ".join(["ba"] * (1 + i * 7 % 23)) for i in range(500)]
     lengths = [len(ids) + 2 for ids in answers.tokenizer.encode(asked)]
@@ -279,8 +279,8 @@ def test_answers_keep_their_order_over_windows_and_batches(
 
 
 def test_only_windows_are_held(tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predictor, "FIRST", 16)
-    monkeypatch.setattr(predictor, "WINDOW", 64)
+    monkeypatch.setattr(predicting, "FIRST", 16)
+    monkeypatch.setattr(predicting, "WINDOW", 64)
     answers, _ = counting(tmp_path / "m", tiny_tokenizer)
     read = 0
 

@@ -22,10 +22,10 @@ from litebert.answer.engines import TorchEngine
 from litebert.answer.exits import EarlyExit
 from litebert.answer.predictor import load
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning.batches import PaddedRows, pad_rows
 from litebert.finetuning.exits import NEVER, ExitRule, calibrate, leaving
 from litebert.finetuning.items import EncodedPart, EncodedRow, Item
 from litebert.finetuning.outputs import Number, OneClass, Output, SeveralLabels
+from litebert.finetuning.rows import PaddedRows, pad_rows
 from litebert.finetuning.run import finetune
 from litebert.interop import convert
 from litebert.model.task_model import TaskModel

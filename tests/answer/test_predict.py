@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from litebert.answer.files import predict_file
-from litebert.answer.predictor import FIRST, load
+from litebert.answer.predicting import FIRST
+from litebert.answer.predictor import load
 from litebert.config import EncoderConfig
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.run import finetune

@@ -13,9 +13,9 @@ from scipy.special import softmax
 
 import litebert
 from answer.test_predict import made, texts
-from litebert.answer.predictor import Predictor
+from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning.batches import PaddedRows
+from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.model.encoder import Encoder
 from litebert.model.task_model import TaskModel

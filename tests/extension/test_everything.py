@@ -32,9 +32,9 @@ from litebert.analysis import report
 from litebert.cli import main
 from litebert.config import Config, EncoderConfig
 from litebert.errors import DataError, require
-from litebert.finetuning.batches import PaddedRows
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer, Output, saved_output
+from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel
 from litebert.model.blocks import AttentionPositions

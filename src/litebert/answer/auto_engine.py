@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from litebert.answer.engines import PACKED_TOKENS, Engine
 from litebert.answer.graphs import exported_graph, kept_places, weights_key
 from litebert.errors import ConfigError, MissingExtraError, ModelError
-from litebert.finetuning.batches import PaddedRows
 from litebert.finetuning.outputs import softmax
+from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.registry import ENGINES
 from litebert.storage import read_json, write_json

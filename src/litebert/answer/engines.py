@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert.finetuning.batches import PaddedRows
+from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import network_logits
 from litebert.interop import LoadedModel
 from litebert.model.encoder import Kept

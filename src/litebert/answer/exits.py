@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.engines import Engine
 from litebert.errors import ConfigError
-from litebert.finetuning.batches import PaddedRows
 from litebert.finetuning.exits import ExitRule
 from litebert.finetuning.outputs import Output
+from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import EVALUATION_TOKENS
+
+if TYPE_CHECKING:
+    from litebert.answer.engines import Engine
 
 log = logging.getLogger("litebert")
 
@@ -40,8 +42,11 @@ class Walk(Protocol):
         """Go on with these rows only, and with so many of their tokens; the others are padding."""
 
 
-class Walks(Engine, Protocol):
+class Walks(Protocol):
     """An engine that can leave early."""
+
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        """As every engine."""
 
     def walk(self, rows: PaddedRows) -> Walk:
         """Begin with padded rows."""

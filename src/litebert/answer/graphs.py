@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +21,12 @@ from numpy.typing import NDArray
 from litebert import progress
 from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning.batches import PaddedRows
-from litebert.interop import LoadedModel, files, onnx_graph
+from litebert.finetuning.rows import PaddedRows
 from litebert.model.compiled import cache_folder
 from litebert.storage import sha256_of, written_whole
+
+if TYPE_CHECKING:
+    from litebert.interop import LoadedModel
 
 log = logging.getLogger("litebert")
 
@@ -35,13 +38,15 @@ KEPT = ".answering"
 
 def exported_graph(folder: Path) -> Path | None:
     """The graph of an exported folder, which has no other weights; None of any other folder."""
-    if any((folder / name).is_file() for name in (files.WEIGHTS, "pytorch_model.bin")):
+    if any((folder / name).is_file() for name in ("model.safetensors", "pytorch_model.bin")):
         return None
     return next((folder / name for name in EXPORTED if (folder / name).is_file()), None)
 
 
 def weights_key(folder: Path) -> str:
     """What tells the weights of a folder from others."""
+    from litebert.interop import files
+
     return sha256_of(exported_graph(folder) or files.weights_file(folder))[:20]
 
 
@@ -54,6 +59,8 @@ def graph_of(loaded: LoadedModel) -> Path:
     """
     if (there := exported_graph(loaded.path)) is not None:
         return there
+    from litebert.interop import onnx_graph
+
     name = f"{weights_key(loaded.path)}-{_maker_key(loaded)}.onnx"
     places = kept_places(loaded.path)
     if found := next((place / name for place in places if (place / name).is_file()), None):
@@ -76,6 +83,8 @@ def graph_of(loaded: LoadedModel) -> Path:
 
 def _maker_key(loaded: LoadedModel) -> str:
     """What tells graphs of the same weights apart: the config, the task, and the code that makes a graph."""
+    from litebert.interop import onnx_graph
+
     parts = [to_json(loaded.config), json.dumps(loaded.task_record, sort_keys=True, default=str)]
     parts += [one.read_text("utf-8") for one in sorted(Path(onnx_graph.__file__).parent.glob("onnx_*.py"))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,27 +12,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert import progress
+from litebert.answer.mask_texts import Guess, masked_row, places_of, word_of
 from litebert.answer.masked_rows import LOGITS, MaskedRows
 from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches, texts_of
 from litebert.data.shards import Split
-from litebert.errors import ConfigError, DataError, ModelError
+from litebert.errors import ModelError
 from litebert.interop import LoadedModel
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.words import word_ends
-
-_STAND_IN = "\u9fa5"
-"""A letter that stands for a mask while a text is cut into pieces: rare, and a word of its own in every tokenizer."""
-
-
-class Guess(NamedTuple):
-    """What may stand behind a mask."""
-
-    token: str
-    probability: float
-    """Among all pieces."""
-    id: int
 
 
 @dataclass(frozen=True)
@@ -115,13 +102,9 @@ class MaskReader:
             DataError: the text has no mask, or is too long.
             ConfigError: `top` is less than 1.
         """
-        if top < 1:
-            raise ConfigError(f"top is {top}; give at least 1 guess")
         (text,) = texts_of([text])
         row = self.row(text)
-        places = [place for place, token in enumerate(row) if token == self.tokenizer.mask_id]
-        if not places:
-            raise DataError(f"{text[:40]!r} has no mask; write [MASK] where a word should be guessed")
+        places = places_of(self.tokenizer, row, text, top)
         logits = self._at(np.array([row]), torch.tensor(places))
         return [self._guesses(one, top) for one in logits]
 
@@ -179,42 +162,8 @@ class MaskReader:
     # ---- of rows -----------------------------------------------------------------------------------------------------
 
     def row(self, text: str) -> list[int]:
-        """The ids of `[CLS] text [SEP]`, with a mask where the text has one.
-
-        Raises:
-            DataError: it is longer than the model reads.
-        """
-        own = self.tokenizer.piece(self.tokenizer.mask_id)
-        before, *after = re.split(rf"\[MASK\]|<mask>|{re.escape(own)}|_{{3,}}", text)
-        ids = self._with_specials(self._around(before, after) if after else self.tokenizer.encode([text])[0])
-        if len(ids) > self.length:
-            raise DataError(f"{text[:40]!r} has {len(ids):,} tokens, and the model reads {self.length}; shorten it")
-        return ids
-
-    def _around(self, before: str, after: Sequence[str]) -> list[int]:
-        """The ids of texts with a mask between each two. The texts are cut together, so that spaces count as ever."""
-        text, places = before, []
-        for piece in after:
-            text += " " * (text[-1:] == _STAND_IN)  # two masks are two words
-            places.append(len(text))
-            text += _STAND_IN + piece
-        ids, spans = self.tokenizer.encode_offsets([text])[0]
-        out: list[int] = []
-        waiting = list(places)
-        for token, (begin, end) in zip(ids.tolist(), spans.tolist(), strict=True):
-            place = next((place for place in places if begin <= place < end), None)
-            if place is None:
-                out.append(token)
-            elif end - begin > 1:  # the tokenizer knows the letter: cut the texts apart
-                apart = iter(self.tokenizer.encode([before, *after]))
-                return [*next(apart), *(token for one in apart for token in (self.tokenizer.mask_id, *one))]
-            elif place in waiting:
-                waiting.remove(place)
-                # The mark of a word belongs to what is masked, as in training.
-                while out and out[-1] != self.tokenizer.mask_id and not self.tokenizer.decode([out[-1]]).strip():
-                    out.pop()
-                out.append(self.tokenizer.mask_id)
-        return out
+        """The ids of `[CLS] text [SEP]`, with a mask where the text has one; see `masked_row`."""
+        return masked_row(self.tokenizer, text, self.length)
 
     def _with_specials(self, ids: Sequence[int]) -> list[int]:
         return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
@@ -234,7 +183,7 @@ class MaskReader:
         likely = logits.softmax(-1)
         likely[list(self.tokenizer.special_ids)] = -1
         best = likely.topk(min(top, len(likely) - len(self.tokenizer.special_ids)))
-        return [Guess(_word(self.tokenizer, int(i)), float(p), int(i))
+        return [Guess(word_of(self.tokenizer, int(i)), float(p), int(i))
                 for p, i in zip(best.values, best.indices, strict=True)]  # fmt: skip
 
     def guess_at(self, ids: Sequence[int], position: int, top: int) -> list[Guess]:
@@ -242,10 +191,6 @@ class MaskReader:
         row = self._with_specials(ids)
         row[position + 1] = self.tokenizer.mask_id
         return self._guesses(self._at(np.array([row]), torch.tensor([position + 1]))[0], top)
-
-
-def _word(tokenizer: Tokenizer, piece: int) -> str:
-    return tokenizer.decode([piece]).strip() or tokenizer.piece(piece)
 
 
 Example = tuple[str, str, str]
@@ -274,7 +219,7 @@ def examples(reader: MaskReader, split: Split) -> list[Example]:
         place = int(random.choice(words))
         before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1 :])
         guesses = ", ".join(f"{one.token} {one.probability:.0%}" for one in reader.guess_at(ids.tolist(), place, 3))
-        found.append((f"{before} [MASK] {after}".strip(), _word(tokenizer, int(ids[place])), guesses))
+        found.append((f"{before} [MASK] {after}".strip(), word_of(tokenizer, int(ids[place])), guesses))
         if len(found) == 10:
             break
     return found

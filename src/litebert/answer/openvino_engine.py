@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from
 from litebert.errors import MissingExtraError, ModelError
-from litebert.finetuning.batches import PaddedRows
+from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.train import device as devices
 

@@ -3,137 +3,30 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert import progress
-from litebert.answer.engines import Engine
-from litebert.answer.exits import EarlyExit, Exit, with_exits
+from litebert.answer.exits import Exit, with_exits
 from litebert.answer.graphs import exported_graph
-from litebert.answer.masks import Guess, MaskReader, Score
+from litebert.answer.mask_texts import Guess
+from litebert.answer.masks import MaskReader, Score
+from litebert.answer.predicting import Predictor
 from litebert.answer.vectors import SentenceEncoder
 from litebert.config.finetuning import HeadName
-from litebert.errors import DataError, LitebertError, ModelError
-from litebert.finetuning.items import Item
-from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, logits_of
-from litebert.finetuning.task import Task
+from litebert.errors import LitebertError, ModelError
 from litebert.interop import LoadedModel, read_folder
 from litebert.registry import ENGINES
 from litebert.tasks.registry import saved_task
-from litebert.text.records import shown
-from litebert.tokenizer import Tokenizer
 from litebert.train import device as devices
 
 log = logging.getLogger("litebert")
-
-FIRST = 256
-"""Examples that are answered first, before a window of more is read."""
-WINDOW = 4096
-"""Examples in memory at a time; they are sorted by length among themselves, so that little is padded."""
-T = TypeVar("T")
-
-
-def in_advance(source: Iterator[T]) -> Generator[T, None, None]:
-    """The same, each made by a thread while the one before is used."""
-    with ThreadPoolExecutor(1, "reading ahead") as thread:
-        coming = thread.submit(next, source, _END)
-        while (item := coming.result()) is not _END:
-            coming = thread.submit(next, source, _END)
-            yield cast(T, item)
-
-
-_END = object()
-
-
-@dataclass(frozen=True)
-class Predictor:
-    """A tokenizer, a task and an engine, which together answer."""
-
-    tokenizer: Tokenizer
-    task: Task[Any]
-    engine: Engine
-    length: int
-    """Longest row in tokens."""
-    positions: int | None = None
-    """How many the model has; no row is padded beyond them."""
-
-    def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
-        """One answer per input, in order.
-
-        Args:
-            inputs: by what the model was fine-tuned for. Text classes and numbers: texts, or pairs of texts. Tagging:
-                lists of words, or texts that are split at spaces. Questions: (question, context). Multiple choice:
-                (context, question, [choices]). A tuple or a list each; never dictionaries.
-
-        Returns:
-            Dictionaries: `prediction`; `probabilities` by label, of each tag or of each choice; `score` of an answer.
-
-        Raises:
-            DataError: an input is of another form, or `inputs` is one text instead of a list.
-        """
-        total = len(inputs) if isinstance(inputs, Sized) else None
-        if total is not None and total <= FIRST:
-            return list(self.stream(inputs))
-        with progress.tracked(self.stream(inputs), "answering", total, "inputs") as answers:
-            return list(answers)
-
-    def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        """The same one by one, for inputs of any number."""
-        if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Iterable):
-            raise DataError(f"the inputs are {shown(inputs)}; give a list, even for a single one")
-        return self.answers(_examples(self.task, inputs))
-
-    def answers(self, examples: Iterable[Any], *, ahead: bool = False) -> Iterator[dict[str, Any]]:
-        """The record of the answer to each example, in order. What stands before a malformed one is answered.
-
-        Args:
-            ahead: read and tokenize the next examples while these are computed, in a thread. For sources that never
-                wait for somebody, as files are.
-        """
-        with closing(in_advance(self._windows(examples)) if ahead else self._windows(examples)) as windows:
-            for chunk, items in windows:
-                logits, layers = self.logits(items)
-                records = map(self.task.record, chunk, self.task.answers(chunk, items, logits))
-                yield from (
-                    ({**one, "layers": used} for one, used in zip(records, layers, strict=True)) if layers else records
-                )
-
-    def _windows(self, examples: Iterable[Any]) -> Generator[tuple[list[Any], list[Item]], None, None]:
-        """Examples with their items, few at first, so that the first answers come soon, and then up to `WINDOW`."""
-        source, size = iter(examples), FIRST
-        fault: LitebertError | None = None
-        while fault is None:
-            chunk: list[Any] = []
-            try:
-                chunk.extend(islice(source, size))
-            except LitebertError as error:
-                fault = error
-            if chunk:
-                yield chunk, self.task.encode(chunk, self.tokenizer, self.length)
-            if len(chunk) < size:
-                break
-            size = min(2 * size, WINDOW)
-        if fault is not None:
-            raise fault
-
-    def logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
-        """The logits of each item and, where rows leave early, how many layers its only row used."""
-        early = self.engine if isinstance(self.engine, EarlyExit) else None
-        compute = early.logits_and_layers if early else self.engine.logits
-        most = getattr(self.engine, "tokens", EVALUATION_TOKENS)
-        output, pad_id = self.task.output, self.tokenizer.pad_id
-        found = logits_of(compute, items, output, pad_id, self.positions, most=most)
-        return ([one[:-1] for one in found], [int(one[-1]) for one in found]) if early else (found, [])
 
 
 @dataclass(frozen=True)
@@ -240,14 +133,6 @@ class Model(LoadedModel):
             DataError: something is no text.
         """
         return list(self.mask_reader.score(texts))
-
-
-def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
-    for number, value in enumerate(inputs):
-        try:
-            yield task.example(value, str(number))
-        except (TypeError, ValueError):
-            raise DataError(f"input {number + 1} is {shown(value)}; {task.inputs}") from None
 
 
 def load(

@@ -9,7 +9,8 @@ from typing import Any
 
 from litebert import progress
 from litebert.answer.exits import EarlyExit
-from litebert.answer.predictor import Model, Predictor
+from litebert.answer.predicting import Predictor
+from litebert.answer.predictor import Model
 from litebert.errors import DataError
 from litebert.tasks.parts import Source
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from litebert import progress
 from litebert.errors import DataError, ModelError
-from litebert.finetuning.batches import by_length, padded
+from litebert.finetuning.rows import by_length, padded
 from litebert.interop import LoadedModel
 from litebert.model.encoder import Encoder
 from litebert.text.records import shown

@@ -241,7 +241,7 @@ def compare(words: list[str]) -> int:
 
 @dataclass
 class ConvertArguments:
-    """Convert a model folder from litebert to Hugging Face, or back."""
+    """Convert a model folder or an original TensorFlow checkpoint to Hugging Face or litebert."""
 
     source: ModelPath
     destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
@@ -250,7 +250,7 @@ class ConvertArguments:
     """The format to write, by a name in `FORMATS`: hf or litebert."""
     head: HeadName | None = None
     """To Hugging Face: the class to write, by default the one that holds most (mlm of a model trained with rtd is its
-    generator). From Hugging Face: what the classifier is for, if config.json does not say."""
+    generator). From Hugging Face or TensorFlow: what the classifier is for, if config.json does not say."""
 
 
 def convert(words: list[str]) -> int:

@@ -7,9 +7,9 @@ short and long texts in turn. The price is that the rows of a batch are not draw
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +18,9 @@ from torch import Tensor
 
 from litebert.data.batches import on_device
 from litebert.data.random_keys import derive, permute
-from litebert.finetuning.items import EncodedRow, Item
+from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
+from litebert.finetuning.rows import pad_rows
 
 _ORDER, _POOL = 41, 42  # what a key is for
 _POOL_BATCHES = 50
@@ -56,60 +57,6 @@ class TaskBatch:
     def _each(self, change: Callable[[Tensor], Tensor]) -> TaskBatch:
         changed: Any = {name: change(item) for name, item in vars(self).items() if isinstance(item, Tensor)}
         return replace(self, **changed)
-
-
-class PaddedRows(NamedTuple):
-    """R rows side by side, (R, S): padded to the longest and on to a multiple of eight, where the model has as many
-    positions.
-    """
-
-    ids: NDArray[np.int64]
-    types: NDArray[np.int64]
-    mask: NDArray[np.bool_]
-    """Whether a token stands there, and no padding."""
-
-
-def pad_rows(rows: Sequence[EncodedRow], pad_id: int, positions: int | None = None) -> PaddedRows:
-    """`positions`: how many the model has, where that is known."""
-    longest = max(len(row.ids) for row in rows)
-    size = -(-longest // 8) * 8
-    if positions is not None:
-        size = max(longest, min(size, positions))
-    ids, mask = padded([row.ids for row in rows], pad_id, size)
-    types = np.zeros_like(ids)
-    types[mask] = np.concatenate([row.types for row in rows])
-    return PaddedRows(ids, types, mask)
-
-
-def padded(
-    rows: Sequence[Sequence[int] | NDArray[np.int32]], fill: int, size: int
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Rows side by side, (R, size), with `fill` after their ends, and where none of it stands."""
-    ids = np.full((len(rows), size), fill, np.int64)
-    mask = np.arange(size) < np.array([len(row) for row in rows])[:, None]
-    ids[mask] = np.concatenate(rows)
-    return ids, mask
-
-
-def by_length(lengths: Sequence[int], most: int, rows: Sequence[int] | None = None) -> Iterator[list[int]]:
-    """The places of items of nearly the same length, the longest first, for forward passes with little padding.
-
-    Args:
-        lengths: tokens of the longest row of each item.
-        most: tokens that a pass may have, padding included; it has one item at least.
-        rows: of each item, one by default.
-    """
-    held: list[int] = []
-    count = 0
-    for place in np.argsort(-np.array(lengths, np.int64), kind="stable").tolist():
-        own = rows[place] if rows else 1
-        if held and (count + own) * lengths[held[0]] > most:
-            yield held
-            held, count = [], 0
-        held.append(place)
-        count += own
-    if held:
-        yield held
 
 
 def collate(items: Sequence[Item], output: Output, pad_id: int, positions: int | None = None) -> TaskBatch:

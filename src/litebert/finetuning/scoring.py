@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from litebert.finetuning.batches import PaddedRows, by_length, pad_rows
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
+from litebert.finetuning.rows import PaddedRows, by_length, pad_rows
 from litebert.finetuning.task import Task
-from litebert.model.task_model import TaskModel
 from litebert.progress import tracked
-from litebert.train import device as devices
 from litebert.train.ranks import Ranks
+
+if TYPE_CHECKING:
+    from litebert.model.task_model import TaskModel
+    from litebert.train import device as devices
 
 _ALONE = Ranks()
 EVALUATION_TOKENS = 8192
@@ -51,7 +52,6 @@ def one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
     return bool(known) and output.one_answer([part.items[i].target for i in known], [logits[i] for i in known])
 
 
-@torch.no_grad()
 def network_logits(
     model: TaskModel, device: devices.Device, rows: PaddedRows, every: bool = False
 ) -> NDArray[np.float32]:
@@ -59,7 +59,9 @@ def network_logits(
 
     With `every`, those of [CLS] after each of L layers: (R, L, C).
     """
-    with device.autocast_context():
+    import torch  # other engines need none of it
+
+    with torch.no_grad(), device.autocast_context():
         inputs = [torch.from_numpy(array).to(device.device) for array in rows]
         logits = model(*inputs, every=True).transpose(0, 1) if every else model(*inputs)
     found: NDArray[np.float32] = logits.float().cpu().numpy()

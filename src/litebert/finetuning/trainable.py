@@ -15,10 +15,11 @@ from torch import nn
 
 from litebert import progress
 from litebert.errors import RunError
-from litebert.finetuning.batches import PaddedRows, TaskBatch, TaskBatches
+from litebert.finetuning.batches import TaskBatch, TaskBatches
 from litebert.finetuning.exits import loss_of_layers
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output
+from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import Logits, logits_of, metric_name, network_logits, one_answer, score_parts
 from litebert.finetuning.start import PreparedTask
 from litebert.interop.files import write_tensors

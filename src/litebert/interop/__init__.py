@@ -1,7 +1,32 @@
 """Names of other programs' weights, as tables, and one interpreter; opening and writing model folders."""
 
-from litebert.interop.hf_writing import save_hf
-from litebert.interop.loaded import LoadedModel
-from litebert.interop.models import Conversion, convert, read_folder, save_litebert
+from __future__ import annotations
 
-__all__ = ["Conversion", "LoadedModel", "convert", "read_folder", "save_hf", "save_litebert"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from litebert.interop.hf_writing import save_hf as save_hf
+    from litebert.interop.loaded import LoadedModel as LoadedModel
+    from litebert.interop.models import Conversion as Conversion
+    from litebert.interop.models import convert as convert
+    from litebert.interop.models import read_folder as read_folder
+    from litebert.interop.models import save_litebert as save_litebert
+
+_HOME = {
+    "Conversion": "models",
+    "LoadedModel": "loaded",
+    "convert": "models",
+    "read_folder": "models",
+    "save_hf": "hf_writing",
+    "save_litebert": "models",
+}
+"""Imported when first used: an exported model answers without torch."""
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'litebert.interop' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(f"litebert.interop.{_HOME[name]}"), name)
+    return value

@@ -23,7 +23,13 @@ log = logging.getLogger("litebert")
 
 WEIGHTS = "model.safetensors"
 _PICKLED = "pytorch_model.bin"
+_NAMES = (WEIGHTS, _PICKLED)
 _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
+
+
+def holds_weights(folder: Path) -> bool:
+    """Whether a folder has weights of PyTorch."""
+    return any((folder / name).is_file() for name in _NAMES)
 
 
 def weights_file(folder: Path) -> Path:
@@ -32,7 +38,7 @@ def weights_file(folder: Path) -> Path:
     Raises:
         ModelError: there is none.
     """
-    for name in (WEIGHTS, _PICKLED):
+    for name in _NAMES:
         if (folder / name).is_file():
             return folder / name
     if (folder / "model.onnx").is_file():

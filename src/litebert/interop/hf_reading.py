@@ -20,11 +20,12 @@ from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
 from litebert.interop.loaded import LoadedModel, built, check, fill, outputs_of, untrained_notes
 from litebert.interop.sentence_modules import modules_note
 from litebert.interop.settings import encoder_config, layout_of, pooling_of, problem_of, unties
-from litebert.interop.weights import modernise, pairs, shared_again, to_ours
+from litebert.interop.weights import generator_pairs, modernise, pairs, shared_again, to_ours
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import OBJECTIVES
 from litebert.storage import read_json
+from litebert.tokenizer import Tokenizer
 
 M = TypeVar("M", Pretrainer, TaskModel)
 
@@ -38,11 +39,30 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     Raises:
         ModelError: a file is damaged or missing, or the model is one that cannot be computed.
     """
-    source = str(folder / "config.json")
-    settings = read_json(folder / "config.json", ModelError)
-    layout = layout_of(settings, source)
+    config = folder / "config.json"
+    settings = read_json(config, ModelError)
+    layout_of(settings, str(config))  # a model that is not known is refused before megabytes are read
     file = weights_file(folder)
-    tensors = modernise(layout, read_tensors(file), str(file), unties(layout, settings, layout.parts))
+    return opened(folder, config, settings, file, read_tensors(file), read_tokenizer(folder), head)
+
+
+def opened(
+    folder: Path,
+    config_file: Path,
+    settings: Mapping[str, Any],
+    file: Path,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    head: HeadName | None,
+) -> LoadedModel:
+    """The model of a config.json and tensors under the names of transformers; errors name the two files.
+
+    Tensors of `generator.`, named like those of the backbone, are those of the generator that a discriminator learned
+    from; it borrows the embeddings. Only files that hold both have them.
+    """
+    source = str(config_file)
+    layout = layout_of(settings, source)
+    tensors = modernise(layout, tensors, str(file), unties(layout, settings, layout.parts))
     found = _found(layout, tensors)
     head = _head(layout, settings, found, head, source)
     notes: list[str] = []
@@ -60,7 +80,6 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
         how = ", ".join(f"encoder.{name}={getattr(config, name)}" for name in ("sharing", "groups", "own_ends")
                         if getattr(config, name) != getattr(unshared, name))  # fmt: skip
         notes.append(f"{folder} has equal weights in several layers; they are read as blocks that layers share ({how})")
-    state = to_ours(pairs(layout, ["backbone", *found], config, layout.sentence or ""), tensors, str(file))
 
     model: Pretrainer | TaskModel
     labels: tuple[str, ...] = ()
@@ -68,10 +87,14 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     beside = {name: read_tensors(folder / one.foreign_file) for name, one in OBJECTIVES.items()
               if head is None and one.foreign_file and (folder / one.foreign_file).is_file()}  # fmt: skip
     objectives, untrained = _objectives(layout, found, beside)
-    whole = _whole_config(folder, config, objectives, beside)
+    whole = _whole_config(folder, config, objectives, beside, tensors)
+    table = pairs(layout, ["backbone", *found], config, layout.sentence or "")
+    if whole.generator is not None and not untrained:
+        table += generator_pairs(layout, whole.generator)
+    state = to_ours(table, tensors, str(file))
     pooling = pooling_of(layout, settings, source)
     if head is None:
-        model = built(folder / "config.json", Pretrainer, whole)
+        model = built(config_file, Pretrainer, whole)
         for name, stored in beside.items():
             check(model.objectives[name].state_dict(), stored, (), folder / OBJECTIVES[name].foreign_file)
             state.update({f"objectives.{name}.{key}": tensor.float() for key, tensor in stored.items()})
@@ -79,13 +102,12 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
         classes, usual = len(state["head.classifier.bias"]), next(iter(outputs_of(head).values()))
         dense = layout.dense if "head.dense.bias" in state else None
         read = pooling if usual.reads_cls else "cls"
-        model = built(folder / "config.json", TaskModel, config, usual.reads_cls, classes, dense, read)
+        model = built(config_file, TaskModel, config, usual.reads_cls, classes, dense, read)
         labels, untrained = _labels(settings, classes) if usual.classes is None else (), ()
         longest = _longest(folder, config.max_positions)
         task = {"kind": head, "length": longest, **problem_of(settings, head, source)}
     fill(model, state, untrained, file)
     notes += untrained_notes(untrained, whole, folder) + modules_note(folder)
-    tokenizer = read_tokenizer(folder)
     return LoadedModel(model, whole, tokenizer, folder, labels, untrained, tuple(notes), task, layout.dense, pooling)
 
 
@@ -136,14 +158,18 @@ def _objectives(
 
 
 def _whole_config(
-    folder: Path, encoder: EncoderConfig, objectives: tuple[str, ...], beside: Mapping[str, Mapping[str, Tensor]]
+    folder: Path,
+    encoder: EncoderConfig,
+    objectives: tuple[str, ...],
+    beside: Mapping[str, Mapping[str, Tensor]],
+    tensors: Mapping[str, Tensor],
 ) -> Config:
     """A config of a model whose training is not known."""
     sequences = SequenceConfig(length=min(SequenceConfig().length, encoder.max_positions))
     fields: dict[str, Any] = {"encoder": encoder, "sequences": sequences, "objectives": objectives}
     try:
         for name in objectives:
-            fields.update(OBJECTIVES[name].assumed(fields, beside.get(name, {})))
+            fields.update(OBJECTIVES[name].assumed(fields, beside.get(name, tensors)))
         return Config(name=folder.resolve().name, **fields)
     except ConfigError as error:
         raise ModelError(f"{folder}: {error}") from None

@@ -1,5 +1,5 @@
 """Opening and writing model folders: a run, litebert's own layout, and Hugging Face's. A fine-tuning run holds its
-result as a litebert model folder, `model/`.
+result as a litebert model folder, `model/`. Checkpoints of TensorFlow 1 are opened and never written.
 
     run folder              litebert model folder        Hugging Face folder
       recipe.json             recipe.json                  config.json
@@ -31,6 +31,7 @@ from litebert.interop.hf_reading import read_hf
 from litebert.interop.layouts import TASK_HEADS
 from litebert.interop.loaded import LoadedModel, built, fill, fresh_dense, outputs_of, untrained_notes
 from litebert.interop.sentence_modules import carry_modules
+from litebert.interop.tensorflow import index_of, read_tensorflow
 from litebert.model.heads import Pooling
 from litebert.model.kernels import ACTIVATIONS
 from litebert.model.pretrainer import Pretrainer
@@ -55,10 +56,10 @@ class Conversion:
 
 @progress.task("loading the model")
 def read_folder(path: str | Path, head: HeadName | None = None, *, lazy: bool = False) -> LoadedModel:
-    """Open a run folder, a litebert model folder or a Hugging Face folder.
+    """Open a run folder, a litebert model folder, a Hugging Face folder or an original TensorFlow checkpoint.
 
     Args:
-        head: of a Hugging Face folder, what its classifier is for, where its config.json does not name the class.
+        head: of the latter two, what the classifier is for, where a config.json does not name the class.
         lazy: of a litebert folder with a task.json, read the weights only when `LoadedModel.model` is asked for.
 
     Raises:
@@ -75,13 +76,15 @@ def read_folder(path: str | Path, head: HeadName | None = None, *, lazy: bool = 
         folder = folder / "model"
     if (folder / "recipe.json").is_file():
         return replace(_load_own(folder, lazy), card=read_card(folder))
+    if (index := index_of(folder)) is not None:
+        return read_tensorflow(folder, index, head)
     if (folder / "config.json").is_file():
         return replace(read_hf(folder, head), card=read_card(folder))
     if seeds := sorted(folder.glob("seed-*/finetune.json")):
         raise ModelError(f"{folder} holds several seeds; name one of them, such as {seeds[0].parent}")
     raise ModelError(
-        f"{folder} has neither recipe.json (a run or a litebert model) nor config.json (Hugging Face); "
-        "give the folder that has"
+        f"{folder} has no recipe.json (a run or a litebert model), no config.json (Hugging Face) and no .index file "
+        "(TensorFlow); give the folder that has one"
     )
 
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
-from litebert.errors import MissingExtraError, ModelError
+from litebert.errors import ModelError
 from litebert.interop import files
 from litebert.interop.cards import CARD, exported_card
 from litebert.interop.hf_writing import parts_of, write_tokenizer
@@ -33,6 +33,7 @@ from litebert.interop.layouts import ALBERT, MODERNBERT
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.onnx_graph import expected_outputs, exported_head, onnx_model
 from litebert.interop.onnx_int8 import Int8Graph
+from litebert.interop.onnx_session import session
 from litebert.interop.sentence_modules import carry_modules
 from litebert.interop.settings import layout_for, settings_of
 from litebert.model.task_model import TaskModel
@@ -136,22 +137,6 @@ def _settings(loaded: LoadedModel, head: HeadName) -> tuple[dict[str, Any], list
     named = labels or tuple(f"LABEL_{i}" for i in range(tuned.classes if tuned else 0))
     problem, pooling = loaded.task.get("problem"), tuned.pooling if tuned else "cls"
     return settings_of(layout, shape, head, loaded.tokenizer, named, 0.0, problem, pooling), notes
-
-
-def session(file: Path) -> Any:
-    """An ONNX Runtime session on the CPU.
-
-    Raises:
-        MissingExtraError: onnxruntime is not installed.
-    """
-    try:
-        import onnxruntime
-    except ImportError:
-        raise MissingExtraError("onnxruntime", "onnx") from None
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3  # errors alone
-    options.intra_op_num_threads = torch.get_num_threads()
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
 def differences(loaded: LoadedModel, file: Path, head: HeadName) -> tuple[float, float]:

@@ -21,6 +21,8 @@ _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 """Names that files from before 2019 give to the parameters of a layer norm."""
 _BUFFERS = ("position_ids", "token_type_ids")
 """Constants that older files hold beside the weights."""
+GENERATOR = "generator."
+"""What stands in the place of the backbone's prefix in files that hold a generator too."""
 
 
 class Pair(NamedTuple):
@@ -61,6 +63,19 @@ def pairs(layout: Layout, parts: Collection[str], config: EncoderConfig, sentenc
             for leaf in leaves if there else ():
                 found[Pair(f"{ours}.{leaf}", tuple(f"{name}.{leaf}" for name in theirs))] = None
     return list(found)
+
+
+def generator_pairs(layout: Layout, config: EncoderConfig) -> list[Pair]:
+    """The names of a generator's own weights, beside the embeddings that it borrows from the encoder."""
+    parts = ["backbone", *["projection"] * config.projects]
+    return [
+        Pair(
+            pair.ours.replace("encoder.", "objectives.mlm.generator.", 1),
+            tuple(name.replace(layout.backbone_prefix, GENERATOR, 1) for name in pair.theirs),
+        )
+        for pair in pairs(layout, parts, config)
+        if not pair.ours.startswith("encoder.embedding.") or ".project." in pair.ours
+    ]
 
 
 def to_ours(table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:

@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from litebert import launch
 from litebert.errors import GroupError, RunError, require
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 T = TypeVar("T")
 

@@ -171,7 +171,10 @@ class Objective(ABC):
 
     @classmethod
     def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Fields of a config for weights of unknown training, from known ones and the tensors of its `foreign_file`."""
+        """Fields of a config for weights of unknown training, from known ones and the tensors of its `foreign_file`.
+
+        Without such a file, the tensors are those of the whole model.
+        """
         return {}
 
     @property

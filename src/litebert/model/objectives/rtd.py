@@ -81,9 +81,12 @@ class ReplacedTokenDetection(Objective):
 
     @classmethod
     def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """A generator near a quarter of the width, in whole heads, so that there is one for every encoder."""
-        heads = fields["encoder"].heads
-        return {"rtd": ReplacedTokenConfig(generator_width=max(1, round(heads / 4)) / heads)}
+        """The generator's width where its tensors are there; else near a quarter, in whole heads, which always fits."""
+        encoder = fields["encoder"]
+        for name, tensor in tensors.items():
+            if name.startswith("generator.") and name.endswith(".query.bias") and tensor.ndim == 1:
+                return {"rtd": ReplacedTokenConfig(generator_width=len(tensor) / encoder.hidden_size)}
+        return {"rtd": ReplacedTokenConfig(generator_width=max(1, round(encoder.heads / 4)) / encoder.heads)}
 
     @property
     def weight(self) -> float:

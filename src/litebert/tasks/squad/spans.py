@@ -36,6 +36,8 @@ class Candidate(NamedTuple):
     """Logit of its first token."""
     end: float
     """Logit of its last token."""
+    begin: int = 0
+    """Its first character in the context."""
 
     @property
     def score(self) -> float:
@@ -92,9 +94,11 @@ def best_answer(context: str, windows: Sequence[tuple[Window, NDArray[np.float64
         inside = logits[window.first : window.first + len(window.spans)]
         allowed = np.stack((np.where(window.owned, inside[:, 0], -np.inf), inside[:, 1]), axis=1)
         for first, last in output.answers([allowed])[0]:
-            text = context[window.spans[first, 0] : window.spans[last, 1]].strip()
-            if text:  # a token may be nothing but a space
-                candidates.append(Candidate(text, float(inside[first, 0]), float(inside[last, 1])))
+            begin = int(window.spans[first, 0])
+            raw = context[begin : window.spans[last, 1]]
+            if text := raw.strip():  # a token may be nothing but a space
+                begin += len(raw) - len(raw.lstrip())
+                candidates.append(Candidate(text, float(inside[first, 0]), float(inside[last, 1]), begin))
     once: dict[str, Candidate] = {}
     for candidate in sorted(candidates, key=lambda candidate: -candidate.score):
         once.setdefault(candidate.text, candidate)

@@ -1,0 +1,134 @@
+"""Answering with a folder that `litebert export` wrote, by ONNX Runtime alone: nothing here imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.answer.graphs import exported_graph
+from litebert.answer.mask_texts import Guess, guesses, masked_row, places_of
+from litebert.answer.onnx_engine import OnnxEngine
+from litebert.answer.predicting import Predictor
+from litebert.config import Config
+from litebert.config.serialization import from_dict
+from litebert.errors import LitebertError, ModelError
+from litebert.finetuning.rows import PaddedRows, by_length, padded
+from litebert.storage import read_json
+from litebert.tasks.registry import saved_task
+from litebert.tokenizer import Tokenizer
+
+
+def is_exported(folder: Path) -> bool:
+    """Whether a folder holds a graph, what litebert knows about it, and no other weights."""
+    return exported_graph(folder) is not None and (folder / "recipe.json").is_file()
+
+
+@dataclass(frozen=True)
+class Exported:
+    """An exported model. What it can do depends on its head: answer as it was fine-tuned, guess masks, or give vectors.
+
+    Shapes: N texts, R rows of S tokens, H hidden size, V vocabulary.
+    """
+
+    path: Path
+    config: Config
+    tokenizer: Tokenizer
+    record: dict[str, Any]
+    """What its task.json holds; empty where it has none."""
+    engine: OnnxEngine
+
+    @classmethod
+    def open(cls, folder: Path, threads: int | None = None) -> Exported:
+        """Open a folder; `threads` of ONNX Runtime, as many as torch would take where that is not given.
+
+        Raises:
+            ModelError: a file of it is damaged or missing.
+            MissingExtraError: onnxruntime is not installed.
+        """
+        graph, recipe = exported_graph(folder), folder / "recipe.json"
+        assert graph is not None
+        try:
+            config = from_dict(Config, read_json(recipe, ModelError))
+            tokenizer = Tokenizer.load(folder)
+        except ModelError:
+            raise
+        except LitebertError as error:
+            raise ModelError(f"{folder} cannot be opened ({error}); export the model again") from None
+        record = read_json(task, ModelError) if (task := folder / "task.json").is_file() else {}
+        return cls(folder, config, tokenizer, record, OnnxEngine.of_file(graph, threads))
+
+    @property
+    def length(self) -> int:
+        """Longest row in tokens, special ones included."""
+        return int(self.record.get("length", self.config.sequences.length))
+
+    @property
+    def gives_vectors(self) -> bool:
+        """Whether it was exported as a backbone."""
+        return "last_hidden_state" in self.engine.outputs
+
+    @property
+    def fills(self) -> bool:
+        """Whether it was exported with the head that guesses masked tokens."""
+        return not self.record and not self.gives_vectors
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        """Its tokenizer, its task and its engine.
+
+        Raises:
+            ModelError: it was not fine-tuned, or its task cannot be restored.
+        """
+        if not self.record:
+            raise ModelError(f"{self.path} was not exported with the head of a task, so it cannot answer")
+        try:
+            task = saved_task(self.record)
+        except (LitebertError, KeyError) as error:
+            raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
+        return Predictor(self.tokenizer, task, self.engine, self.length, self.config.encoder.max_positions)
+
+    def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
+        """Sentence vectors (N, H) of a backbone, as those of `SentenceEncoder`.
+
+        Raises:
+            ModelError: it is none.
+        """
+        if not self.gives_vectors:
+            raise ModelError(f"{self.path} gives no vectors; export the model with --head backbone")
+        rows = [self._with_specials(ids[: self.length - 2]) for ids in self.tokenizer.encode(list(texts))]
+        found = np.zeros((len(rows), self.config.encoder.hidden_size), np.float32)
+        for places in by_length(list(map(len, rows)), self.engine.tokens):
+            given = self._padded([rows[place] for place in places])
+            last = self.engine.run(given)[0]
+            inner = given.mask.copy()  # without [CLS] and [SEP]
+            inner[:, 0] = inner[np.arange(len(inner)), given.mask.sum(1) - 1] = False
+            weight = (inner / np.maximum(inner.sum(1, keepdims=True), 1)).astype(np.float32)
+            found[places] = np.einsum("rs,rsh->rh", weight[:, : last.shape[1]], last)
+        return found
+
+    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
+        """The `top` likeliest pieces for each mask of a text, as `MaskReader.fill` gives them.
+
+        Raises:
+            ModelError: it cannot guess masked tokens.
+            DataError: the text has no mask, or is too long.
+        """
+        if not self.fills:
+            raise ModelError(f"{self.path} cannot guess masked tokens; export the pretrained model with --head mlm")
+        row = masked_row(self.tokenizer, text, self.length)
+        places = places_of(self.tokenizer, row, text, top)
+        logits = self.engine.run(self._padded([row]))[0]
+        return [guesses(self.tokenizer, logits[0, place], top) for place in places]
+
+    def _with_specials(self, ids: Sequence[int]) -> list[int]:
+        return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
+
+    def _padded(self, rows: Sequence[Sequence[int]]) -> PaddedRows:
+        ids, mask = padded(rows, self.tokenizer.pad_id, max(map(len, rows)))
+        return PaddedRows(ids, np.zeros_like(ids), mask)

@@ -1,0 +1,142 @@
+"""A tokenizer, a task and an engine, which together answer. Nothing here needs torch, for not every engine does."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+from litebert import progress
+from litebert.answer.exits import EarlyExit
+from litebert.errors import DataError, LitebertError
+from litebert.finetuning.items import Item
+from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, logits_of
+from litebert.finetuning.task import Task
+from litebert.text.records import shown
+from litebert.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from litebert.answer.engines import Engine
+
+FIRST = 256
+"""Examples that are answered first, before a window of more is read."""
+WINDOW = 4096
+"""Examples in memory at a time; they are sorted by length among themselves, so that little is padded."""
+T = TypeVar("T")
+
+
+def in_advance(source: Iterator[T]) -> Generator[T, None, None]:
+    """The same, each made by a thread while the one before is used."""
+    with ThreadPoolExecutor(1, "reading ahead") as thread:
+        coming = thread.submit(next, source, _END)
+        while (item := coming.result()) is not _END:
+            coming = thread.submit(next, source, _END)
+            yield cast(T, item)
+
+
+_END = object()
+
+
+class Answered(NamedTuple):
+    """An example with its answer."""
+
+    example: Any
+    answer: Any
+    """As `Task.record` takes it."""
+    used: dict[str, int]
+    """`layers`, how many it used, where rows leave early."""
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """A tokenizer, a task and an engine, which together answer."""
+
+    tokenizer: Tokenizer
+    task: Task[Any]
+    engine: Engine
+    length: int
+    """Longest row in tokens."""
+    positions: int | None = None
+    """How many the model has; no row is padded beyond them."""
+
+    def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
+        """One answer per input, in order.
+
+        Args:
+            inputs: by what the model was fine-tuned for. Text classes and numbers: texts, or pairs of texts. Tagging:
+                lists of words, or texts that are split at spaces. Questions: (question, context). Multiple choice:
+                (context, question, [choices]). A tuple or a list each; never dictionaries.
+
+        Returns:
+            Dictionaries: `prediction`; `probabilities` by label, of each tag or of each choice; `score` of an answer.
+
+        Raises:
+            DataError: an input is of another form, or `inputs` is one text instead of a list.
+        """
+        total = len(inputs) if isinstance(inputs, Sized) else None
+        if total is not None and total <= FIRST:
+            return list(self.stream(inputs))
+        with progress.tracked(self.stream(inputs), "answering", total, "inputs") as answers:
+            return list(answers)
+
+    def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        """The same one by one, for inputs of any number."""
+        if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Iterable):
+            raise DataError(f"the inputs are {shown(inputs)}; give a list, even for a single one")
+        return self.answers(_examples(self.task, inputs))
+
+    def answers(self, examples: Iterable[Any], *, ahead: bool = False) -> Iterator[dict[str, Any]]:
+        """The record of the answer to each example, in order. What stands before a malformed one is answered.
+
+        Args:
+            ahead: read and tokenize the next examples while these are computed, in a thread. For sources that never
+                wait for somebody, as files are.
+        """
+        with closing(in_advance(self._windows(examples)) if ahead else self._windows(examples)) as windows:
+            for chunk, items in windows:
+                yield from (self.task.record(*one[:2]) | one.used for one in self.answered(chunk, items))
+
+    def answered(self, examples: Sequence[Any], items: Sequence[Item]) -> Iterator[Answered]:
+        """The answers to examples that the task has encoded as items."""
+        logits, layers = self.logits(items)
+        answers = self.task.answers(examples, items, logits)
+        used = [{"layers": one} for one in layers] if layers else [{}] * len(answers)
+        yield from map(Answered, examples, answers, used)
+
+    def _windows(self, examples: Iterable[Any]) -> Generator[tuple[list[Any], list[Item]], None, None]:
+        """Examples with their items, few at first, so that the first answers come soon, and then up to `WINDOW`."""
+        source, size = iter(examples), FIRST
+        fault: LitebertError | None = None
+        while fault is None:
+            chunk: list[Any] = []
+            try:
+                chunk.extend(islice(source, size))
+            except LitebertError as error:
+                fault = error
+            if chunk:
+                yield chunk, self.task.encode(chunk, self.tokenizer, self.length)
+            if len(chunk) < size:
+                break
+            size = min(2 * size, WINDOW)
+        if fault is not None:
+            raise fault
+
+    def logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
+        """The logits of each item and, where rows leave early, how many layers its only row used."""
+        early = self.engine if isinstance(self.engine, EarlyExit) else None
+        compute = early.logits_and_layers if early else self.engine.logits
+        most = getattr(self.engine, "tokens", EVALUATION_TOKENS)
+        output, pad_id = self.task.output, self.tokenizer.pad_id
+        found = logits_of(compute, items, output, pad_id, self.positions, most=most)
+        return ([one[:-1] for one in found], [int(one[-1]) for one in found]) if early else (found, [])
+
+
+def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
+    for number, value in enumerate(inputs):
+        try:
+            yield task.example(value, str(number))
+        except (TypeError, ValueError):
+            raise DataError(f"input {number + 1} is {shown(value)}; {task.inputs}") from None

@@ -1,0 +1,94 @@
+"""`litebert serve`: answers over HTTP."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+
+from litebert.commands import console
+from litebert.errors import ConfigError, MissingExtraError, require
+
+
+@dataclass
+class ServeArguments:
+    """Serve models over HTTP until Ctrl-C or SIGTERM, each in a process of its own; see docs/serving.md.
+
+    MODEL is any folder that predict, fill or embed open, or NAME=FOLDER. Requests without a model are answered by the
+    first that can. The log is one JSON object on each line of standard error and holds no texts; --quiet leaves
+    requests out.
+    """
+
+    models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    host: str = "127.0.0.1"
+    """Address to listen at; 0.0.0.0 is every network this machine is in."""
+    port: int = 8000
+    """Port to listen at; 0 takes a free one, which the log names."""
+    key_file: str | None = None
+    """File whose first line is the key that clients must send as "Authorization: Bearer KEY"; by default the
+    environment variable LITEBERT_KEY, and without one no key is needed."""
+    allow_origin: tuple[str, ...] = ()
+    """Web pages that may call, such as https://example.org, or * for all; pages of the service itself always may."""
+    allow_host: tuple[str, ...] = ()
+    """Names that the service is reached by, beside localhost; needed behind a proxy that passes its own name on."""
+    engine: str | None = None
+    """What computes, as for predict; by default torch, and onnx for an exported folder."""
+    exit: Literal["auto", "off"] | float = "auto"
+    """When texts leave a model that was fine-tuned with --exits: auto, as calibrated; off, never; or a threshold."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    workers: int = 1
+    """Processes for each model."""
+    threads: int | None = None
+    """Threads of each process; by default its share of the cores."""
+    max_rows: int = 256
+    """Most inputs in a request."""
+    max_characters: int = 200_000
+    """Most characters in a request."""
+    max_tokens: int = 8192
+    """Most tokens of one input, after truncation."""
+    max_body: int = 4 << 20
+    """Largest body of a request, in bytes."""
+    timeout: float = 30.0
+    """Seconds after which a request without an answer is refused, and a worker that takes longer is replaced."""
+    max_wait: float | None = None
+    """Milliseconds that a request may have to wait in the queue; one that would wait longer is refused with 429. By
+    default four times what a short request takes alone, 25 at least."""
+    batch_wait: float = 2.0
+    """Milliseconds for which the first request of a batch waits for others."""
+    batch_characters: int = 8192
+    """Most characters of a batch."""
+
+
+def serve(words: list[str]) -> int:
+    """litebert serve MODEL [MODEL ...]"""
+    given = console.parse(ServeArguments, words, "serve")
+    for name in ("fastapi", "uvicorn"):
+        try:
+            __import__(name)
+        except ImportError:
+            raise MissingExtraError(name, "serve") from None
+    from litebert.serve.limits import Limits, read_key
+    from litebert.serve.server import Settings, names_of
+    from litebert.serve.server import serve as run
+
+    require(given.workers > 0, f"--workers is {given.workers}; give 1 or more")
+    require(given.threads is None or given.threads > 0, f"--threads is {given.threads}; give 1 or more")
+    require(given.batch_wait >= 0, f"--batch-wait is {given.batch_wait}; give 0 or more")
+    require(given.max_wait is None or given.max_wait > 0, f"--max-wait is {given.max_wait}; give more than 0")
+    for origin in given.allow_origin:
+        if origin != "*" and (not origin.startswith(("http://", "https://")) or origin.count("/") != 2):
+            raise ConfigError(f"--allow-origin is {origin}; give it as browsers write it, such as https://example.org")
+    settings = Settings(
+        names_of(given.models), given.host, given.port, given.engine, given.device, given.exit, given.workers,
+        given.threads, read_key(given.key_file, os.environ.get("LITEBERT_KEY")),
+        tuple(origin.lower() for origin in given.allow_origin), given.allow_host,
+        Limits(given.max_rows, given.max_characters, given.max_tokens, given.max_body, given.timeout),
+        given.batch_characters, given.batch_wait / 1000, None if given.max_wait is None else given.max_wait / 1000,
+        log_requests=logging.getLogger("litebert").level <= logging.INFO,
+    )  # fmt: skip
+    run(settings)
+    return 0

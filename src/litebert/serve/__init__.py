@@ -1,0 +1,1 @@
+"""Answers over HTTP: routes, a queue that forms batches, and worker processes that compute."""

@@ -1,0 +1,85 @@
+"""The application: routes, errors in one shape, and the guard around them."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse
+
+from litebert.serve import bodies, docs_page, playground, routes
+from litebert.serve.refusals import Refusal
+from litebert.serve.service import Service
+
+_FIELDS = {
+    name
+    for kind in vars(bodies).values()
+    if isinstance(kind, type) and issubclass(kind, BaseModel)
+    for name in kind.model_fields
+} | {"source_sentence", "sentences"}
+_KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
+
+
+def application(service: Service) -> FastAPI:
+    """The routes of a service."""
+    app = FastAPI(title="litebert", version=version("litebert"), docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.include_router(routes.api(service))
+    app.include_router(routes.about(service))
+
+    @app.get("/", include_in_schema=False)
+    async def play() -> HTMLResponse:
+        html, policy = playground.page()
+        return HTMLResponse(html, headers={"content-security-policy": policy, "referrer-policy": "no-referrer"})
+
+    @app.get("/docs", include_in_schema=False)
+    async def docs() -> HTMLResponse:
+        return HTMLResponse(docs_page.page(app.openapi()), headers={"content-security-policy": docs_page.POLICY})
+
+    @app.exception_handler(Refusal)
+    async def refuse(request: Request, error: Refusal) -> Response:
+        return _response(request, error)
+
+    @app.exception_handler(RequestValidationError)
+    async def refuse_body(request: Request, error: RequestValidationError) -> Response:
+        return _response(request, _of_validation(error))
+
+    @app.exception_handler(HTTPException)
+    async def refuse_route(request: Request, error: HTTPException) -> Response:
+        messages = {404: "there is no such route; /docs lists them", 405: "this route has another method",
+                    400: "the body is no JSON in UTF-8"}  # fmt: skip
+        message = messages.get(error.status_code, "the request cannot be answered")
+        found = _response(request, Refusal(error.status_code, _KINDS.get(error.status_code, "bad_request"), message))
+        found.headers.update(error.headers or {})
+        return found
+
+    return app
+
+
+def _response(request: Request, error: Refusal) -> Response:
+    return Response(error.body(request.url.path), error.status, error.headers, "application/json")
+
+
+def _of_validation(error: RequestValidationError) -> Refusal:
+    """Of the first fault. What the client wrote does not stand in it, but for the name of an unknown field."""
+    first: dict[str, Any] = error.errors()[0]
+    if first["type"] == "json_invalid":
+        return Refusal(400, "bad_request", "the body is no JSON; check its quotes and commas")
+    field, names = "", [*first["loc"][1:]]
+    for place, name in enumerate(names):
+        if isinstance(name, int):
+            field += f"[{name}]"
+        elif name in _FIELDS or (first["type"] == "extra_forbidden" and place == len(names) - 1):
+            field += f".{name}" if field else name
+    if not field:
+        return Refusal(422, "validation", "the body is not a JSON object; GET /docs shows those of each route")
+    if first["type"] == "extra_forbidden":
+        return Refusal(422, "validation", f"{field[:60]} is unknown here; leave it out", field[:60])
+    if first["type"] == "missing":
+        return Refusal(422, "validation", f"{field} is missing", field)
+    return Refusal(
+        422, "validation", f"{field} is of the wrong form: {first['msg'][:1].lower()}{first['msg'][1:]}", field
+    )

@@ -1,0 +1,233 @@
+"""The queue of a model: bounded by how long a request would wait, and cut into batches by size and a deadline.
+
+Requests are counted in characters, for only the workers know the tokens; what these take is measured with every batch
+(pace.py). A request that is longer than a batch is computed in turns with the others, so that it does
+not hold up short ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from litebert.serve.limits import characters
+from litebert.serve.pace import Pace
+from litebert.serve.refusals import Refusal
+from litebert.serve.wire import Group, Row
+
+OVERHEAD = 32.0
+"""Characters that an input counts for, however short it is: what there is to do for each."""
+MOST_ROWS = 10_000
+"""Inputs that may wait in all, so that memory is bounded."""
+
+
+@dataclass(eq=False)
+class Job:
+    """A request in the queue."""
+
+    group: Group
+    input_name: str
+    """What the request calls its inputs, with {} for the place of each."""
+    costs: list[float]
+    """Of each input."""
+    done: asyncio.Future[list[Row]]
+    arrived: float = field(default_factory=time.monotonic)
+    taken: float | None = None
+    """When the first of its inputs left the queue."""
+    next: int = 0
+    """The first input that still waits."""
+    waiting: float = 0.0
+    """Cost of the inputs that wait."""
+    rows: list[Row | None] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.waiting, self.rows = sum(self.costs), [None] * len(self.costs)
+
+
+def cost_of(value: Any) -> float:
+    """Of an input: its characters, and the same for every one."""
+    return OVERHEAD + characters(value)
+
+
+class Batch:
+    """Inputs of some requests that go to a worker together."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[Job, int]] = []
+        self.cost = 0.0
+
+    @property
+    def groups(self) -> list[Group]:
+        """The inputs by what is to be done, in the order of `_places`."""
+        return [
+            Group(operation, options, [job.group.inputs[place] for job, place in own])
+            for (operation, options), own in self._places().items()
+        ]
+
+    def _places(self) -> dict[Any, list[tuple[Job, int]]]:
+        found: dict[Any, list[tuple[Job, int]]] = {}
+        for job, place in self.rows:
+            found.setdefault((job.group.operation, job.group.options), []).append((job, place))
+        return found
+
+    def answer(self, answered: Sequence[Sequence[Row]]) -> None:
+        """Give the rows of each group to their requests; a request whose last row this was is done."""
+        for own, rows in zip(self._places().values(), answered, strict=True):
+            for (job, place), row in zip(own, rows, strict=True):
+                if job.done.done():
+                    continue
+                if row.refusal:
+                    status = {"too_large": 413, "validation": 422}.get(row.kind, 500)
+                    name = job.input_name.format(place)
+                    job.done.set_exception(Refusal(status, row.kind, name + row.refusal, name))
+                    continue
+                job.rows[place] = row
+                if all(one is not None for one in job.rows):
+                    job.done.set_result([one for one in job.rows if one is not None])
+
+    def fail(self, refusal: Refusal) -> None:
+        """Refuse all requests in it."""
+        for job, _ in self.rows:
+            if not job.done.done():
+                job.done.set_exception(refusal)
+
+
+class Queue:
+    """The requests of a model that wait.
+
+    Args:
+        most: characters of a batch.
+        linger: seconds for which the first request of a batch waits for others.
+        patience: seconds that a request may have to wait; None takes four times those of a short request alone.
+    """
+
+    def __init__(self, most: float, linger: float, patience: float | None,
+                 watch: Callable[[Batch, float], None] = lambda batch, seconds: None) -> None:  # fmt: skip
+        self._most, self._linger, self._given, self._watch = most, linger, patience, watch
+        self.patience = patience or 1.0
+        self._jobs: deque[Job] = deque()
+        self._more, self._full, self._turn = asyncio.Event(), asyncio.Event(), asyncio.Lock()
+        self._underway = 0.0
+        self._pace, self._workers = Pace(), 1
+
+    @property
+    def rows(self) -> int:
+        """Inputs that wait."""
+        return sum(len(job.costs) - job.next for job in self._jobs)
+
+    @property
+    def _room(self) -> float:
+        """Characters of the next batch: it shall not take longer than half of what may be waited for."""
+        return min(self._most, self._pace.size(self.patience / 2))
+
+    def measured(self, trials: Sequence[tuple[int, float]], characters: float, workers: int) -> None:
+        """What requests of some short inputs of so many characters take alone: (inputs, seconds) of the first request
+        and others."""
+        self._workers, seconds = workers, trials[0][1]
+        for rows, took in trials:
+            self._pace.add(rows * (characters + OVERHEAD), took)
+        if self._given is None:
+            self.patience = max(0.025, 4 * (seconds + 0.003))
+
+    def computed(self, batch: Batch, seconds: float) -> None:
+        """What a batch took."""
+        self._pace.add(batch.cost, seconds)
+        self._watch(batch, seconds)
+
+    def put(self, group: Group, input_name: str) -> Job:
+        """Let a request wait for its answer.
+
+        Raises:
+            Refusal: it would wait for too long.
+        """
+        job = Job(group, input_name, [cost_of(one) for one in group.inputs], asyncio.get_running_loop().create_future())
+        if (refusal := self.refusal()) is not None:
+            raise refusal
+        self._jobs.append(job)
+        self._more.set()
+        self._weigh()
+        return job
+
+    def _weigh(self) -> None:
+        """Note whether a batch of full size waits."""
+        if sum(job.waiting for job in self._jobs) >= self._room:
+            self._full.set()
+        else:
+            self._full.clear()
+
+    def refusal(self) -> Refusal | None:
+        """Why a request that came now would be refused, if it would."""
+        if not self._jobs or ((wait := self._wait()) <= self.patience and self.rows <= MOST_ROWS):
+            return None
+        retry = max(1, math.ceil(wait))
+        return Refusal(429, "overloaded", "too many requests wait; send this one again later", retry=retry)
+
+    def _wait(self) -> float:
+        """Seconds that a request would have to wait now; of a long one before it, only what is computed in a turn."""
+        room = self._room
+        ahead = self._underway + sum(min(other.waiting, max(room, other.costs[0])) for other in self._jobs)
+        batches = math.ceil(ahead / max(room, self._jobs[0].costs[0]))
+        return (batches * self._pace.fixed + self._pace.slope * ahead) / self._workers
+
+    def leave(self, job: Job) -> None:
+        """Take a request out whose client has gone."""
+        job.done.cancel()
+        if job in self._jobs:
+            self._jobs.remove(job)
+
+    async def full(self, before: Collection[asyncio.Task[Any]]) -> None:
+        """Wait until there is a batch of full size, or one of the tasks is done."""
+        waiting = asyncio.create_task(self._full.wait())
+        try:
+            await asyncio.wait({waiting, *before}, return_when="FIRST_COMPLETED")
+        finally:
+            waiting.cancel()
+
+    async def take(self) -> Batch:
+        """The next batch, when something waits. Where there are several workers, they stand in line."""
+        async with self._turn:
+            while True:
+                while not self._jobs:
+                    self._more.clear()
+                    await self._more.wait()
+                left = self._jobs[0].arrived + self._linger - time.monotonic()
+                if left > 0 and sum(job.waiting for job in self._jobs) < self._room:
+                    self._more.clear()
+                    with suppress(asyncio.TimeoutError):
+                        await asyncio.wait_for(self._more.wait(), left)
+                    continue
+                if batch := self._cut():
+                    return batch
+
+    def _cut(self) -> Batch | None:
+        """What waits longest; the rest of a request that does not fit comes after the others."""
+        batch, room = Batch(), self._room
+        while self._jobs and (not batch.rows or batch.cost < room):
+            job = self._jobs.popleft()
+            if job.done.done():
+                continue
+            first = job.next
+            while job.next < len(job.costs) and (not batch.rows or batch.cost + job.costs[job.next] <= room):
+                cost = job.costs[job.next]
+                batch.rows.append((job, job.next))
+                batch.cost, job.waiting, job.next = batch.cost + cost, job.waiting - cost, job.next + 1
+            if job.next == first:
+                self._jobs.appendleft(job)
+                break
+            job.taken = job.taken or time.monotonic()
+            if job.next < len(job.costs):
+                self._jobs.append(job)
+                break
+        self._underway += batch.cost
+        self._weigh()
+        return batch if batch.rows else None
+
+    def finished(self, batch: Batch) -> None:
+        """A batch is computed or has failed."""
+        self._underway -= batch.cost

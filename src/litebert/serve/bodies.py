@@ -1,0 +1,212 @@
+"""The bodies of requests and answers. Types refuse what a route does not know; `null` is as good as leaving out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Text = str
+Texts = Annotated[list[Text], Field(min_length=1)]
+MODEL = Field(None, description="Name of the model; by default the first that can do this.")
+TRUNCATE = Field(True, description="Whether longer texts lose their ends; else they are refused.")
+
+
+class Body(BaseModel):
+    """A request."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, protected_namespaces=())
+
+    model: str | None = MODEL
+
+
+class Asked(BaseModel):
+    """An input with names: a text (and its pair), a question and its context, choices, or words."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: str | None = None
+    pair: str | None = None
+    words: list[str] | None = None
+    question: str | None = None
+    context: str | None = None
+    choices: list[str] | None = None
+
+    def value(self) -> Any:
+        """In the form that `litebert.load(...).predict` takes, None where the names do not belong together."""
+        given = {name: value for name, value in self if value is not None}
+        for names in (
+            ("text",),
+            ("text", "pair"),
+            ("words",),
+            ("question", "context"),
+            ("context", "question", "choices"),
+        ):
+            if given.keys() == set(names):
+                found = [given[name] for name in names]
+                return found[0] if len(names) == 1 else found
+        if given.keys() == {"context", "choices"}:
+            return [given["context"], "", given["choices"]]
+        return None
+
+
+Input = str | Asked | Annotated[list[str | list[str]], Field(min_length=1, max_length=10_000)]
+
+
+class Predict(Body):
+    """What `POST /predict` takes."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["a fine film", "dull"]}]})
+
+    inputs: str | Asked | Annotated[list[Input], Field(min_length=1)]
+    truncate: bool | None = TRUNCATE
+
+
+class FillMask(Body):
+    """What `POST /fill-mask` takes."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "Paris is the [MASK] of France.", "top": 2}]})
+
+    inputs: Text | Texts
+    top: int | None = Field(5, ge=1, le=100, description="Guesses for each mask.")
+
+
+class Embed(Body):
+    """What `POST /embed` takes."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["a fine film", "dull"]}]})
+
+    inputs: Text | Texts
+    normalize: bool | None = Field(True, description="Whether vectors have length 1.")
+    truncate: bool | None = TRUNCATE
+    truncation_direction: Literal["Right", "right"] | None = "Right"
+
+
+class Similarity(Body):
+    """What `POST /similarity` takes."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"inputs": {"source_sentence": "a fine film", "sentences": ["a good movie"]}}]}
+    )
+
+    class Inputs(BaseModel):
+        """A sentence and those it is compared with."""
+
+        model_config = ConfigDict(extra="forbid", strict=True)
+
+        source_sentence: Text
+        sentences: Texts
+
+    inputs: Inputs
+    parameters: dict[str, Any] | None = Field(None, max_length=0)
+
+
+class Rerank(Body):
+    """What `POST /rerank` takes."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"query": "opening hours", "texts": ["We open at nine.", "Rain again."]}]}
+    )
+
+    query: Text
+    texts: Texts
+    raw_scores: bool | None = False
+    return_text: bool | None = False
+    truncate: bool | None = TRUNCATE
+    truncation_direction: Literal["Right", "right"] | None = "Right"
+
+
+class Tokenize(Body):
+    """What `POST /tokenize` takes."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "a fine film"}]})
+
+    inputs: Text | Texts
+    add_special_tokens: bool | None = True
+
+
+class Embeddings(Body):
+    """What `POST /v1/embeddings` takes."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["a fine film"]}]})
+
+    input: Text | Texts
+    encoding_format: Literal["float", "base64"] | None = "float"
+    dimensions: int | None = Field(None, ge=1, description="The width of the model; other widths are refused.")
+    user: str | None = None
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+
+class Predictions(BaseModel):
+    """What `POST /predict` and `POST /fill-mask` answer."""
+
+    model: str
+    kind: str | None = None
+    ms: float
+    predictions: list[dict[str, Any]]
+
+
+class Rank(BaseModel):
+    """A text with its score."""
+
+    index: int
+    score: float
+    text: str | None = None
+
+
+class Piece(BaseModel):
+    """A token."""
+
+    id: int
+    text: str
+    special: bool
+    start: int | None
+    stop: int | None
+
+
+class Vector(BaseModel):
+    """A vector with its place."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float] | str
+
+
+class Usage(BaseModel):
+    """Tokens that were read."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Vectors(BaseModel):
+    """What `POST /v1/embeddings` answers."""
+
+    object: Literal["list"]
+    model: str
+    data: list[Vector]
+    usage: Usage
+
+
+class Failure(BaseModel):
+    """Why a request is not answered."""
+
+    error: str
+    error_type: str
+    field: str | None
+
+
+class OpenAIFailure(BaseModel):
+    """The same in OpenAI's shape."""
+
+    class Inside(BaseModel):
+        """The error."""
+
+        message: str
+        type: str
+        param: str | None
+        code: str | None
+
+    error: Inside

@@ -1,0 +1,192 @@
+"""What stands before the routes: who may ask, how large and how slow a body may be, and what is logged and counted.
+
+Pages of other origins: a browser sends their `Origin` with every POST, which is refused unless it is allowed. DNS
+rebinding: bound to the loopback address, only its own names are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from litebert.serve import logs
+from litebert.serve.limits import BODY
+from litebert.serve.refusals import Refusal
+from litebert.serve.service import ABOUT, Service
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+OPEN = ("/", "/health", "/docs", "/openapi.json")
+"""Routes that need no key: they hold nothing of the models."""
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+class Guard:
+    """An ASGI application around another.
+
+    Args:
+        key: what `Authorization: Bearer` must hold, if anything.
+        hosts: names that are served; all where there are none.
+        origins: pages that may call beside our own; `*` is all.
+    """
+
+    def __init__(
+        self, app: Any, service: Service, key: bytes | None, hosts: Collection[str], origins: Collection[str]
+    ) -> None:
+        self._app, self._service, self._key = app, service, key
+        self._hosts, self._origins = {host.lower() for host in hosts}, set(origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        about: dict[str, Any] = {"start": time.monotonic()}
+        scope[ABOUT] = about
+
+        async def answer(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                about["status"] = message["status"]
+                message["headers"] = [*message.get("headers", []), (b"x-content-type-options", b"nosniff")]
+                if self._service.draining:
+                    message["headers"].append((b"connection", b"close"))
+            await send(message)
+
+        try:
+            headers = dict(scope["headers"])
+            self._named(scope, about)
+            self._admit(scope, headers)
+            if scope["method"] == "POST" and (full := self._service.refusal()) is not None:
+                raise full
+            body = await self._body(scope, headers, receive)
+            await self._app(scope, _replayed(body, receive), answer)
+        except Refusal as refusal:
+            await _refuse(answer, refusal, scope["path"])
+        except Exception as error:
+            logs.event("a request failed", logging.ERROR, **logs.failure(error))
+            if "status" not in about:
+                await _refuse(
+                    answer, Refusal(500, "internal", "the request failed; the log names the reason"), scope["path"]
+                )
+        finally:
+            self._note(scope, about)
+
+    def _named(self, scope: Scope, about: dict[str, Any]) -> None:
+        """Take the model out of a path such as /models/NAME/predict."""
+        if scope["path"].startswith("/models/"):
+            name, slash, rest = scope["path"].removeprefix("/models/").partition("/")
+            if name and rest:
+                scope["path"], about["named"] = slash + rest, name
+                scope["raw_path"] = scope["path"].encode()
+
+    def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        if self._hosts and _without_port(host) not in self._hosts:
+            raise Refusal(403, "forbidden", "this Host is not served here; the service allows it with --allow-host")
+        origin = headers.get(b"origin")
+        if origin is not None and not self._allowed(origin.decode("latin-1").lower(), host):
+            raise Refusal(
+                403, "forbidden", "pages of this Origin may not call; the service allows it with --allow-origin"
+            )
+        if self._key is not None and scope["path"] not in OPEN:
+            kind, _, given = headers.get(b"authorization", b"").partition(b" ")
+            if not hmac.compare_digest(given.strip(), self._key) or kind.lower() != b"bearer":
+                raise Refusal(401, "unauthorized", "the key is missing or wrong; send Authorization: Bearer KEY")
+
+    def _allowed(self, origin: str, host: str) -> bool:
+        if "*" in self._origins or origin in self._origins:
+            return True
+        try:
+            place = urlsplit(origin)
+        except ValueError:
+            return False
+        default = {"http": ":80", "https": ":443"}.get(place.scheme)
+        return default is not None and place.netloc.removesuffix(default) == host.removesuffix(default)
+
+    async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> bytes:
+        """All of the body.
+
+        Raises:
+            Refusal: it is too large, too slow or not JSON.
+        """
+        most = self._service.limits.body_bytes
+        too_large = Refusal(413, "too_large", f"the body is larger than {most:,} bytes; send less in a request", "body")
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced[:20]) > most:
+            raise too_large
+        if scope["method"] == "POST":
+            kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+            if kind != b"application/json":
+                raise Refusal(415, "unsupported_media_type", "the body must be sent as Content-Type: application/json")
+        try:
+            return await asyncio.wait_for(_whole(receive, most, too_large), BODY)
+        except asyncio.TimeoutError:
+            raise Refusal(408, "timeout", f"the body was not there within {BODY:g} seconds; send it again") from None
+
+    def _note(self, scope: Scope, about: dict[str, Any]) -> None:
+        """Log and count a request."""
+        metrics, seconds = self._service.metrics, time.monotonic() - about["start"]
+        route = getattr(scope.get("route"), "path", "other")
+        status, model = str(about.get("status", 499)), about.get("model", "")
+        metrics.requests.add(route=route, model=model, status=status)
+        metrics.seconds.add(seconds, route=route)
+        if "queue_ms" in about:
+            metrics.queued.add(about["queue_ms"] / 1000, model=model)
+        if about.get("cancelled"):
+            metrics.cancelled.add(model=model)
+        if status == "200" and "rows" in about:
+            metrics.rows.add(about["rows"], model=model)
+            metrics.tokens.add(about["tokens"], model=model)
+        fields = {name: about[name] for name in ("model", "rows", "tokens", "queue_ms") if name in about}
+        logs.event("request", to=logs.REQUESTS, method=_method(scope["method"]), route=route, status=int(status),
+                   ms=round(1000 * seconds, 2), **fields)  # fmt: skip
+
+
+async def _whole(receive: Receive, most: int, too_large: Refusal) -> bytes:
+    chunks, size, more = [], 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(499, "cancelled", "the client has gone")
+        chunks.append(message.get("body", b""))
+        size, more = size + len(chunks[-1]), message.get("more_body", False)
+        if size > most:
+            raise too_large
+    return b"".join(chunks)
+
+
+def _method(name: str) -> str:
+    return name if name in ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH") else "other"
+
+
+def _without_port(host: str) -> str:
+    return host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body at once, and then what the server says."""
+    given = False
+
+    async def next_message() -> MutableMapping[str, Any]:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return next_message
+
+
+async def _refuse(send: Send, refusal: Refusal, path: str) -> None:
+    body = refusal.body(path)
+    headers = [(name.encode(), value.encode()) for name, value in refusal.headers.items()]
+    headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if refusal.status in (408, 413, 415):
+        headers.append((b"connection", b"close"))  # the rest of the body is not read
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

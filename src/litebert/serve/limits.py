@@ -1,0 +1,78 @@
+"""What one client may ask for, and how long anything may take. Every number has an option of `litebert serve`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from litebert.errors import ConfigError, require
+from litebert.serve.refusals import Refusal
+
+HEADERS = 10.0
+"""Seconds in which the head of a request must be there."""
+BODY = 20.0
+"""Seconds in which its body must be there."""
+SENDING = 30.0
+"""Seconds for which a client may leave an answer unread."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request may hold."""
+
+    rows: int = 256
+    characters: int = 200_000
+    """Of all its texts."""
+    tokens: int = 8192
+    """Of one input, after truncation."""
+    body_bytes: int = 4 << 20
+    timeout_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            require(math.isfinite(value) and value > 0, f"{name.replace('_', ' ')} is {value}; give more than 0")
+
+    def check(self, field: str, inputs: Sequence[Any]) -> None:
+        """Refuse inputs beyond the limits.
+
+        Raises:
+            Refusal: they are.
+        """
+        if len(inputs) > self.rows:
+            message = f"{field} has {len(inputs):,} inputs, and the limit is {self.rows:,}; send several requests"
+            raise Refusal(413, "too_large", message, field)
+        total = 0
+        for place, value in enumerate(inputs):
+            total += characters(value)
+            if total > self.characters:
+                name = f"{field}[{place}]"
+                message = f"up to {name} there are {total:,} characters, and the limit is {self.characters:,}"
+                raise Refusal(413, "too_large", f"{message}; send less text", name)
+
+
+def characters(value: Any) -> int:
+    """Of a text, or of all texts in lists."""
+    return len(value) if isinstance(value, str) else sum(map(characters, value))
+
+
+def read_key(file: str | None, variable: str | None) -> bytes | None:
+    """The key that clients must send: the first line of a file, or an environment variable's value.
+
+    Raises:
+        ConfigError: the file cannot be read, or the key is empty or not printable ASCII.
+    """
+    if file is not None:
+        try:
+            with open(file, encoding="utf-8") as opened:
+                key, where = opened.readline().strip(), file
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the key file {file} cannot be read ({error}); check --key-file") from None
+    elif variable is not None:
+        key, where = variable.strip(), "LITEBERT_KEY"
+    else:
+        return None
+    if not key or not key.isascii() or not key.isprintable():
+        raise ConfigError(f"the key in {where} must be printable ASCII and not empty; write another one")
+    return key.encode()

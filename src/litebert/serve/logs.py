@@ -1,0 +1,62 @@
+"""The log: one JSON object on each line of standard error, without a text, a key or an address.
+
+An exception is logged by its kind and the places it passed: its message may quote a text.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+import traceback
+from typing import Any
+
+LOG = logging.getLogger("litebert.serve")
+REQUESTS = LOG.getChild("requests")
+
+
+class Lines(logging.Formatter):
+    """A record as JSON: its message as `event`, and the fields it was logged with."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        line: dict[str, Any] = {
+            "time": f"{moment}.{record.msecs:03.0f}Z", "level": record.levelname.lower(), "event": record.getMessage(),
+        }  # fmt: skip
+        line.update(getattr(record, "fields", {}))
+        if record.exc_info and record.exc_info[1] is not None:
+            line.update(failure(record.exc_info[1]))
+        return json.dumps(line, default=str)
+
+
+class _Quietly(logging.StreamHandler[Any]):
+    """Goes on where nobody reads the log any more."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
+
+
+def set_up(requests: bool = True) -> None:
+    """Write the service's log to standard error, with a line for each request or without."""
+    handler = _Quietly(sys.stderr)
+    handler.setFormatter(Lines())
+    LOG.handlers, LOG.propagate = [handler], False
+    LOG.setLevel(logging.INFO)
+    REQUESTS.setLevel(logging.INFO if requests else logging.WARNING)
+    for name in ("uvicorn", "uvicorn.error", "asyncio"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.CRITICAL)  # they know of nothing that is not logged here, and would quote requests
+
+
+def event(name: str, level: int = logging.INFO, to: logging.Logger = LOG, **fields: Any) -> None:
+    """Log something that happened."""
+    if to.isEnabledFor(level):
+        to.log(level, name, extra={"fields": fields})
+
+
+def failure(error: BaseException) -> dict[str, Any]:
+    """What kind of exception it was and where it came from."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return {"kind": type(error).__name__, "at": [f"{one.filename}:{one.lineno}" for one in frames[-8:]]}

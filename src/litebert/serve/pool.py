@@ -1,0 +1,223 @@
+"""The worker processes of a model: they take batches from its queue, and one that dies is replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from litebert.errors import ModelError
+from litebert.serve import logs, wire
+from litebert.serve.batching import Batch, Queue
+from litebert.serve.refusals import Refusal
+
+STARTING = 600.0
+"""Seconds in which a model must be opened."""
+STOPPING = 5.0
+"""Seconds in which a worker without work must end."""
+PASSING = 0.001
+"""Seconds for a batch to reach a worker and its answer to come back."""
+PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""Seconds before a worker that has died again without answering is replaced."""
+
+
+class Worker:
+    """One process."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self._settings = dict(settings)
+        self._process: asyncio.subprocess.Process | None = None
+        self._pending: deque[asyncio.Future[Any]] = deque()
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of the process; None while there is none."""
+        return self._process.pid if self._process is not None and self._process.returncode is None else None
+
+    async def start(self) -> tuple[dict[str, Any], list[tuple[int, float]], float]:
+        """Open the model; what it can do, and what `Queue.measured` takes.
+
+        Raises:
+            ModelError: it cannot be opened.
+        """
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": str(self._settings["threads"]),
+            "TOKENIZERS_PARALLELISM": "false",
+        }
+        code = f"import sys; sys.path[:] = {sys.path!r}; from litebert.serve.worker import main; main()"
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment
+        )
+        try:
+            await self._send(self._settings)
+            reply = await asyncio.wait_for(self._receive(), STARTING)
+        except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
+            await self.kill()
+            raise ModelError(f"the worker for {self._settings['path']} did not start; its error stands above") from None
+        if reply[0] == "failed":
+            await self.stop()
+            raise ModelError(reply[1])
+        self._pending = deque()
+        self._reader = asyncio.create_task(self._read())
+        return reply[1], reply[2], reply[3]
+
+    async def compute(self, groups: Sequence[wire.Group]) -> tuple[list[list[wire.Row]], float]:
+        """The rows of each group, and the seconds they took. Batches are answered in the order they came in.
+
+        Raises:
+            OSError: the process has died.
+        """
+        reply = asyncio.get_running_loop().create_future()
+        self._pending.append(reply)
+        await self._send([tuple(group) for group in groups])
+        answered, seconds = await reply
+        return [[wire.Row(*row) for row in rows] for rows in answered], seconds
+
+    async def _send(self, value: Any) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(wire.packed(value))
+        await self._process.stdin.drain()
+
+    async def _receive(self) -> Any:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        size = int.from_bytes(await self._process.stdout.readexactly(wire.LENGTH), "big")
+        return wire.unpacked(await self._process.stdout.readexactly(size))
+
+    async def _read(self) -> None:
+        """Give each batch its answer, until the process ends."""
+        pending = self._pending
+        try:
+            while True:
+                answered = await self._receive()
+                reply = pending.popleft()
+                if not reply.done():
+                    reply.set_result(answered)
+        except (OSError, asyncio.IncompleteReadError):
+            for reply in pending:
+                if not reply.done():
+                    reply.set_exception(ConnectionError("the worker has ended"))
+
+    async def stop(self) -> None:
+        """Let the process end."""
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._process.wait(), STOPPING)
+        await self.kill()
+
+    async def kill(self) -> None:
+        """End the process now, if it lives."""
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
+
+
+class Pool:
+    """A model with its queue and its workers."""
+
+    def __init__(self, name: str, settings: Mapping[str, Any], queue: Queue, workers: int, timeout: float) -> None:
+        self.name, self.queue = name, queue
+        self.info: dict[str, Any] = {}
+        """What the model can do, once it is there."""
+        self.restarts = 0
+        self._settings, self._timeout = settings, timeout
+        self._workers = [Worker(settings) for _ in range(workers)]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the workers that live."""
+        return [worker.pid for worker in self._workers if worker.pid is not None]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether a worker lives."""
+        return bool(self.pids)
+
+    async def start(self) -> None:
+        """Open the model in every worker.
+
+        Raises:
+            ModelError: it cannot be opened.
+        """
+        for worker in self._workers:
+            self.info, trials, characters = await worker.start()
+            self.queue.measured(trials, characters, len(self._workers))
+        self._tasks = [asyncio.create_task(self._run(worker)) for worker in self._workers]
+
+    async def stop(self) -> None:
+        """End the workers; nothing may wait any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(worker.stop() for worker in self._workers))
+
+    async def _run(self, worker: Worker) -> None:
+        """Keep a worker alive and busy: a second batch goes to it while it computes the first, but only a full one."""
+        deaths, underway = 0, set[asyncio.Task[bool]]()
+        try:
+            while True:
+                if worker.pid is None:
+                    if underway:
+                        await asyncio.wait(underway)
+                    await asyncio.sleep(PAUSES[min(deaths, len(PAUSES) - 1)])
+                    deaths += 1
+                    if not await self._replaced(worker):
+                        continue
+                if underway:
+                    if len(underway) == 1:
+                        await self.queue.full(underway)
+                    else:
+                        await asyncio.wait(underway, return_when="FIRST_COMPLETED")
+                    done = {task for task in underway if task.done()}
+                    underway -= done
+                    deaths = 0 if any(task.result() for task in done) else deaths
+                    if worker.pid is None:
+                        continue
+                underway.add(asyncio.create_task(self._answer(worker, await self.queue.take())))
+        finally:
+            for task in underway:
+                task.cancel()
+
+    async def _replaced(self, worker: Worker) -> bool:
+        try:
+            await worker.start()
+        except ModelError as error:
+            logs.event("a worker cannot be replaced", logging.ERROR, model=self.name, **logs.failure(error))
+            return False
+        self.restarts += 1
+        logs.event("a worker was replaced", logging.WARNING, model=self.name, pid=worker.pid)
+        return True
+
+    async def _answer(self, worker: Worker, batch: Batch) -> bool:
+        """Have a batch answered, or fail what is in it; whether it was answered."""
+        try:
+            answered, seconds = await asyncio.wait_for(worker.compute(batch.groups), self._timeout)
+        except (OSError, asyncio.TimeoutError) as error:
+            slow = isinstance(error, asyncio.TimeoutError)
+            await worker.kill()
+            logs.event(
+                "a worker took too long and was ended" if slow else "a worker died", logging.ERROR, model=self.name,
+                rows=len(batch.rows),
+            )  # fmt: skip
+            reason = "the computation took too long" if slow else "the worker ended while it computed"
+            batch.fail(Refusal(503, "unavailable", f"{reason}; send the request again", retry=1))
+            return False
+        except asyncio.CancelledError:
+            batch.fail(Refusal(503, "unavailable", "the service is stopping; send the request again", retry=1))
+            raise
+        finally:
+            self.queue.finished(batch)
+        self.queue.computed(batch, seconds + PASSING)
+        batch.answer(answered)
+        return True

@@ -1,0 +1,185 @@
+"""The routes: bodies in, answers out, in the shapes of docs/serving.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from litebert.serve import bodies, metrics
+from litebert.serve.refusals import Refusal
+from litebert.serve.service import ABOUT, Service
+
+FAILURES: dict[int | str, dict[str, Any]] = {
+    status: {"model": bodies.Failure, "description": what}
+    for status, what in {
+        400: "No JSON, or no UTF-8", 401: "The key is missing or wrong", 403: "This Host or Origin is not served",
+        404: "No such model", 408: "The body came too slowly", 413: "Beyond a limit", 415: "Not application/json",
+        422: "A field is wrong", 429: "The queue is full", 500: "An input could not be answered",
+        503: "The worker died, or the service stops", 504: "No answer in time",
+    }.items()
+}  # fmt: skip
+OPENAI_FAILURES = {status: {**shape, "model": bodies.OpenAIFailure} for status, shape in FAILURES.items()}
+JSON = "application/json"
+
+
+def _answer(value: bytes) -> Response:
+    return Response(value, media_type=JSON)
+
+
+def _listed(payloads: list[bytes]) -> bytes:
+    return b"[" + b",".join(payloads) + b"]"
+
+
+def _inputs(value: Any, field: str = "inputs") -> tuple[list[Any], str]:
+    """The inputs of a body, and what it calls each."""
+    return (value, f"{field}[{{}}]") if isinstance(value, list) else ([value], field)
+
+
+def api(service: Service) -> APIRouter:
+    """The routes that compute."""
+    router = APIRouter(responses=FAILURES)
+
+    def wrapped(request: Request, model: str, payloads: list[bytes], **more: Any) -> Response:
+        spent = round(1000 * (time.monotonic() - request.scope[ABOUT]["start"]), 2)
+        head = json.dumps({"model": model, **more, "ms": spent})
+        return _answer(head[:-1].encode() + b', "predictions": ' + _listed(payloads) + b"}")
+
+    @router.post("/predict", response_model=bodies.Predictions, summary="Answers of a fine-tuned model")
+    async def predict(request: Request, body: bodies.Predict) -> Response:
+        pool = service.choose(request, body.model, "predict")
+        inputs, field = _inputs(body.inputs)
+        values = [_plain(one, field.format(place)) for place, one in enumerate(inputs)]
+        rows = await service.ask(request, pool, "predict", values, field, truncate=body.truncate)
+        return wrapped(request, pool.name, [row.payload for row in rows], kind=pool.info["kind"])
+
+    @router.post("/fill-mask", response_model=bodies.Predictions, summary="Guesses for masked words")
+    async def fill_mask(request: Request, body: bodies.FillMask) -> Response:
+        pool = service.choose(request, body.model, "fill-mask")
+        rows = await service.ask(request, pool, "fill-mask", *_inputs(body.inputs), top=body.top)
+        return wrapped(request, pool.name, [row.payload for row in rows])
+
+    @router.post("/embed", response_model=list[list[float]], summary="Sentence vectors")
+    async def embed(request: Request, body: bodies.Embed) -> Response:
+        pool = service.choose(request, body.model, "embed")
+        inputs, field = _inputs(body.inputs)
+        rows = await service.ask(
+            request, pool, "embed", inputs, field, normalize=body.normalize, truncate=body.truncate
+        )
+        return _answer(_listed([row.payload for row in rows]))
+
+    @router.post("/similarity", response_model=list[float], summary="Cosines of a sentence with others")
+    async def similarity(request: Request, body: bodies.Similarity) -> Response:
+        pool = service.choose(request, body.model, "similarity")
+        pairs = [(body.inputs.source_sentence, one) for one in body.inputs.sentences]
+        rows = await service.ask(request, pool, "score", pairs, "inputs.sentences[{}]", cosine=True)
+        return _answer(_listed([row.payload for row in rows]))
+
+    @router.post("/rerank", response_model=list[bodies.Rank], response_model_exclude_none=True,
+                 summary="Texts by how well they fit a query")  # fmt: skip
+    async def rerank(request: Request, body: bodies.Rerank) -> Response:
+        pool = service.choose(request, body.model, "rerank")
+        pairs = [(body.query, text) for text in body.texts]
+        rows = await service.ask(
+            request, pool, "score", pairs, "texts[{}]", raw=body.raw_scores, truncate=body.truncate
+        )
+        ranked: list[dict[str, Any]] = [{"index": place, "score": float(row.payload)} for place, row in enumerate(rows)]
+        ranked.sort(key=lambda one: -one["score"])
+        if body.return_text:
+            ranked = [{**one, "text": body.texts[one["index"]]} for one in ranked]
+        return _answer(json.dumps(ranked).encode())
+
+    @router.post("/tokenize", response_model=list[list[bodies.Piece]], summary="Tokens with their characters")
+    async def tokenize(request: Request, body: bodies.Tokenize) -> Response:
+        pool = service.choose(request, body.model, "tokenize")
+        rows = await service.ask(request, pool, "tokenize", *_inputs(body.inputs), special=body.add_special_tokens)
+        return _answer(_listed([row.payload for row in rows]))
+
+    @router.post("/v1/embeddings", response_model=bodies.Vectors, responses=OPENAI_FAILURES,
+                 summary="Sentence vectors in OpenAI's shape")  # fmt: skip
+    async def embeddings(request: Request, body: bodies.Embeddings) -> Response:
+        pool = service.choose(request, body.model, "embed")
+        width = pool.info["width"]
+        if body.dimensions not in (None, width):
+            raise Refusal(422, "validation", f"dimensions is {body.dimensions}, and vectors have {width}; leave it out",
+                          "dimensions")  # fmt: skip
+        rows = await service.ask(
+            request, pool, "embed", *_inputs(body.input, "input"), base=body.encoding_format == "base64"
+        )
+        tokens = sum(row.tokens for row in rows)
+        listed = [
+            b'{"object": "embedding", "index": %d, "embedding": %b}' % (place, row.payload)
+            for place, row in enumerate(rows)
+        ]
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        tail = json.dumps({"model": pool.name, "usage": usage})
+        return _answer(b'{"object": "list", "data": ' + _listed(listed) + b", " + tail[1:].encode())
+
+    return router
+
+
+def _plain(value: Any, field: str) -> Any:
+    """An input of `/predict` in the form that a task takes."""
+    if not isinstance(value, bodies.Asked):
+        return value
+    if (plain := value.value()) is None:
+        forms = "text; text and pair; words; question and context; or context, question and choices"
+        raise Refusal(422, "validation", f"{field} has fields that do not belong together; give {forms}", field)
+    return plain
+
+
+def about(service: Service) -> APIRouter:
+    """The routes that tell about the service."""
+    router = APIRouter()
+
+    @router.get("/info", response_model=dict[str, Any], summary="Models, limits and version")
+    async def info() -> Response:
+        models = [{"name": name, **pool.info} for name, pool in service.pools.items()]
+        first, limits = models[0], service.limits
+        found = {
+            "version": version("litebert"), "model_id": first["name"], "model_sha": None, "model_dtype": "float32",
+            "model_type": _model_type(first), "max_input_length": first["length"],
+            "max_client_batch_size": limits.rows, "max_batch_tokens": limits.tokens, "auto_truncate": True,
+            "models": models, "limits": vars(limits),
+        }  # fmt: skip
+        return _answer(json.dumps(found).encode())
+
+    @router.get("/v1/models", response_model=dict[str, Any], summary="Models in OpenAI's shape")
+    async def models() -> Response:
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": "litebert"} for name in service.pools]
+        return _answer(json.dumps({"object": "list", "data": data}).encode())
+
+    @router.get("/health", response_model=dict[str, str], responses={503: {"model": dict[str, str]}},
+                summary="Whether every model has a living worker")  # fmt: skip
+    async def health() -> Response:
+        well = not service.draining and all(pool.healthy for pool in service.pools.values())
+        body = {"status": "ok" if well else "unavailable"}
+        return Response(json.dumps(body), 200 if well else 503, media_type=JSON)
+
+    @router.get("/metrics", response_class=Response, summary="Prometheus text",
+                responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})  # fmt: skip
+    async def measured() -> Response:
+        pools = service.pools
+        gauges: dict[str, tuple[str, dict[str, float]]] = {
+            "litebert_queue_rows": ("Inputs that wait.", {name: pool.queue.rows for name, pool in pools.items()}),
+            "litebert_workers": ("Workers that live.", {name: len(pool.pids) for name, pool in pools.items()}),
+            "litebert_worker_restarts": ("Workers replaced.", {name: pool.restarts for name, pool in pools.items()}),
+            "litebert_worker_resident_bytes": (
+                "Memory of the workers.", {name: metrics.resident(pool.pids) for name, pool in pools.items()}),
+            "litebert_resident_bytes": ("Memory of this process.", {"": metrics.resident([os.getpid()])}),
+        }  # fmt: skip
+        return Response(service.metrics.text(gauges), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return router
+
+
+def _model_type(model: dict[str, Any]) -> dict[str, Any]:
+    """What text-embeddings-inference calls a model's kind."""
+    if model["kind"] in ("classes", "labels"):
+        labels = dict(enumerate(model["labels"]))
+        return {"classifier": {"id2label": labels, "label2id": {label: i for i, label in labels.items()}}}
+    return {"embedding": {"pooling": "mean"}}

@@ -1,0 +1,269 @@
+"""A model in a worker process: what it can do, and doing it for a batch of inputs.
+
+Every input is answered or refused on its own. A refusal never holds a text.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.answer.exported import Exported, is_exported
+from litebert.answer.mask_texts import masked_row
+from litebert.answer.predicting import Predictor
+from litebert.errors import DataError, ModelError
+from litebert.serve.details import detailed
+from litebert.serve.wire import Group, Row
+from litebert.tokenizer import Tokenizer
+
+EXAMPLE = "the quick brown fox jumps over the lazy dog and runs back to the river before the sun goes down again"
+"""What the speed of a model is first measured on."""
+
+
+class Served:
+    """A model folder, opened to serve.
+
+    Raises:
+        ModelError: the folder cannot be opened, or has no tokenizer.
+        ConfigError: there is no such engine, device or exit.
+        MissingExtraError: what the engine needs is not installed.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+        self.engine = settings.get("engine")
+        self.most_tokens = int(settings["tokens"])
+        self.exported = is_exported(folder) and self.engine in (None, "onnx")
+        if self.exported:
+            self.model: Any = Exported.open(folder, settings["threads"])
+            record, tokenizer, config = self.model.record, self.model.tokenizer, self.model.config
+            self.engine, vectors, fills = "onnx", self.model.gives_vectors, self.model.fills
+        else:
+            from litebert.answer.predictor import load
+
+            options = {"engine": self.engine, "device": settings["device"], "exit": settings["exit"]}
+            self.model = load(folder, **options)
+            record, tokenizer, config = self.model.task_record, self.model.tokenizer, self.model.config
+            self.engine, vectors, fills = self.model.engine, True, not record and _fills(self.model)
+        if tokenizer is None:
+            raise ModelError(f"{folder} has no tokenizer; put the one it was trained with there")
+        self.tokenizer: Tokenizer = tokenizer
+        self.length = int(record.get("length", config.sequences.length))
+        self.layers, self.width = config.encoder.layers, config.encoder.hidden_size
+        self.predictor: Predictor | None = self.model.predictor if record else None
+        self.exits = bool(record.get("exits")) and not self.exported and settings["exit"] != "off"
+        scores = self._pairs_to_number
+        self._does: dict[str, Callable[..., list[Row]]] = {"tokenize": self.tokenize}
+        if self.predictor is not None:
+            self._does["predict"] = self.predict
+        if fills:
+            self._does["fill-mask"] = self.fill
+        if vectors:
+            self._does["embed"] = self.embed
+        if vectors or scores:
+            self._does["score"] = self.score
+
+    @property
+    def _pairs_to_number(self) -> bool:
+        """Whether it scores pairs of texts."""
+        return (
+            self.predictor is not None
+            and self.predictor.task.output.name == "number"
+            and bool(self.predictor.task.pair)
+        )
+
+    def info(self) -> dict[str, Any]:
+        """What clients may know about it."""
+        task = self.predictor.task if self.predictor is not None else None
+        routes: list[str] = [name for name in ("predict", "fill-mask", "embed") if name in self._does]
+        routes += [*["similarity"] * ("embed" in self._does), *["rerank"] * ("score" in self._does), "tokenize"]
+        return {
+            "kind": task.output.name if task is not None else "pretrained",
+            "routes": routes,
+            "pair": task.pair if task is not None else False,
+            "labels": list(task.output.labels) if task is not None else [],
+            "inputs": task.inputs if task is not None else "give a text",
+            "length": self.length,
+            "width": self.width if "embed" in self._does else None,
+            "layers": self.layers,
+            "exits": self.exits,
+            "mask": self.tokenizer.piece(self.tokenizer.mask_id) if "fill-mask" in self._does else None,
+            "engine": self.engine,
+            "tokenizer": self.tokenizer.kind,
+        }
+
+    def warmed(self) -> tuple[list[tuple[int, float]], float]:
+        """How many short inputs took how many seconds, each the best of three, and the characters of one."""
+        value, operation = self._example()
+        trials = []
+        for rows in (1, 1, 4):  # what is done once is not counted
+            best = math.inf
+            for _ in range(3):
+                start = time.perf_counter()
+                self.answer(Group(operation, (), [value] * rows))
+                best = min(best, time.perf_counter() - start)
+            trials.append((rows, best))
+        return trials[1:], float(len(EXAMPLE))
+
+    def _example(self) -> tuple[Any, str]:
+        if self.predictor is not None:
+            task, words = self.predictor.task, EXAMPLE.split()
+            forms: list[Any] = [
+                EXAMPLE, [" ".join(words[:10]), " ".join(words[10:])],
+                [" ".join(words[:8]), " ".join(words[8:12]), words[12:14]],
+            ]  # fmt: skip
+            for value in forms:
+                try:
+                    task.example(value, "")
+                except (TypeError, ValueError):
+                    continue
+                return value, "predict"
+        if "embed" in self._does:
+            return EXAMPLE, "embed"
+        return (f"{EXAMPLE} [MASK]", "fill-mask") if "fill-mask" in self._does else (EXAMPLE, "tokenize")
+
+    # ---- answering -------------------------------------------------------------------------------------------------
+
+    def answer(self, group: Group) -> list[Row]:
+        """A row for each input of a group."""
+        return self._does[group.operation](group.inputs, **dict(group.options))
+
+    def predict(self, inputs: Sequence[Any], truncate: bool = True) -> list[Row]:
+        """Answers as `litebert predict` gives them, with the places they stand at."""
+        assert self.predictor is not None
+        predictor, task = self.predictor, self.predictor.task
+        rows: list[Row | None] = [None] * len(inputs)
+        chosen, examples = [], []
+        for place, value in enumerate(inputs):
+            try:
+                examples.append(task.example(value, str(place)))
+                chosen.append(place)
+            except (TypeError, ValueError, DataError):
+                rows[place] = Row(b"", 0, f" does not fit this model; {task.inputs}", "validation")
+        items = task.encode(examples, self.tokenizer, predictor.length) if examples else []
+        sizes = [0] * len(examples)
+        for item in items:
+            sizes[item.example] += sum(len(row.ids) for row in item.rows)
+        for number, place in enumerate(chosen):
+            if sizes[number] > self.most_tokens:
+                rows[place] = _too_many(sizes[number], "this service reads", self.most_tokens)
+            elif not truncate and task.output.reads_cls and (full := self._full(inputs[place])) > self.length:
+                rows[place] = _too_many(full, "the model reads", self.length)
+        kept = {number: new for new, number in enumerate(n for n, place in enumerate(chosen) if rows[place] is None)}
+        if kept:
+            own = [replace(item, example=kept[item.example]) for item in items if item.example in kept]
+            for number, found in zip(kept, predictor.answered([examples[n] for n in kept], own), strict=True):
+                place = chosen[number]
+                rows[place] = Row(_json(detailed(task, inputs[place], found)), sizes[number])
+        return [row for row in rows if row is not None]
+
+    def _full(self, value: Any) -> int:
+        """Tokens of an input before truncation, of its longest row."""
+        texts = [value] if isinstance(value, str) else value
+        plain = [len(ids) for ids in self.tokenizer.encode([text for text in texts if isinstance(text, str)])]
+        choices = [max(map(len, self.tokenizer.encode(one))) for one in texts if not isinstance(one, str)]
+        return sum(plain) + sum(choices) + 2 + (len(texts) > 1) * self.tokenizer.pair_separators
+
+    def fill(self, inputs: Sequence[str], top: int = 5) -> list[Row]:
+        """Guesses for the masks of each text."""
+        return [self._filled(text, top) for text in inputs]
+
+    def _filled(self, text: str, top: int) -> Row:
+        row = masked_row(self.tokenizer, text, 1 << 40)
+        if len(row) > self.length:
+            return _too_many(len(row), "the model reads", self.length)
+        if self.tokenizer.mask_id not in row:
+            return Row(b"", 0, " has no mask; write [MASK] where a word should be guessed", "validation")
+        masks = [[one._asdict() for one in guesses] for guesses in self.model.fill(text, top)]
+        return Row(_json({"masks": masks}), len(row))
+
+    def embed(
+        self, inputs: Sequence[str], normalize: bool = True, truncate: bool = True, base: bool = False
+    ) -> list[Row]:
+        """A vector for each text, as JSON or as base64 of float32."""
+        lengths, rows = self._lengths(inputs), list[Row]()
+        vectors = self._vectors(inputs, normalize)
+        for vector, length in zip(vectors, lengths, strict=True):
+            if length > self.length and not truncate:
+                rows.append(_too_many(length, "the model reads", self.length))
+                continue
+            if base:
+                payload = b'"' + base64.b64encode(vector.astype("<f4").tobytes()) + b'"'
+            else:  # nine digits tell any two float32 apart, and this is a tenth of the time json takes
+                payload = ("[" + ",".join(["%.9g"] * len(vector)) % tuple(vector.tolist()) + "]").encode()
+            rows.append(Row(payload, min(length, self.length)))
+        return rows
+
+    def score(self, inputs: Sequence[Any], raw: bool = False, truncate: bool = True, cosine: bool = False) -> list[Row]:
+        """A score of each pair of texts: what the model was trained to answer, or the cosine of their vectors."""
+        if self._pairs_to_number and not cosine:
+            assert self.predictor is not None
+            found = np.array([one["prediction"] for one in self.predictor.predict([list(pair) for pair in inputs])])
+            scores = found if raw else 0.5 * (1 + np.tanh(found / 2))
+            sizes = longest = [self._full(pair) for pair in inputs]
+        else:
+            texts = list(dict.fromkeys(text for pair in inputs for text in pair))
+            vectors = dict(zip(texts, self._vectors(texts, True), strict=True))
+            length = dict(zip(texts, self._lengths(texts), strict=True))
+            scores = np.array([vectors[one] @ vectors[other] for one, other in inputs])
+            sizes = [min(length[other], self.length) for _, other in inputs]
+            longest = [max(length[one], length[other]) for one, other in inputs]
+        return [
+            Row(repr(float(score)).encode(), size)
+            if truncate or most <= self.length
+            else _too_many(most, "the model reads", self.length)
+            for score, size, most in zip(scores, sizes, longest, strict=True)
+        ]
+
+    def tokenize(self, inputs: Sequence[str], special: bool = True) -> list[Row]:
+        """The pieces of each text with their characters."""
+        rows = []
+        for ids, spans in self.tokenizer.encode_offsets(inputs):
+            pieces = [
+                {"id": one, "text": self.tokenizer.piece(one), "special": False, "start": start, "stop": stop}
+                for one, (start, stop) in zip(ids.tolist(), spans.tolist(), strict=True)
+            ]
+            if special:
+                first, last = map(self._special, (self.tokenizer.cls_id, self.tokenizer.sep_id))
+                pieces = [first, *pieces, last]
+            rows.append(Row(_json(pieces), len(pieces)))
+        return rows
+
+    def _special(self, piece: int) -> dict[str, Any]:
+        return {"id": piece, "text": self.tokenizer.piece(piece), "special": True, "start": None, "stop": None}
+
+    def _vectors(self, texts: Sequence[str], normalize: bool) -> NDArray[np.float32]:
+        found: NDArray[np.float32] = self.model.encode(texts)
+        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12) if normalize else found
+
+    def _lengths(self, texts: Sequence[str]) -> list[int]:
+        """Tokens of each text, special ones included."""
+        return [len(ids) + 2 for ids in self.tokenizer.encode(texts)]
+
+
+def _fills(model: Any) -> bool:
+    try:
+        return model.mask_reader is not None
+    except ModelError:
+        return False
+
+
+def _too_many(count: int, who: str, most: int) -> Row:
+    return Row(b"", 0, f" has {count:,} tokens, and {who} {most:,}; shorten it", "too_large")
+
+
+def _json(value: Any) -> bytes:
+    """Without what JSON does not know: a number that is none becomes null."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:
+        plain = json.loads(json.dumps(value), parse_constant=lambda _: None)
+        return json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,0 +1,234 @@
+"""The service as a process: its socket, its workers, its signals, and an end that finishes what it took."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from starlette.middleware.cors import CORSMiddleware
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from litebert.errors import ConfigError
+from litebert.serve import logs
+from litebert.serve.app import application
+from litebert.serve.batching import Batch, Queue
+from litebert.serve.guard import LOOPBACK, Guard
+from litebert.serve.limits import HEADERS, SENDING, Limits
+from litebert.serve.metrics import Metrics
+from litebert.serve.pool import Pool
+from litebert.serve.service import Service
+
+GRACE = 0.25
+"""Seconds in which a stopping service still answers on open connections, and closes each then."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to serve."""
+
+    models: dict[str, Path]
+    host: str = "127.0.0.1"
+    port: int = 8000
+    engine: str | None = None
+    device: str = "auto"
+    exit: str | float = "auto"
+    workers: int = 1
+    """Processes for each model."""
+    threads: int | None = None
+    """Of each worker; None shares the cores among the workers of a model."""
+    key: bytes | None = field(default=None, repr=False)
+    origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+    batch_characters: float = 8192
+    linger: float = 0.002
+    """Seconds for which the first request of a batch waits for others."""
+    patience: float | None = None
+    """Seconds that a request may have to wait; see `Queue`."""
+    log_requests: bool = True
+
+
+def serve(settings: Settings) -> None:
+    """Serve until a signal ends it.
+
+    Raises:
+        ConfigError: the address is taken or cannot be.
+        ModelError: a model cannot be opened.
+    """
+    logs.set_up(settings.log_requests)
+    with _bound(settings.host, settings.port) as listening:
+        asyncio.run(_serve(settings, listening))
+
+
+@contextmanager
+def _bound(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket with an address, which nobody can reach before the models are there."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except (OSError, OverflowError) as error:
+        raise ConfigError(f"cannot listen at {host}:{port} ({error}); give another --host or --port") from None
+    with listening:
+        yield listening
+
+
+async def _serve(settings: Settings, listening: socket.socket) -> None:
+    metrics = Metrics()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = settings.threads or max(1, cores // settings.workers)
+    pools: dict[str, Pool] = {}
+    for name, path in settings.models.items():
+        queue = Queue(settings.batch_characters, settings.linger, settings.patience, partial(_watch, metrics, name))
+        opening = {
+            "path": str(path), "engine": settings.engine, "device": settings.device, "exit": settings.exit,
+            "threads": threads, "tokens": settings.limits.tokens,
+        }  # fmt: skip
+        pools[name] = Pool(name, opening, queue, settings.workers, settings.limits.timeout_seconds)
+    try:
+        for pool in pools.values():  # one after the other: each measures its speed alone
+            await pool.start()
+            logs.event("a model is ready", model=pool.name, pids=pool.pids, kind=pool.info["kind"],
+                       engine=pool.info["engine"], patience_ms=round(1000 * pool.queue.patience))  # fmt: skip
+        service = Service(pools, settings.limits, metrics)
+        await _Server(_config(settings, service), service).serve(sockets=[listening])
+    finally:
+        await asyncio.gather(*(pool.stop() for pool in pools.values()))
+
+
+def _watch(metrics: Metrics, name: str, batch: Batch, seconds: float) -> None:
+    metrics.batches.add(len(batch.rows), model=name)
+    metrics.computed.add(seconds, model=name)
+
+
+def _config(settings: Settings, service: Service) -> uvicorn.Config:
+    hosts = {*settings.hosts}
+    if settings.host in ("127.0.0.1", "::1", "localhost"):
+        hosts |= {*LOOPBACK}
+    app: Any = Guard(application(service), service, settings.key, hosts, settings.origins)
+    if settings.origins:
+        app = CORSMiddleware(app, allow_origins=settings.origins, allow_methods=["GET", "POST"],
+                             allow_headers=["authorization", "content-type"])  # fmt: skip
+    return uvicorn.Config(
+        app, http=_Protocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+        proxy_headers=False, timeout_keep_alive=30, backlog=1024, limit_concurrency=_connections(),
+        timeout_graceful_shutdown=int(settings.limits.timeout_seconds) + 5, loop="auto",
+    )  # fmt: skip
+
+
+def _connections() -> int:
+    """How many clients may be connected at a time: each takes a file descriptor."""
+    try:
+        import resource
+    except ImportError:  # not on Windows
+        return 400
+    return max(64, min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 128))
+
+
+class _Protocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """A connection whose client must send the head of a request, and read its answer, in time."""
+
+    _late: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._late = self.loop.call_later(HEADERS, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            _cancel(self._late)
+            self._late = None
+        elif self._late is None:
+            self._late = self.loop.call_later(HEADERS, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._unread = self._unread or self.loop.call_later(SENDING, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        _cancel(self._unread)
+        self._unread = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _cancel(self._late)
+        _cancel(self._unread)
+        super().connection_lost(exc)
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+class _Server(uvicorn.Server):
+    """Ends with status 0 at SIGTERM and Ctrl-C, after all that was taken is answered; at a second one at once."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, old in before.items():
+                signal.signal(number, old)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        if self.should_exit:
+            self.force_exit = True
+        self.should_exit = self._service.draining = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        assert sockets is not None
+        host, port = sockets[0].getsockname()[:2]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        logs.event("listening", url=url, models=list(self._service.pools))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logs.event("stopping", waiting=sum(pool.queue.rows for pool in self._service.pools.values()))
+        self._service.draining = True
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(GRACE)
+        await super().shutdown(sockets)
+        logs.event("stopped")
+
+
+def names_of(words: Sequence[str]) -> dict[str, Path]:
+    """Models by name, from NAME=FOLDER or FOLDER.
+
+    Raises:
+        ConfigError: two have the same name, or a name has other characters than those of a path.
+    """
+    found: dict[str, Path] = {}
+    for word in words:
+        name, equals, path = word.partition("=")
+        if not equals or "/" in name or Path(word).exists():
+            resolved = Path(word).resolve()
+            path, name = word, resolved.parent.name if resolved.name == "model" else resolved.name
+        if not name or not all(char.isalnum() or char in "._-" for char in name) or not name.isascii():
+            raise ConfigError(f"'{name}' cannot be the name of a model in a path; give another one, as in name={path}")
+        if name in found:
+            raise ConfigError(f"two models are called '{name}'; name one of them, as in other={path}")
+        found[name] = Path(path)
+    if not found:
+        raise ConfigError("there is no model to serve; give a folder")
+    return found

@@ -1,0 +1,50 @@
+"""What passes between the service and its worker processes: frames of plain values, over pipes.
+
+`marshal` reads numbers, texts, lists and dictionaries only, and both ends run the same Python.
+"""
+
+from __future__ import annotations
+
+import marshal
+from typing import Any, BinaryIO, NamedTuple
+
+LENGTH = 8
+"""Bytes before a frame that hold its length."""
+
+
+class Group(NamedTuple):
+    """Inputs to which the same is done."""
+
+    operation: str
+    options: tuple[tuple[str, Any], ...]
+    inputs: list[Any]
+
+
+class Row(NamedTuple):
+    """The answer to one input: JSON and how many tokens were read; or why it is refused."""
+
+    payload: bytes
+    tokens: int
+    refusal: str = ""
+    """After the name of the input: ` has 900 tokens ...`."""
+    kind: str = ""
+    """The `error_type` of a refusal."""
+
+
+def packed(value: Any) -> bytes:
+    """A frame."""
+    body = marshal.dumps(value)
+    return len(body).to_bytes(LENGTH, "big") + body
+
+
+def read(file: BinaryIO) -> Any:
+    """The next frame of a file, None at its end."""
+    head = file.read(LENGTH)
+    if len(head) < LENGTH:
+        return None
+    return unpacked(file.read(int.from_bytes(head, "big")))
+
+
+def unpacked(body: bytes) -> Any:
+    """What a frame holds, without its length."""
+    return marshal.loads(body)

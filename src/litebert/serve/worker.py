@@ -1,0 +1,75 @@
+"""A worker process: one model, batches in on standard input, answers out on what was standard output.
+
+It ignores the signals that end the service, and ends when its standard input does: whatever it took, it answers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import os
+import signal
+import time
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from litebert.errors import LitebertError
+from litebert.serve import logs, wire
+
+
+def main() -> None:
+    """Serve until the service closes the pipe."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    source, out = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", 0)
+    os.dup2(2, 1)  # what a library prints must not stand among the answers
+    settings = wire.read(source)
+    if settings is None:
+        return
+    logs.set_up()
+    warnings.simplefilter("ignore")
+    try:
+        served, ready = _opened(settings)
+    except LitebertError as error:
+        out.write(wire.packed(("failed", str(error))))
+        return
+    logging.getLogger("litebert").setLevel(logging.CRITICAL)  # from here on, messages may quote texts
+    logs.LOG.setLevel(logging.ERROR)
+    out.write(wire.packed(("ready", *ready)))
+    while (groups := wire.read(source)) is not None:
+        start = time.perf_counter()
+        answered = [[tuple(row) for row in _answered(served, wire.Group(*group))] for group in groups]
+        out.write(wire.packed((answered, time.perf_counter() - start)))
+
+
+def _opened(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+    from litebert.registry import python_file
+    from litebert.serve.served import Served
+
+    for name in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
+        python_file(Path(name).resolve())
+    served = Served(Path(settings["path"]), settings)
+    trials, characters = served.warmed()
+    _give_back()
+    return served, (served.info(), trials, characters)
+
+
+def _give_back() -> None:
+    """Return to the system what opening a model took and freed again: half as much as a small model itself."""
+    gc.collect()
+    with suppress(AttributeError, OSError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _answered(served: Any, group: wire.Group) -> list[wire.Row]:
+    """The rows of a group; where its inputs cannot be answered together, those of each on its own."""
+    try:
+        return list(served.answer(group))
+    except Exception as error:  # whatever a text sets off in a library
+        if len(group.inputs) > 1:
+            return [row for value in group.inputs for row in _answered(served, group._replace(inputs=[value]))]
+        logs.event("an input failed", logging.ERROR, operation=group.operation, **logs.failure(error))
+        return [wire.Row(b"", 0, " could not be answered; the log of the service names the reason", "internal")]

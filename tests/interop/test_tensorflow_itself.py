@@ -1,0 +1,81 @@
+"""Files that TensorFlow wrote are read without it.
+
+TensorFlow is installed from the package index into an environment made for this test; LITEBERT_TENSORFLOW names the
+Python of one that exists.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from litebert import load
+from litebert.errors import ModelError
+from litebert.interop.tensor_bundle import Bundle
+from toys.bundles import variables, write_config
+from toys.families import assert_equal_outputs, inputs, our_outputs, their_outputs, theirs
+from toys.refusals import refused
+
+VERSIONS = ("tensorflow-cpu==2.21.0",)
+SCRIPT = Path(__file__).parents[1] / "peers" / "write_tensorflow.py"
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Python of an environment with TensorFlow."""
+    if named := os.environ.get("LITEBERT_TENSORFLOW"):
+        return named
+    place = tmp_path_factory.mktemp("tensorflow") / "venv"
+    venv.create(place, symlinks=True)
+    found = place / ("Scripts" if os.name == "nt" else "bin") / "python"
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", f"--python={found}", "install"]
+    subprocess.run([*command, *VERSIONS], check=True)
+    return str(found)
+
+
+def save(python: str, held: dict[str, torch.Tensor], prefix: Path, *options: str) -> None:
+    """A checkpoint of some variables, by TensorFlow."""
+    prefix.parent.mkdir(parents=True, exist_ok=True)
+    arrays = prefix.with_suffix(".npz")
+    np.savez(arrays, **{name: tensor.numpy() for name, tensor in held.items()})
+    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run([python, str(SCRIPT), str(arrays), str(prefix), *options], env=clean, capture_output=True,
+                          text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    arrays.unlink()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "prefix", "options"),
+    [("Bert", "bert_model.ckpt", ()), ("Bert", "bert_model.ckpt", ("sharded",)),
+     ("Albert", "model.ckpt-best", ()), ("Albert", "variables/variables", ())],
+)  # fmt: skip
+def test_their_checkpoints(family: str, prefix: str, options: tuple[str, ...], python: str, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"hidden_act": "gelu_new"} if family == "Albert" else {}
+    model = theirs(family, "pretraining", **changes)
+    held = variables(family, model.state_dict())
+    save(python, held, tmp_path / prefix, *options)
+    write_config(tmp_path / f"{family.lower()}_config.json", model, *["embedding_size"] * (family == "Albert"))
+    bundle = Bundle.open(tmp_path / f"{prefix}.index")
+    assert bundle.entries.keys() == held.keys()
+    assert all(torch.equal(bundle.read(name), tensor) for name, tensor in held.items())
+    assert_equal_outputs(their_outputs(model, inputs()), our_outputs(load(tmp_path).model, inputs()))
+
+
+@pytest.mark.slow
+def test_a_partitioned_variable(python: str, tmp_path: Path) -> None:
+    model = theirs("Bert", "mlm")
+    held = dict(sorted(variables("Bert", model.state_dict(), slots=False).items()))
+    save(python, held, tmp_path / "x.ckpt", "sliced")
+    write_config(tmp_path / "bert_config.json", model)
+    with refused(ModelError, "x.ckpt.index", sorted(held)[0], "slices"):
+        load(tmp_path)

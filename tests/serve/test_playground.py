@@ -1,0 +1,343 @@
+"""The page at `/` in a real browser: what it shows, by keyboard alone, on a phone and a screen, light and dark."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
+from litebert.tokenizer import Tokenizer
+from toys.folders import save_litebert
+
+httpx, uvicorn = pytest.importorskip("httpx"), pytest.importorskip("uvicorn")
+pytest.importorskip("fastapi")
+from litebert.serve.batching import Queue  # noqa: E402
+from litebert.serve.metrics import Metrics  # noqa: E402
+from litebert.serve.playground import page as playground  # noqa: E402
+from litebert.serve.pool import Pool, Worker  # noqa: E402
+from litebert.serve.served import Served  # noqa: E402
+from litebert.serve.server import Settings, _config  # noqa: E402
+from litebert.serve.service import Service  # noqa: E402
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on this machine")
+
+SHAPE: dict[str, Any] = {"embedding_size": 8, "hidden_size": 16, "layers": 3, "heads": 2, "intermediate_size": 32,
+                         "max_positions": 64}  # fmt: skip
+ANSWER = "[role=tabpanel]:not([hidden]) .result"
+
+
+def randomised(model: Any, seed: int = 3) -> Any:
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.4 * torch.randn(parameter.shape, generator=generator))
+    return model
+
+
+@pytest.fixture(scope="module")
+def service(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A service of a classifier that leaves early, a tagger, a reader of questions and a pretrained model."""
+    place, words = tmp_path_factory.mktemp("served"), Tokenizer.load(tiny_tokenizer)
+    shape = EncoderConfig(vocab_size=words.vocab_size, **SHAPE)
+    exits = {"patience": 1, "threshold": 1.0}
+    classifier = randomised(TaskModel(shape, True, 3))
+    save_litebert(classifier, words, place / "reviews", labels=("bad", "so-so", "good"),
+                  task={"kind": "sequence", "length": 64, "exits": exits})  # fmt: skip
+    without = EncoderConfig(vocab_size=words.vocab_size, pooler=False, **SHAPE)
+    tags = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
+    save_litebert(randomised(TaskModel(without, False, 5)), words, place / "names", labels=tags,
+                  task={"kind": "tokens", "length": 64})  # fmt: skip
+    save_litebert(
+        randomised(TaskModel(without, False, 2)), words, place / "questions", task={"kind": "span", "length": 64}
+    )
+    whole = Config(name="base", encoder=shape, sequences=SequenceConfig(length=64), objectives=("mlm", "sop"))
+    save_litebert(randomised(Pretrainer(whole)), words, place / "base")
+    with served(*(place / name for name in ("reviews", "names", "questions", "base"))) as url:
+        yield url
+
+
+class Here(Worker):
+    """A worker without a process of its own, which would take seconds to begin."""
+
+    async def start(self) -> tuple[dict[str, Any], float, float]:
+        self._served = Served(Path(self._settings["path"]), self._settings)
+        return self._served.info(), 0.001, 10.0
+
+    @property
+    def pid(self) -> int | None:
+        return os.getpid()
+
+    async def compute(self, groups: Any) -> Any:
+        return [self._served.answer(group) for group in groups], 0.001
+
+    async def stop(self) -> None:
+        pass
+
+
+@contextmanager
+def served(*folders: Path) -> Iterator[str]:
+    """The address of a service in a thread of this process."""
+    settings = Settings({folder.name: folder for folder in folders}, threads=1)
+    opening = {"engine": "exact", "device": "cpu", "exit": "auto", "threads": 1, "tokens": settings.limits.tokens}
+    listening, ready, servers = socket.create_server(("127.0.0.1", 0)), threading.Event(), []
+
+    async def run() -> None:
+        pools = {}
+        for name, path in settings.models.items():
+            queue = Queue(settings.batch_characters, 0, 60, lambda *_: None)
+            pools[name] = Pool(name, {**opening, "path": str(path)}, queue, 1, 60)
+            await pools[name].start()
+        servers.append(uvicorn.Server(_config(settings, Service(pools, settings.limits, Metrics()))))
+        ready.set()
+        await servers[0].serve(sockets=[listening])
+        for pool in pools.values():
+            await pool.stop()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("litebert.serve.pool.Worker", Here)
+        thread = threading.Thread(target=lambda: asyncio.run(run()))
+        thread.start()
+        assert ready.wait(60)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            servers[0].should_exit = True
+            thread.join(30)
+            listening.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as tool:
+        running = tool.chromium.launch(executable_path=BROWSER)
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def opened(browser: Any, service: str) -> Iterator[Callable[..., Any]]:
+    """Open the page; at the end, nothing may have been complained of, and nobody else asked for anything."""
+    contexts, heard, asked = [], [], []
+
+    def open_page(route: Callable[[Any], None] | None = None) -> Any:
+        context = browser.new_context(viewport={"width": 390, "height": 844}, reduced_motion="reduce")
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: heard.append(message.text))
+        page.on("pageerror", lambda error: heard.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        if route is not None:
+            page.route("**/*", route)
+        page.goto(service + "/")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not [text for text in heard if "Failed to load resource" not in text], heard
+    assert all(url.startswith((f"{service}/", "data:")) for url in asked), asked
+
+
+CONTRAST = """() => {
+  const parts = text => text.match(/[\\d.]+/g).map(Number);
+  const linear = c => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => .2126 * linear(r / 255) + .7152 * linear(g / 255) + .0722 * linear(b / 255);
+  const behind = node => {
+    for (let at = node; at; at = at.parentElement) {
+      const found = parts(getComputedStyle(at).backgroundColor);
+      if (found.length === 3 || found[3] === 1) return found;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  for (const node of document.querySelectorAll("body *")) {
+    const own = [...node.childNodes].some(one => one.nodeType === 3 && one.data.trim());
+    if (!(own || node.matches("input, textarea, select")) || !node.checkVisibility()) continue;
+    if (node.matches("script, style, option, .unseen")) continue;
+    const style = getComputedStyle(node), size = parseFloat(style.fontSize);
+    const [a, b] = [light(parts(style.color)), light(behind(node))].sort((x, y) => y - x);
+    const ratio = (a + .05) / (b + .05);
+    const least = size >= 24 || (size >= 18.66 && style.fontWeight >= 700) ? 3 : 4.5;
+    if (ratio < least) poor.push([node.tagName, node.className, style.color, ratio]);
+  }
+  return poor;
+}"""
+"""The elements whose text has less contrast than WCAG 2.2 asks for at level AA."""
+
+
+def focused(page: Any) -> dict[str, str]:
+    found: dict[str, str] = page.evaluate(
+        "() => { const at = document.activeElement; return { id: at.id, tag: at.tagName, text: at.textContent }; }"
+    )
+    return found
+
+
+def reach(page: Any, wanted: Callable[[dict[str, str]], bool]) -> None:
+    """Press Tab until it is reached, as someone without a mouse does."""
+    for _ in range(25):
+        page.keyboard.press("Tab")
+        if wanted(focused(page)):
+            return
+    raise AssertionError(f"Tab does not lead there, but to {focused(page)}")
+
+
+def answered(page: Any) -> str:
+    """The answer, once it is there."""
+    page.wait_for_selector(f"{ANSWER}:not([aria-busy]) .facts, {ANSWER}:not([aria-busy]) .error")
+    text: str = page.inner_text(ANSWER)
+    return text
+
+
+def well_laid_out(page: Any) -> None:
+    """On a phone and on a screen, light and dark: nothing stands beyond the edge, and all of it can be read."""
+    for width in (390, 1280):
+        page.set_viewport_size({"width": width, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
+        for scheme in ("light", "dark"):
+            page.emulate_media(color_scheme=scheme)
+            assert page.evaluate(CONTRAST) == [], scheme
+
+
+def test_every_view_by_keyboard_alone(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.wait_for_selector("[role=tab]")
+    seen: dict[str, str] = {}
+    for model in ("reviews", "names", "questions", "base"):
+        page.evaluate("document.activeElement.blur()")
+        reach(page, lambda at: at["id"] == "model")
+        if model != "reviews":
+            page.keyboard.press("ArrowDown")
+        assert page.locator("#model option:checked").inner_text() == model
+        page.keyboard.press("Tab")
+        tabs = page.locator("[role=tab]").all_inner_texts()
+        for i, tab in enumerate(tabs):
+            assert focused(page)["text"] == tab
+            assert page.get_attribute("[role=tab][aria-selected=true]", "id") == f"tab-{i}"
+            if tab not in seen:  # every model has some of the same
+                page.keyboard.press("Tab")
+                assert focused(page)["tag"] in ("TEXTAREA", "INPUT")
+                page.keyboard.press("Control+Enter")
+                seen[tab] = answered(page)
+                assert "error" not in page.inner_html(ANSWER), seen[tab]
+                well_laid_out(page)
+                while focused(page)["id"] != f"tab-{i}":
+                    page.keyboard.press("Shift+Tab")
+            page.keyboard.press("ArrowRight")
+    assert all(label in seen["Class"] for label in ("bad", "so-so", "good", "ms", "%"))
+    assert "layer" in seen["Class"]  # at which it left
+    assert any(tag in seen["Tags"] for tag in ("PER", "LOC"))
+    assert "The library opened" in seen["Answer"]
+    assert seen["Fill masks"].count("%") == 10
+    assert "We waited an hour" in seen["Similar sentences"]
+    assert "[CLS]" in seen["Pieces"]
+
+
+def test_answers_are_those_of_the_service(opened: Callable[..., Any], service: str) -> None:
+    page, text = opened(), "a fine folder"
+    page.fill("#predict-text", text)
+    page.click("text=Try it")
+    shown = answered(page)
+    answer = httpx.post(f"{service}/predict", json={"inputs": text, "model": "reviews"})
+    one = answer.json()["predictions"][0]
+    assert shown.startswith(one["prediction"])
+    for label, share in one["probabilities"].items():
+        assert f"{100 * share:.1f} %" in shown, label
+    widths = page.locator(f"{ANSWER} .track i").evaluate_all("all => all.map(one => parseFloat(one.style.width))")
+    assert widths == pytest.approx(
+        sorted((100 * share for share in one["probabilities"].values()), reverse=True), abs=0.01
+    )
+    page.click("summary")
+    assert json.dumps(text) in page.inner_text("details pre")
+
+
+def test_texts_are_shown_as_texts(opened: Callable[..., Any]) -> None:
+    page, text = opened(), "𝒜da <img src=x onerror=alert(1)> & <b>bold</b> 𝒜"
+    page.select_option("#model", label="names")
+    page.fill("#predict-text", text)
+    page.keyboard.press("Control+Enter")
+    answered(page)
+    assert page.locator(f"{ANSWER} img, {ANSWER} .passage b b").count() == 0
+    shown = page.evaluate(
+        "selector => { const copy = document.querySelector(selector).cloneNode(true); "
+        "copy.querySelectorAll('mark > b').forEach(one => one.remove()); return copy.textContent; }",
+        f"{ANSWER} .passage",
+    )
+    assert shown == text  # places count characters, not halves of them
+
+
+def test_what_goes_wrong_is_said(opened: Callable[..., Any]) -> None:
+    fails: dict[str, Any] = {}
+
+    def route(request: Any) -> None:
+        if request.request.url.endswith("/predict") and fails:
+            if "status" in fails:
+                request.fulfill(**fails)
+            else:
+                request.abort()
+        else:
+            request.continue_()
+
+    page = opened(route)
+    page.fill("#predict-text", "  ")
+    page.keyboard.press("Control+Enter")
+    assert "Type a text" in answered(page)
+    page.fill("#predict-text", "a folder")
+    fails.update(
+        status=429, headers={"Retry-After": "3"}, json={"error": "the queue is full", "error_type": "overloaded"}
+    )
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("text=The queue is full. Try again in 3 seconds.")
+    assert page.get_attribute(f"{ANSWER} .error", "role") == "alert"
+    fails.clear()
+    fails["abort"] = True
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("text=does not answer")
+    fails.clear()
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector(f"{ANSWER} .facts")
+
+
+def test_a_key_is_asked_for(opened: Callable[..., Any]) -> None:
+    def route(request: Any) -> None:
+        locked = (
+            request.request.url.endswith("/info") and request.request.headers.get("authorization") != "Bearer right"
+        )
+        if locked:
+            request.fulfill(status=401, json={"error": "the key is missing or wrong", "error_type": "unauthorized"})
+        else:
+            request.continue_()
+
+    page = opened(route)
+    page.wait_for_selector("#unlock:not([hidden])")
+    assert focused(page)["id"] == "key"
+    for key, then in (("wrong", "#trouble:not([hidden])"), ("right", "[role=tab]")):
+        page.fill("#key", key)
+        page.keyboard.press("Enter")
+        page.wait_for_selector(then)
+
+
+def test_the_policy_lets_nothing_in(browser: Any, service: str) -> None:
+    html, policy = playground()
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(service)
+        with pytest.raises(sync_api.Error, match="TrustedHTML"):
+            page.evaluate("document.body.innerHTML = '<i>no</i>'")
+    assert "unsafe" not in policy
+    assert policy.startswith("default-src 'none'")
+    assert not any(part in html for part in ("http://" + "fonts", "https://", "innerHTML", " style=", "onclick"))
