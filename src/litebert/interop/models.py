@@ -129,12 +129,26 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
         return carry_modules(loaded, partial)
 
 
-def _load_own(folder: Path, lazy: bool) -> LoadedModel:
-    recipe = folder / "recipe.json"
+def config_of(path: str | Path) -> Config:
+    """The config of a model folder, without its weights where it says so itself.
+
+    Raises:
+        ModelError: the folder cannot be opened.
+    """
+    recipe = Path(path) / "recipe.json"
+    return _own_config(recipe) if recipe.is_file() else read_folder(path).config
+
+
+def _own_config(recipe: Path) -> Config:
     try:
-        config = from_dict(Config, read_json(recipe, ModelError))
+        return from_dict(Config, read_json(recipe, ModelError))
     except ConfigError as error:
         raise ModelError(f"{recipe}: {error}") from None
+
+
+def _load_own(folder: Path, lazy: bool) -> LoadedModel:
+    recipe = folder / "recipe.json"
+    config = _own_config(recipe)
     if (folder / "task.json").is_file():
         return _load_tuned(folder, config, lazy)
     file = _weights(folder)
