@@ -119,8 +119,10 @@ def built(file: Path, network: Callable[..., M], *arguments: Any) -> M:
         raise ModelError(f"{file} describes no model that can be built: {reason}") from None
 
 
-def rebuilt(loaded: LoadedModel, config: Config, other: Config, change: Callable[[Tensor], Tensor]) -> LoadedModel:
-    """The model in another config.
+def rebuilt(
+    loaded: LoadedModel, config: Config, other: Config, change: Callable[[Tensor], Tensor], **fields: Any
+) -> LoadedModel:
+    """The model in another config, with other values of some fields of `LoadedModel`.
 
     Args:
         other: a config that differs from `config` in what was changed; a tensor whose shape would differ there is
@@ -139,7 +141,7 @@ def rebuilt(loaded: LoadedModel, config: Config, other: Config, change: Callable
     free = {name for name, tensor in new.state_dict().items() if tensor.shape != shapes[name]}
     state = {name: change(tensor) if name in free else tensor for name, tensor in model.state_dict().items()}
     fill(new, state, (), loaded.path)
-    return replace(loaded, network=new, config=config)
+    return replace(loaded, network=new, config=config, **fields)
 
 
 def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path) -> None:

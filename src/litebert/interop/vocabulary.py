@@ -43,9 +43,9 @@ def with_tokenizer(loaded: LoadedModel, tokenizer: Tokenizer) -> Moved:
     """
     found = sources(known_tokenizer(loaded), tokenizer)
     config, other = (with_vocabulary(loaded.config, tokenizer.vocab_size + more) for more in (0, 1))
-    model = rebuilt(loaded, config, other, lambda table: _rows(table, found))
+    model = rebuilt(loaded, config, other, lambda table: _rows(table, found), tokenizer=tokenizer)
     same, averaged = sum(len(ids) == 1 for ids in found), sum(len(ids) > 1 for ids in found)
-    return Moved(replace(model, tokenizer=tokenizer), same, averaged, len(found) - same - averaged)
+    return Moved(model, same, averaged, len(found) - same - averaged)
 
 
 def known_tokenizer(loaded: LoadedModel) -> Tokenizer:
