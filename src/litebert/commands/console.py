@@ -40,6 +40,10 @@ RecipeName = Annotated[
     tyro.conf.Positional[str],
     tyro.conf.arg(metavar="RECIPE", help="A recipe's name, a TOML or JSON file, or file.py:function."),
 ]
+OptionalRecipe = Annotated[
+    tyro.conf.Positional[str | None],
+    tyro.conf.arg(metavar="[RECIPE]", help="A recipe's name, a TOML or JSON file, or file.py:function."),
+]
 ModelPath = Annotated[
     tyro.conf.Positional[str],
     tyro.conf.arg(metavar="MODEL", help="A run folder, a litebert model folder or a Hugging Face folder."),
@@ -85,8 +89,14 @@ def _flags_of(cls: type, prefix: str = "--") -> set[str]:
     return flags
 
 
-def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, Config]:
-    """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`."""
+def parse_with_recipe(
+    cls: type[T], words: Sequence[str], verb: str, unnamed: Callable[[T], Config] | None = None
+) -> tuple[T, Config]:
+    """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`.
+
+    Args:
+        unnamed: gives the recipe where the words name none, for a verb that can do without.
+    """
     words = first(words, cls, Config, wanted=names_recipe)
     if "-h" in words or "--help" in words:
         name = words[0] if names_recipe(words[0]) else "albert-tiny"
@@ -95,8 +105,8 @@ def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T,
         _with_fields(recipe(name), ["--help"], verb, name)
     parsed, rest = parse_known(cls, words, verb)
     name = parsed.recipe  # type: ignore[attr-defined]
-    config = recipe(name)
-    return parsed, _with_fields(config, rest, verb, name) if rest else config
+    config = recipe(name) if name is not None or unnamed is None else unnamed(parsed)
+    return parsed, _with_fields(config, rest, verb, name or config.name) if rest else config
 
 
 def _with_fields(config: Config, words: Sequence[str], verb: str, name: str) -> Config:

@@ -15,8 +15,8 @@ import tyro
 
 from litebert import progress
 from litebert.commands import console
-from litebert.commands.console import Json, ModelPath, RecipeName
-from litebert.config import replace
+from litebert.commands.console import Json, ModelPath, OptionalRecipe
+from litebert.config import Config, replace
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, RunError
 from litebert.model.objectives import score_rows
@@ -24,14 +24,16 @@ from litebert.model.objectives import score_rows
 log = logging.getLogger("litebert")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class PretrainArguments:
     """Train a recipe on token shards. The same command again continues; Ctrl-C and SIGTERM save and stop.
 
-    Every field of the recipe is an option too, as in --encoder.layers 6; RECIPE --help lists them.
+    Every field of the recipe is an option too, as in --encoder.layers 6; RECIPE --help lists them. Without RECIPE,
+    --from MODEL trains that model further: with its own shape, objectives and settings, a learning rate that rises
+    again over the first twentieth of the run, and --budget.
     """
 
-    recipe: RecipeName
+    recipe: OptionalRecipe = None
     data: Path
     """A folder written by litebert prepare."""
     out: Path
@@ -44,8 +46,12 @@ class PretrainArguments:
     again, to the value it would have in a run planned at the full length, and then decays as in that run. The same
     command continues this extension; to extend the run once more, list all extensions: --extend 30m 1h."""
     from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
-    """Start from the weights of another run or model folder of the same shape and tokenizer: its encoder, and each
-    objective that fits. Parts that stay untrained are listed."""
+    """Start from the weights of another run or model folder (litebert or Hugging Face) of the same shape and tokenizer:
+    its encoder, and each objective that fits. Parts that stay untrained are listed. Of a run with the same optimizer,
+    its state is used too."""
+    watch: Annotated[Path | None, tyro.conf.arg(metavar="DATA")] = None
+    """Also score the model on the held-out part of this prepared text, before the first step and at each evaluation, to
+    see what it forgets; prepare it with the same tokenizer."""
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
@@ -57,9 +63,9 @@ class PretrainArguments:
 
 def pretrain(words: list[str]) -> int:
     """litebert pretrain RECIPE --data D --out R"""
-    arguments, config = console.parse_with_recipe(PretrainArguments, words, "pretrain")
+    arguments, config = console.parse_with_recipe(PretrainArguments, words, "pretrain", _recipe_of_model)
     with console.loading():
-        from litebert.analysis.run_report import write_run
+        from litebert.analysis.run_report import recorded, watched_table, write_run
         from litebert.train.device import keep_freed_memory
         from litebert.train.pretrain import pretrain as run
         from litebert.train.pretrain import run_folder
@@ -75,6 +81,7 @@ def pretrain(words: list[str]) -> int:
             arguments.data,
             arguments.out,
             from_model=arguments.from_model,
+            watch=arguments.watch,
             extend=arguments.extend,
             overwrite=arguments.overwrite,
             device=arguments.device,
@@ -86,17 +93,31 @@ def pretrain(words: list[str]) -> int:
     if not outcome.finished:
         console.say(f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue")
         return 128 + (outcome.signal or 0)
+    rows = recorded(done.folder)
     if arguments.json:
+        watched = [row for row in rows if row["kind"] == "watch"]
         console.print_json({"run": str(done.folder), "steps": done.steps, "tokens": outcome.tokens,
-                            "seconds": outcome.seconds, "heldout": outcome.scores})  # fmt: skip
+                            "seconds": outcome.seconds, "heldout": outcome.scores,
+                            **({"watched": watched} if watched else {})})  # fmt: skip
     else:
         console.table(("held out", done.folder.name), score_rows(outcome.scores))
+        if found := watched_table(rows):
+            console.table(*found)
     console.ending(
         f"{done.folder}; its curves are in {done.folder / 'report.html'}",
         ("evaluate", done.folder, "--data", arguments.data),
         ("finetune", done.folder, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER"),
     )
     return 0
+
+
+def _recipe_of_model(arguments: PretrainArguments) -> Config:
+    """The recipe where none is named."""
+    if arguments.from_model is None:
+        raise ConfigError("name a RECIPE to train, or give --from MODEL to train a model further as it is")
+    with console.loading():
+        from litebert.train.start import recipe_of
+    return recipe_of(arguments.from_model)
 
 
 @dataclass
