@@ -40,10 +40,6 @@ RecipeName = Annotated[
     tyro.conf.Positional[str],
     tyro.conf.arg(metavar="RECIPE", help="A recipe's name, a TOML or JSON file, or file.py:function."),
 ]
-OptionalRecipe = Annotated[
-    tyro.conf.Positional[str | None],
-    tyro.conf.arg(metavar="[RECIPE]", help="A recipe's name, a TOML or JSON file, or file.py:function."),
-]
 ModelPath = Annotated[
     tyro.conf.Positional[str],
     tyro.conf.arg(metavar="MODEL", help="A run folder, a litebert model folder or a Hugging Face folder."),
@@ -95,9 +91,12 @@ def parse_with_recipe(
     """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`.
 
     Args:
-        unnamed: gives the recipe where the words name none, for a verb that can do without.
+        unnamed: gives the recipe where the words begin with an option and have --from, for a verb that then needs none.
     """
     words = first(words, cls, Config, wanted=names_recipe)
+    from_model = any(word.partition("=")[0] == "--from" for word in words)
+    if unnamed is not None and from_model and words[0].startswith("-") and not {"-h", "--help"} & {*words}:
+        words = ["", *words]
     if "-h" in words or "--help" in words:
         name = words[0] if names_recipe(words[0]) else "albert-tiny"
         with suppress(SystemExit):
@@ -105,7 +104,7 @@ def parse_with_recipe(
         _with_fields(recipe(name), ["--help"], verb, name)
     parsed, rest = parse_known(cls, words, verb)
     name = parsed.recipe  # type: ignore[attr-defined]
-    config = recipe(name) if name is not None or unnamed is None else unnamed(parsed)
+    config = unnamed(parsed) if unnamed is not None and not name else recipe(name)
     return parsed, _with_fields(config, rest, verb, name or config.name) if rest else config
 
 

@@ -15,7 +15,7 @@ import tyro
 
 from litebert import progress
 from litebert.commands import console
-from litebert.commands.console import Json, ModelPath, OptionalRecipe
+from litebert.commands.console import Json, ModelPath, RecipeName
 from litebert.config import Config, replace
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, RunError
@@ -24,7 +24,7 @@ from litebert.model.objectives import score_rows
 log = logging.getLogger("litebert")
 
 
-@dataclass(kw_only=True)
+@dataclass
 class PretrainArguments:
     """Train a recipe on token shards. The same command again continues; Ctrl-C and SIGTERM save and stop.
 
@@ -33,7 +33,7 @@ class PretrainArguments:
     again over the first twentieth of the run, and --budget.
     """
 
-    recipe: OptionalRecipe = None
+    recipe: RecipeName
     data: Path
     """A folder written by litebert prepare."""
     out: Path
@@ -113,8 +113,7 @@ def pretrain(words: list[str]) -> int:
 
 def _recipe_of_model(arguments: PretrainArguments) -> Config:
     """The recipe where none is named."""
-    if arguments.from_model is None:
-        raise ConfigError("name a RECIPE to train, or give --from MODEL to train a model further as it is")
+    assert arguments.from_model is not None
     with console.loading():
         from litebert.train.start import recipe_of
     return recipe_of(arguments.from_model)
@@ -262,16 +261,28 @@ def compare(words: list[str]) -> int:
 
 @dataclass
 class ConvertArguments:
-    """Convert a model folder from litebert to Hugging Face, or back."""
+    """Convert a model folder from litebert to Hugging Face, or back; or give a model more positions and windows.
+
+    For longer texts, --positions 4096 stretches the positions, and --window 256 lets most layers attend to their
+    neighbourhood only, so that time and memory hardly grow with the square of the length. Train the new model further
+    at that length: litebert pretrain --from.
+    """
 
     source: ModelPath
     destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
     """Folder to write."""
-    to: str
-    """The format to write, by a name in `FORMATS`: hf or litebert."""
+    to: str | None = None
+    """The format to write, by a name in `FORMATS`: hf or litebert. Needed, except with the options for longer texts,
+    which write litebert."""
     head: HeadName | None = None
     """To Hugging Face: the class to write, by default the one that holds most (mlm of a model trained with rtd is its
     generator). From Hugging Face: what the classifier is for, if config.json does not say."""
+    positions: int | None = None
+    """Longest text in tokens. Learned positions are repeated, rotary ones get a larger base."""
+    window: int | None = None
+    """Tokens that a token of a windowed layer reads, half of them on each side; 0 for no windows."""
+    global_every: int | None = None
+    """With a window, one layer in so many reads the whole text, beginning with the first; by default 3."""
 
 
 def convert(words: list[str]) -> int:
@@ -280,13 +291,20 @@ def convert(words: list[str]) -> int:
     with console.loading():
         from litebert.interop import convert as run
 
-    for note in run(arguments.source, arguments.destination, to=arguments.to, head=arguments.head).notes:
+    longer = {name: getattr(arguments, name) for name in ("positions", "window", "global_every")}
+    stretches = any(value is not None for value in longer.values())
+    if arguments.to is None and not stretches:
+        raise ConfigError("nothing says what to convert to; give --to hf or --to litebert")
+    to = arguments.to or "litebert"
+    for note in run(arguments.source, arguments.destination, to=to, head=arguments.head, **longer).notes:
         log.warning(note)
     place = str(Path(arguments.destination).resolve())
-    opened = (
-        f"transformers.AutoModel.from_pretrained({place!r})" if arguments.to == "hf" else f"litebert.load({place!r})"
-    )
-    console.ending(arguments.destination, f"in Python, {opened}")
+    opened = f"transformers.AutoModel.from_pretrained({place!r})" if to == "hf" else f"litebert.load({place!r})"
+    following: list[Sequence[object] | str] = [f"in Python, {opened}"]
+    if stretches:
+        length = () if arguments.positions is None else ("--sequences.length", arguments.positions)
+        following.insert(0, ("pretrain", "--from", arguments.destination, "--data", "DATA", "--out", "RUN", *length))
+    console.ending(arguments.destination, *following)
     return 0
 
 

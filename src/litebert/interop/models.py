@@ -30,6 +30,7 @@ from litebert.interop.cards import CARD, card_of, read_card
 from litebert.interop.hf_reading import read_hf
 from litebert.interop.layouts import TASK_HEADS
 from litebert.interop.loaded import LoadedModel, built, fill, fresh_dense, outputs_of, untrained_notes
+from litebert.interop.longer import lengthened
 from litebert.interop.sentence_modules import carry_modules
 from litebert.model.heads import Pooling
 from litebert.model.kernels import ACTIVATIONS
@@ -86,8 +87,17 @@ def read_folder(path: str | Path, head: HeadName | None = None, *, lazy: bool = 
 
 
 @progress.task("converting")
-def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadName | None = None) -> Conversion:
-    """Read any model folder and write it in another format.
+def convert(
+    source: str | Path,
+    destination: str | Path,
+    *,
+    to: str = "litebert",
+    head: HeadName | None = None,
+    positions: int | None = None,
+    window: int | None = None,
+    global_every: int | None = None,
+) -> Conversion:
+    """Read any model folder and write it in another format, or for longer texts (`longer.lengthened`).
 
     Args:
         to: a name in `FORMATS`: hf or litebert.
@@ -105,6 +115,8 @@ def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadN
             f"the destination {destination} lies inside {inside}, the folder to convert; choose one outside it"
         )
     loaded = read_folder(source, head)
+    if (positions, window, global_every) != (None, None, None):
+        loaded = lengthened(loaded, positions, window, global_every)
     return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
 
 
