@@ -282,7 +282,8 @@ class ConvertArguments:
     window: int | None = None
     """Tokens that a token of a windowed layer reads, half of them on each side; 0 for no windows."""
     global_every: int | None = None
-    """With a window, one layer in so many reads the whole text, beginning with the first; by default 3."""
+    """With a window, one layer in so many reads the whole text, beginning with the first; 0 for none, by default
+    3."""
 
 
 def convert(words: list[str]) -> int:

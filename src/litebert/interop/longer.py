@@ -45,8 +45,8 @@ def lengthened(
     changes: dict[str, Any] = {"max_positions": positions}
     if window is not None or global_every is not None:
         width = was.window if window is None else window
-        every = global_every or (was.global_every if was.window and width else GLOBAL_EVERY)
-        changes |= {"window": width, "global_every": every if width else 1}
+        usual = 1 if not width else was.global_every if was.window else GLOBAL_EVERY
+        changes |= {"window": width, "global_every": usual if global_every is None else global_every}
     rotates = POSITIONS[was.positions](was).rotates
     if rotates:
         changes |= _bases(was, positions, changes.get("window", was.window))
