@@ -70,7 +70,9 @@ def test_version(run: Callable[..., Output]) -> None:
     assert out.startswith("litebert 0.")
 
 
-@pytest.mark.parametrize("verb", [*VERBS, "tokenizer train", "tokenizer inspect"])
+@pytest.mark.parametrize(
+    "verb", [*VERBS, *(f"tokenizer {action}" for action in ("train", "inspect", "extend", "transplant"))]
+)
 def test_every_verb_helps(verb: str, run: Callable[..., Output]) -> None:
     status, out, err = run(*verb.split(), "--help")
     assert (status, err) == (0, "")

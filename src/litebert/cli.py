@@ -21,7 +21,7 @@ VERBS = {
     "quickstart": ("models", "go from raw text to a pretrained model with scores and a report, in minutes"),
     "recipes": ("points", "list the recipes"),
     "plan": ("points", "show parameters, FLOPs and memory of a recipe; with --measure, hours on this machine"),
-    "tokenizer": ("text", "train a tokenizer on text, or inspect one"),
+    "tokenizer": ("tokenizer", "train or inspect a tokenizer, or change that of a model"),
     "prepare": ("text", "turn text into token shards"),
     "pretrain": ("models", "train a recipe; the same command again continues"),
     "evaluate": ("models", "score a model on held-out text"),

@@ -96,7 +96,6 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         ("tokenizer train text.txt --vocab-size 300 --seed soon --out out", "soon"),
         ("tokenizer train text.txt --vocab-size 300 --encoding utf-16 --out out", "text.txt"),
         ("tokenizer inspect text.txt --tokenizer text.txt", "text.txt"),
-        ("tokenizer inspect text.txt --tokenizer run", "run"),
         ("tokenizer inspect text.txt --tokenizer bad/tokenizer-cut", "bad/tokenizer-cut"),
     ],
     "runs that grow": [

@@ -48,7 +48,7 @@ def test_verbs_and_options_in_bash(offered: Callable[..., set[str]]) -> None:
     assert offered("litebert", "pre") == {"predict", "prepare", "pretrain"}
     assert set(VERBS) <= offered("litebert", "")
     assert offered("litebert", "pretrain", "--bud") == {"--budget"}
-    assert offered("litebert", "tokenizer", "t") == {"train"}
+    assert offered("litebert", "tokenizer", "t") == {"train", "transplant"}
     assert offered("litebert", "finetune", "model", "--answer-u") == {"--answer-unit"}  # its help has two lines
     assert offered("litebert", "tokenizer", "train", "--kind", "word") == {"wordpiece"}
 

@@ -61,7 +61,7 @@ def test_the_command(run: Callable[..., tuple[int, str, str]], tiny_corpus: Path
 
 def old_folder(folder: Path, tokenizer: Tokenizer, config: dict[str, Any] | None = None) -> Path:
     folder.mkdir(exist_ok=True)
-    for name, content in tokenizer._engine.files().items():
+    for name, content in tokenizer.engine.files().items():
         (folder / name).write_bytes(content)
     if config is not None:
         (folder / "tokenizer_config.json").write_text(json.dumps(config))

@@ -120,7 +120,7 @@ def newer_model(unigram_bytes: bytes) -> bytes:
 
 
 def test_unusable_files_are_refused_by_name(tmp_path: Path, unigram: Tokenizer) -> None:
-    good = unigram._engine.files()["spiece.model"]
+    good = unigram.engine.files()["spiece.model"]
     specials = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
     gaps = {"<pad>": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 9}
     cases: dict[str, tuple[bytes | None, list[str]]] = {
@@ -158,7 +158,7 @@ def test_unusable_folders_are_refused(tmp_path: Path, unigram: Tokenizer) -> Non
     with refused(DataError, tmp_path / "tokenizer_config.json"):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
-    model = unigram._engine.files()["spiece.model"]
+    model = unigram.engine.files()["spiece.model"]
     (tmp_path / "one.model").write_bytes(model)
     (tmp_path / "two.model").write_bytes(model)
     with refused(DataError, tmp_path, "2 *.model"):

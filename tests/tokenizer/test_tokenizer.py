@@ -65,7 +65,7 @@ def test_digits_and_commas_have_no_rule_of_their_own(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(["in 1999, we met"] * 50 + PROSE, kind="unigram", vocab_size=600)
     # The original code would cut the comma off every piece that ends in digit and comma; this is the model's cut.
     assert "".join(pieces(tokenizer, "1999,")) == "▁1999,"
-    raw = sentencepiece.SentencePieceProcessor(model_proto=tokenizer._engine.files()["spiece.model"])
+    raw = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.engine.files()["spiece.model"])
     assert tokenizer.encode(["in 1999, x1999,"])[0] == raw.encode("in 1999, x1999,")
 
 
@@ -211,7 +211,7 @@ def test_fingerprint_changes_with_what_decides_ids(kind: str) -> None:
 
 
 def test_fingerprint_ignores_the_training_record(unigram: Tokenizer, tmp_path: Path) -> None:
-    model = model_pb2.ModelProto.FromString(unigram._engine.files()["spiece.model"])
+    model = model_pb2.ModelProto.FromString(unigram.engine.files()["spiece.model"])
     model.trainer_spec.input.append("/somewhere/else.txt")
     (tmp_path / "spiece.model").write_bytes(model.SerializeToString())
     assert Tokenizer.load(tmp_path).fingerprint == unigram.fingerprint

@@ -182,6 +182,6 @@ def test_stripping_accents_leaves_other_letters_whole() -> None:
 
 
 def test_raw_sentencepiece_reads_our_model_alike(unigram: Tokenizer) -> None:
-    raw = sentencepiece.SentencePieceProcessor(model_proto=unigram._engine.files()["spiece.model"])
+    raw = sentencepiece.SentencePieceProcessor(model_proto=unigram.engine.files()["spiece.model"])
     for text in ["École e\u0301cole", "The CAT  sat.\tﬁne", "吾輩は猫", "soft\u00adhyphen"]:
         assert raw.encode(text) == unigram.encode([text])[0]

@@ -10,6 +10,7 @@ MODULES = [
     "litebert.commands.models",
     "litebert.commands.tasks",
     "litebert.commands.text",
+    "litebert.commands.tokenizer",
     "litebert.finetuning.run",
     "litebert.train.checkpoint",
     "litebert.train.evaluate",

@@ -91,11 +91,11 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
     """The curves of a run from the rows of its `metrics.jsonl`, and the table of its events where there are any.
 
     Args:
-        rows: of kind `train`, `heldout`, `event` and `speed`; where a resumed run wrote a step twice, the later row
-            holds.
+        rows: of kind `train`, `heldout`, `watch`, `event` and `speed`; where a resumed run wrote a step twice, the
+            later row holds.
         unigram_entropy: in nats, of the data the run learns from; drawn as the level to get below.
     """
-    kinds: dict[str, list[Mapping[str, Any]]] = {"train": [], "heldout": [], "event": [], "speed": []}
+    kinds: dict[str, list[Mapping[str, Any]]] = {"train": [], "heldout": [], "watch": [], "event": [], "speed": []}
     for row in rows:
         kinds.setdefault(str(row.get("kind")), []).append(row)
     drawn = [_chart(name, curves, kinds, unigram_entropy) for name, one in OBJECTIVES.items() for curves in one.curves]
@@ -166,6 +166,9 @@ def _plain_charts(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Char
 def _chart(name: str, curves: Curves, kinds: Mapping[str, Sequence[Mapping[str, Any]]], entropy: float | None) -> Chart:
     """One chart of an objective; without lines where the run recorded none of them."""
     lines = [_series(label, kinds[kind], f"{name}_{key}", curves.scale) for label, kind, key in curves.lines]
+    watched = (_series("watched text", kinds["watch"], f"{name}_{key}", curves.scale)
+               for _, kind, key in curves.lines if kind == "heldout")  # fmt: skip
+    lines += [line for line in watched if line.xs]
     note, steps = curves.note, [x for line in lines for x in line.xs]
     levels: list[tuple[str, float]] = []
     guess = _series("always the commoner answer", kinds["heldout"], f"{name}_{curves.baseline}", curves.scale)

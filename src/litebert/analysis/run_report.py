@@ -47,7 +47,22 @@ def _pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Se
             "The last points of the held-out curves. litebert evaluate scores more sequences by default, so "
             "its numbers differ a little.",
         ))  # fmt: skip
+    if watched := watched_table(rows):
+        note = "Scores on the held-out part of the data given with --watch, before the first step and now."
+        sections.append(Table("Watched text", *watched, note))
     return lead, sections, facts.get("unigram_entropy")
+
+
+def watched_table(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]] | None:
+    """Columns and rows of the scores on watched text (`--watch`), at first and at last; None where none was watched."""
+    watched = [{key: value for key, value in row.items() if key != "kind"} for row in rows if row["kind"] == "watch"]
+    if not watched:
+        return None
+    first, last = watched[0], watched[-1]
+    before, after = (dict(score_rows({key: value for key, value in row.items() if isinstance(value, float)}))
+                     for row in (first, last))  # fmt: skip
+    columns = ("watched text", f"step {first['step']:,}", f"step {last['step']:,}")
+    return columns, tuple((name, before.get(name, ""), text) for name, text in after.items())
 
 
 def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section], None]:

@@ -85,9 +85,18 @@ def _flags_of(cls: type, prefix: str = "--") -> set[str]:
     return flags
 
 
-def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, Config]:
-    """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`."""
+def parse_with_recipe(
+    cls: type[T], words: Sequence[str], verb: str, unnamed: Callable[[T], Config] | None = None
+) -> tuple[T, Config]:
+    """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`.
+
+    Args:
+        unnamed: gives the recipe where the words begin with an option and have --from, for a verb that then needs none.
+    """
     words = first(words, cls, Config, wanted=names_recipe)
+    from_model = any(word.partition("=")[0] == "--from" for word in words)
+    if unnamed is not None and from_model and words[0].startswith("-") and not {"-h", "--help"} & {*words}:
+        words = ["", *words]
     if "-h" in words or "--help" in words:
         name = words[0] if names_recipe(words[0]) else "albert-tiny"
         with suppress(SystemExit):
@@ -95,8 +104,8 @@ def parse_with_recipe(cls: type[T], words: Sequence[str], verb: str) -> tuple[T,
         _with_fields(recipe(name), ["--help"], verb, name)
     parsed, rest = parse_known(cls, words, verb)
     name = parsed.recipe  # type: ignore[attr-defined]
-    config = recipe(name)
-    return parsed, _with_fields(config, rest, verb, name) if rest else config
+    config = unnamed(parsed) if unnamed is not None and not name else recipe(name)
+    return parsed, _with_fields(config, rest, verb, name or config.name) if rest else config
 
 
 def _with_fields(config: Config, words: Sequence[str], verb: str, name: str) -> Config:

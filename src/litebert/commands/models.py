@@ -16,7 +16,7 @@ import tyro
 from litebert import progress
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath, RecipeName
-from litebert.config import replace
+from litebert.config import Config, replace
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, RunError
 from litebert.model.objectives import score_rows
@@ -28,7 +28,9 @@ log = logging.getLogger("litebert")
 class PretrainArguments:
     """Train a recipe on token shards. The same command again continues; Ctrl-C and SIGTERM save and stop.
 
-    Every field of the recipe is an option too, as in --encoder.layers 6; RECIPE --help lists them.
+    Every field of the recipe is an option too, as in --encoder.layers 6; RECIPE --help lists them. Without RECIPE,
+    --from MODEL trains that model further: with its own shape, objectives and settings, a learning rate that rises
+    again over the first twentieth of the run, and --budget.
     """
 
     recipe: RecipeName
@@ -44,8 +46,12 @@ class PretrainArguments:
     again, to the value it would have in a run planned at the full length, and then decays as in that run. The same
     command continues this extension; to extend the run once more, list all extensions: --extend 30m 1h."""
     from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
-    """Start from the weights of another run or model folder of the same shape and tokenizer: its encoder, and each
-    objective that fits. Parts that stay untrained are listed."""
+    """Start from the weights of another run or model folder (litebert or Hugging Face) of the same shape and tokenizer:
+    its encoder, and each objective that fits. Parts that stay untrained are listed. Of a run with the same optimizer,
+    its state is used too."""
+    watch: Annotated[Path | None, tyro.conf.arg(metavar="DATA")] = None
+    """Also score the model on the held-out part of this prepared text, before the first step and at each evaluation, to
+    see what it forgets; prepare it with the same tokenizer."""
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
@@ -57,9 +63,9 @@ class PretrainArguments:
 
 def pretrain(words: list[str]) -> int:
     """litebert pretrain RECIPE --data D --out R"""
-    arguments, config = console.parse_with_recipe(PretrainArguments, words, "pretrain")
+    arguments, config = console.parse_with_recipe(PretrainArguments, words, "pretrain", _recipe_of_model)
     with console.loading():
-        from litebert.analysis.run_report import write_run
+        from litebert.analysis.run_report import recorded, watched_table, write_run
         from litebert.train.device import keep_freed_memory
         from litebert.train.pretrain import pretrain as run
         from litebert.train.pretrain import run_folder
@@ -75,6 +81,7 @@ def pretrain(words: list[str]) -> int:
             arguments.data,
             arguments.out,
             from_model=arguments.from_model,
+            watch=arguments.watch,
             extend=arguments.extend,
             overwrite=arguments.overwrite,
             device=arguments.device,
@@ -86,17 +93,30 @@ def pretrain(words: list[str]) -> int:
     if not outcome.finished:
         console.say(f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue")
         return 128 + (outcome.signal or 0)
+    rows = recorded(done.folder)
     if arguments.json:
+        watched = [row for row in rows if row["kind"] == "watch"]
         console.print_json({"run": str(done.folder), "steps": done.steps, "tokens": outcome.tokens,
-                            "seconds": outcome.seconds, "heldout": outcome.scores})  # fmt: skip
+                            "seconds": outcome.seconds, "heldout": outcome.scores,
+                            **({"watched": watched} if watched else {})})  # fmt: skip
     else:
         console.table(("held out", done.folder.name), score_rows(outcome.scores))
+        if found := watched_table(rows):
+            console.table(*found)
     console.ending(
         f"{done.folder}; its curves are in {done.folder / 'report.html'}",
         ("evaluate", done.folder, "--data", arguments.data),
         ("finetune", done.folder, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER"),
     )
     return 0
+
+
+def _recipe_of_model(arguments: PretrainArguments) -> Config:
+    """The recipe where none is named."""
+    assert arguments.from_model is not None
+    with console.loading():
+        from litebert.train.start import recipe_of
+    return recipe_of(arguments.from_model)
 
 
 @dataclass
@@ -241,16 +261,30 @@ def compare(words: list[str]) -> int:
 
 @dataclass
 class ConvertArguments:
-    """Convert a model folder or an original TensorFlow checkpoint to Hugging Face or litebert."""
+    """Convert a model folder or an original TensorFlow checkpoint to Hugging Face or litebert; or give a model more
+    positions and windows.
+
+    For longer texts, --positions 4096 stretches the positions, and --window 256 lets most layers attend to their
+    neighbourhood only, so that time and memory hardly grow with the square of the length. Train the new model further
+    at that length: litebert pretrain --from.
+    """
 
     source: ModelPath
     destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
     """Folder to write."""
-    to: str
-    """The format to write, by a name in `FORMATS`: hf or litebert."""
+    to: str | None = None
+    """The format to write, by a name in `FORMATS`: hf or litebert. Needed, except with the options for longer texts,
+    which write litebert."""
     head: HeadName | None = None
     """To Hugging Face: the class to write, by default the one that holds most (mlm of a model trained with rtd is its
     generator). From Hugging Face or TensorFlow: what the classifier is for, if config.json does not say."""
+    positions: int | None = None
+    """Longest text in tokens. Learned positions are repeated, rotary ones get a larger base."""
+    window: int | None = None
+    """Tokens that a token of a windowed layer reads, half of them on each side; 0 for no windows."""
+    global_every: int | None = None
+    """With a window, one layer in so many reads the whole text, beginning with the first; 0 for none, by default
+    3."""
 
 
 def convert(words: list[str]) -> int:
@@ -259,13 +293,20 @@ def convert(words: list[str]) -> int:
     with console.loading():
         from litebert.interop import convert as run
 
-    for note in run(arguments.source, arguments.destination, to=arguments.to, head=arguments.head).notes:
+    longer = {name: getattr(arguments, name) for name in ("positions", "window", "global_every")}
+    stretches = any(value is not None for value in longer.values())
+    if arguments.to is None and not stretches:
+        raise ConfigError("nothing says what to convert to; give --to hf or --to litebert")
+    to = arguments.to or "litebert"
+    for note in run(arguments.source, arguments.destination, to=to, head=arguments.head, **longer).notes:
         log.warning(note)
     place = str(Path(arguments.destination).resolve())
-    opened = (
-        f"transformers.AutoModel.from_pretrained({place!r})" if arguments.to == "hf" else f"litebert.load({place!r})"
-    )
-    console.ending(arguments.destination, f"in Python, {opened}")
+    opened = f"transformers.AutoModel.from_pretrained({place!r})" if to == "hf" else f"litebert.load({place!r})"
+    following: list[Sequence[object] | str] = [f"in Python, {opened}"]
+    if stretches:
+        length = () if arguments.positions is None else ("--sequences.length", arguments.positions)
+        following.insert(0, ("pretrain", "--from", arguments.destination, "--data", "DATA", "--out", "RUN", *length))
+    console.ending(arguments.destination, *following)
     return 0
 
 

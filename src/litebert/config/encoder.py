@@ -67,7 +67,8 @@ class EncoderConfig:
     """Local attention: in a windowed layer, a token reads those at most window // 2 away on each side. 0: every layer
     reads everything."""
     global_every: int = 1
-    """With a window, layer i reads everything where i is a multiple of this, and the other layers are windowed."""
+    """With a window, layer i reads everything where i is a multiple of this, and the other layers are windowed. 0: all
+    layers are windowed, so that work and memory grow with the length and not with its square."""
     embedding_norm: Literal["before", "after"] = "before"
     """The layer norm of the embeddings stands before the map E -> H, or after it, where it has width H. After, the map
     has no bias, so that the table times the map is exactly one V x H table."""
@@ -157,16 +158,16 @@ class EncoderConfig:
             self.window == 0 or self.window >= 2,
             f"encoder.window is {self.window}; it must be 0 for none, or at least 2",
         )
-        require(self.global_every >= 1, f"encoder.global_every is {self.global_every}; it must be at least 1")
+        require(self.global_every >= 0, f"encoder.global_every is {self.global_every}; it cannot be negative")
         require(
             self.window > 0 or self.global_every == 1,
             f"encoder.global_every is {self.global_every}, which only a window reads; set it to 1, or set "
             "encoder.window",
         )
         require(
-            self.window == 0 or self.global_every > 1,
+            self.window == 0 or self.global_every != 1,
             f"encoder.window is {self.window}, and with encoder.global_every=1 no layer attends within it; set "
-            "encoder.global_every to 2 or more",
+            "encoder.global_every to 2 or more, or to 0",
         )
         for name in ("rotary_base", "window_rotary_base"):
             base = getattr(self, name)
@@ -209,7 +210,8 @@ class EncoderConfig:
     def windowed(self, layers: int | None = None) -> tuple[bool, ...]:
         """Whether each layer attends within the window."""
         depth = self.layers if layers is None else layers
-        return tuple(self.window > 0 and i % self.global_every > 0 for i in range(depth))
+        every = self.global_every
+        return tuple(self.window > 0 and (every == 0 or i % every > 0) for i in range(depth))
 
     def attention_norms(self) -> frozenset[int]:
         """The attention blocks that have a norm: without `first_norm`, a block of the first layer alone has none."""

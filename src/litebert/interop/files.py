@@ -111,6 +111,16 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     return Tokenizer.load(folder) if any((folder / name).is_file() for name in _TOKENIZER_FILES) else None
 
 
+def require_new(folder: Path) -> None:
+    """Refuse a folder to write to that holds anything.
+
+    Raises:
+        ModelError: the name is taken.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ModelError(f"{folder} exists already; delete it or choose another destination")
+
+
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
     """A folder to write into that takes its name only when everything is in it.
@@ -118,8 +128,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     Raises:
         ModelError: the name is taken, or the disk refuses.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ModelError(f"{folder} exists already; delete it or choose another destination")
+    require_new(folder)
     try:
         place = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+import torch
 from torch import Tensor
 
 from litebert.config import Config
@@ -116,6 +117,31 @@ def built(file: Path, network: Callable[..., M], *arguments: Any) -> M:
     except (ModelError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
         reason = str(error).partition("\n")[0]
         raise ModelError(f"{file} describes no model that can be built: {reason}") from None
+
+
+def rebuilt(
+    loaded: LoadedModel, config: Config, other: Config, change: Callable[[Tensor], Tensor], **fields: Any
+) -> LoadedModel:
+    """The model in another config, with other values of some fields of `LoadedModel`.
+
+    Args:
+        other: a config that differs from `config` in what was changed; a tensor whose shape would differ there is
+            changed, and every other one is kept.
+    """
+    model = loaded.model
+
+    def network(config: Config) -> Pretrainer | TaskModel:
+        if isinstance(model, Pretrainer):
+            return Pretrainer(config)
+        return TaskModel(config.encoder, model.reads_cls, model.classes, model.dense, model.pooling)
+
+    new = network(config)
+    with torch.device("meta"):
+        shapes = {name: tensor.shape for name, tensor in network(other).state_dict().items()}
+    free = {name for name, tensor in new.state_dict().items() if tensor.shape != shapes[name]}
+    state = {name: change(tensor) if name in free else tensor for name, tensor in model.state_dict().items()}
+    fill(new, state, (), loaded.path)
+    return replace(loaded, network=new, config=config, **fields)
 
 
 def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path) -> None:

@@ -30,6 +30,7 @@ from litebert.interop.cards import CARD, card_of, read_card
 from litebert.interop.hf_reading import read_hf
 from litebert.interop.layouts import TASK_HEADS
 from litebert.interop.loaded import LoadedModel, built, fill, fresh_dense, outputs_of, untrained_notes
+from litebert.interop.longer import lengthened
 from litebert.interop.sentence_modules import carry_modules
 from litebert.interop.tensorflow import index_of, read_tensorflow
 from litebert.model.heads import Pooling
@@ -89,8 +90,17 @@ def read_folder(path: str | Path, head: HeadName | None = None, *, lazy: bool = 
 
 
 @progress.task("converting")
-def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadName | None = None) -> Conversion:
-    """Read any model folder and write it in another format.
+def convert(
+    source: str | Path,
+    destination: str | Path,
+    *,
+    to: str = "litebert",
+    head: HeadName | None = None,
+    positions: int | None = None,
+    window: int | None = None,
+    global_every: int | None = None,
+) -> Conversion:
+    """Read any model folder and write it in another format, or for longer texts (`longer.lengthened`).
 
     Args:
         to: a name in `FORMATS`: hf or litebert.
@@ -108,6 +118,8 @@ def convert(source: str | Path, destination: str | Path, *, to: str, head: HeadN
             f"the destination {destination} lies inside {inside}, the folder to convert; choose one outside it"
         )
     loaded = read_folder(source, head)
+    if (positions, window, global_every) != (None, None, None):
+        loaded = lengthened(loaded, positions, window, global_every)
     return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
 
 
@@ -132,12 +144,26 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
         return carry_modules(loaded, partial)
 
 
-def _load_own(folder: Path, lazy: bool) -> LoadedModel:
-    recipe = folder / "recipe.json"
+def config_of(path: str | Path) -> Config:
+    """The config of a model folder, without its weights where it says so itself.
+
+    Raises:
+        ModelError: the folder cannot be opened.
+    """
+    recipe = Path(path) / "recipe.json"
+    return _own_config(recipe) if recipe.is_file() else read_folder(path).config
+
+
+def _own_config(recipe: Path) -> Config:
     try:
-        config = from_dict(Config, read_json(recipe, ModelError))
+        return from_dict(Config, read_json(recipe, ModelError))
     except ConfigError as error:
         raise ModelError(f"{recipe}: {error}") from None
+
+
+def _load_own(folder: Path, lazy: bool) -> LoadedModel:
+    recipe = folder / "recipe.json"
+    config = _own_config(recipe)
     if (folder / "task.json").is_file():
         return _load_tuned(folder, config, lazy)
     file = _weights(folder)

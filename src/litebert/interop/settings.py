@@ -100,8 +100,9 @@ def _unlike(layout: Layout, config: EncoderConfig, has: Collection[str]) -> list
         without_meaning.add("untied")
     if not {*has} & {"mlm", "classifier", "span"}:
         without_meaning.add("prediction")
-    return [f"encoder.{field}={getattr(config, field)}" for field, value in layout.computes.items()
-            if getattr(config, field) != value and field not in without_meaning]  # fmt: skip
+    first = ["encoder.global_every=0"] if layout.windows and config.window and config.global_every == 0 else []
+    return first + [f"encoder.{field}={getattr(config, field)}" for field, value in layout.computes.items()
+                    if getattr(config, field) != value and field not in without_meaning]  # fmt: skip
 
 
 def folds(config: EncoderConfig) -> bool:

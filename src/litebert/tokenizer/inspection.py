@@ -88,10 +88,10 @@ class Inspection:
         return rows
 
 
-def inspect(tokenizer: Tokenizer, texts: Iterable[str]) -> Inspection:
+def inspect(tokenizer: Tokenizer, texts: Iterable[str], warns: bool = True) -> Inspection:
     """Run the tokenizer over `texts` (any number, read once) and count what happens.
 
-    A tokenizer that does not know more than `MOST_UNKNOWN` of the pieces is warned of.
+    With `warns`, a tokenizer that does not know more than `MOST_UNKNOWN` of the pieces is warned of.
     """
     found = Inspection()
     characters: Counter[str] = Counter()
@@ -121,7 +121,7 @@ def inspect(tokenizer: Tokenizer, texts: Iterable[str]) -> Inspection:
         if becomes and tokenizer.unk_id in tokenizer.encode([char])[0]:
             unknown.append(Changed(char, becomes, count))
     found.changed, found.unknown = tuple(changed[:_EXAMPLES]), tuple(unknown[:_EXAMPLES])
-    if found.unknown_rate > MOST_UNKNOWN:
+    if warns and found.unknown_rate > MOST_UNKNOWN:
         log.warning(f"{found.unknown_rate:.1%} of the pieces are unknown: train a tokenizer on text like this")
     return found
 

@@ -47,7 +47,7 @@ class Tokenizer:
     """
 
     def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+        self.engine = engine
         self.kind = engine.kind
         self.vocab_size = len(engine.pieces)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = engine.roles.values()
@@ -57,7 +57,7 @@ class Tokenizer:
     @cached_property
     def fingerprint(self) -> str:
         """sha256 (hex) over what decides ids: pieces, scores and normaliser, not file paths or dates."""
-        return self._engine.digest()
+        return self.engine.digest()
 
     @cached_property
     def word_starts(self) -> np.ndarray | None:
@@ -68,19 +68,19 @@ class Tokenizer:
         and in Chinese, Japanese, Thai and their like every piece is one. In byte-level BPE the mark is the space
         itself; an imported one that puts no space before a text cannot mark the text's first word.
         """
-        starts = self._engine.word_starts()
+        starts = self.engine.word_starts()
         if starts is not None:
             starts[list(self.special_ids)] = True
         return starts
 
     def piece(self, id: int) -> str:  # noqa: A002
         """The piece as the vocabulary writes it, mark included."""
-        return self._engine.pieces[id]
+        return self.engine.pieces[id]
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, on the calling thread, without special pieces. An empty text gives no ids."""
         with _whole_characters(texts):
-            return self._engine.encode(texts)
+            return self.engine.encode(texts)
 
     def encode_offsets(self, texts: Sequence[str]) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
         """For each text, the ids (n,) and the character range that each token covers, (n, 2).
@@ -95,9 +95,9 @@ class Tokenizer:
     @cached_property
     def _following(self) -> TokenizersEngine:
         """The engine itself, or the same model in the library that follows characters."""
-        if isinstance(self._engine, TokenizersEngine):
-            return self._engine
-        return TokenizersEngine(json.dumps(self._engine.portable()), "the tokenizer")
+        if isinstance(self.engine, TokenizersEngine):
+            return self.engine
+        return TokenizersEngine(json.dumps(self.engine.portable()), "the tokenizer")
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """The ids of all texts end to end, int32 (n,), and how many each text has, int64 (texts,)."""
@@ -108,11 +108,11 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the ids, without special pieces (but unknown ones) and the space put before the first word."""
         silent = {*self.special_ids} - {self.unk_id}
-        return self._engine.decode([int(i) for i in ids if i not in silent])
+        return self.engine.decode([int(i) for i in ids if i not in silent])
 
     def normalize(self, text: str) -> str:
         """The text as the model sees it, whitespace collapsed."""
-        return self._engine.normalize(text)
+        return self.engine.normalize(text)
 
     def save(self, folder: str | Path, *, token_types: bool | None = None) -> None:
         """Write a folder that `Tokenizer.load` and `transformers.AutoTokenizer.from_pretrained` both open.
@@ -124,7 +124,7 @@ class Tokenizer:
         folder.mkdir(parents=True, exist_ok=True)
         names = {role: self.piece(getattr(self, f"{role}_id")) for role in SPECIAL_NAMES}
         typed = self.pair_separators == 1 if token_types is None else token_types
-        portable = self._engine.portable()
+        portable = self.engine.portable()
         portable["truncation"] = portable["padding"] = None
         portable["post_processor"] = self._post_processor(int(typed))
         config = {
@@ -132,10 +132,10 @@ class Tokenizer:
             **{f"{role}_token": name for role, name in names.items()},
             "model_input_names": ["input_ids", *["token_type_ids"] * typed, "attention_mask"],
             "clean_up_tokenization_spaces": False,
-            **self._engine.settings(),
-            _ENGINE_KEY: type(self._engine).__name__,
+            **self.engine.settings(),
+            _ENGINE_KEY: type(self.engine).__name__,
         }
-        for file, content in self._engine.files().items():
+        for file, content in self.engine.files().items():
             (folder / file).write_bytes(content)
         written = json.dumps(portable, indent=2, ensure_ascii=False)
         (folder / "tokenizer.json").write_text(written, encoding="utf-8")
@@ -185,13 +185,16 @@ class Tokenizer:
     def load(cls, path: str | Path) -> Tokenizer:
         """Open a folder saved here or by `transformers`, or a bare `*.model`, `vocab.txt` or `tokenizer.json` file.
 
+        A run and a litebert model folder hold theirs in a folder `tokenizer`, which is opened.
+
         An old folder with `vocab.json` and `merges.txt` is byte-level BPE; it puts a space before a text only where
         its `tokenizer_config.json` says `add_prefix_space`. A bare `*.model` or `vocab.txt` does not say whether text
         was lower-cased or stripped of accents before it. The pieces tell: what none can spell is done here.
         """
         path = Path(path)
         if path.is_dir():
-            return cls(_load_folder(path))
+            inner = path / "tokenizer"
+            return cls(_load_folder(inner if (path / "recipe.json").is_file() and inner.is_dir() else path))
         if not path.is_file() or path.suffix not in _LOADERS:
             raise DataError(f"there is no tokenizer at {path}; give a folder, *.model, vocab.txt or tokenizer.json")
         return cls(_LOADERS[path.suffix](path, {}))

@@ -56,10 +56,10 @@ def word_ends(ids: Sequence[int], starts: np.ndarray | None) -> list[int]:
 # -------------------------------------------------------------------------------------------------------------- bytes
 
 
-# The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table).
 _PRINTABLE = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 _OTHERS = (byte for byte in range(256) if byte not in _PRINTABLE)
-_BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
+BYTES = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
+"""The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table), and the byte."""
 _SAMPLE = 64  # of the characters that a few bytes can begin
 
 
@@ -73,7 +73,7 @@ def byte_word_starts(pieces: Sequence[str]) -> np.ndarray:
 
 
 def _bytes_begin_word(piece: str) -> bool:
-    data = [_BYTES[char] for char in piece if char in _BYTES]
+    data = [BYTES[char] for char in piece if char in BYTES]
     if len(data) < len(piece) or not data:  # an added piece, written as it reads
         return not continues_word(piece)
     first = data[0]

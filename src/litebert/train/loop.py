@@ -82,6 +82,8 @@ class Loop(Generic[B]):
     ranks: Ranks = field(default_factory=Ranks)
     remarks: list[str] = field(default_factory=list)
     """What the caller hears through `metrics.remarks`; written into the metrics as events."""
+    watch: Callable[[], dict[str, float]] | None = None
+    """Scores on other text; with them, every evaluation is also made before the first step."""
     share_of_peak: Callable[[float, int], float] | None = None
     """What share of the machine's speed a number of tokens per second is, at a depth; None where that is not known."""
 
@@ -200,6 +202,8 @@ class Loop(Generic[B]):
             if metrics is not None:
                 metrics.note(self.step, self.remarks)
             if self.step < self.steps:
+                if self.step == 0 and self.watch is not None:
+                    self._evaluate(metrics)
                 while self.step < self.steps:
                     self.train_step(next(batches))
                     if self.leaving is not None:
@@ -368,12 +372,19 @@ class Loop(Generic[B]):
             self._timed_from = (time.monotonic(), self.tokens)
         if last or ((self.step - self.first) % self.evaluate_every == 0 and not soon):
             self._require_finite()
-            with self._averaged():
-                self.scores = self.ranks.agree(self.trainable.evaluate())
-            if metrics is not None:
-                metrics.write("heldout", self.step, **self.scores)
-                log.info(f"step {self.step:,} of {self.steps:,}: held-out {in_words(self.scores)}")
-            self._timed_from = (time.monotonic(), self.tokens)
+            self._evaluate(metrics)
+
+    def _evaluate(self, metrics: MetricsLog | None) -> None:
+        with self._averaged():
+            self.scores = self.ranks.agree(self.trainable.evaluate())
+            watched = self.ranks.agree({} if self.watch is None else self.watch())
+        if metrics is not None:
+            metrics.write("heldout", self.step, **self.scores)
+            log.info(f"step {self.step:,} of {self.steps:,}: held-out {in_words(self.scores)}")
+            if watched:
+                metrics.write("watch", self.step, **watched)
+                log.info(f"step {self.step:,} of {self.steps:,}: on the watched text {in_words(watched)}")
+        self._timed_from = (time.monotonic(), self.tokens)
 
     def _write_speed(self, metrics: MetricsLog) -> None:
         """Tokens per second since the last row, evaluations and checkpoints aside."""

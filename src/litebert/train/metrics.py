@@ -25,7 +25,7 @@ from litebert.storage import atomic_write, json_text
 
 log = logging.getLogger("litebert")
 
-Kind = Literal["train", "heldout", "event", "speed"]
+Kind = Literal["train", "heldout", "watch", "event", "speed"]
 
 
 @contextmanager

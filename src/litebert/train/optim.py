@@ -300,6 +300,15 @@ class Optimizers:
                     self._ranks.broadcast(tensor, self._owners[param])
         return gathered(self._state, self._like, self._ranks)
 
+    def start(self, tensors: Mapping[str, Tensor] | None) -> int:
+        """Begin with the tensors of another run's `state()` that fit by name and shape, and zeros elsewhere; how many
+        were taken. In a group, the main process has them."""
+        fresh = {name: torch.zeros(self._like[name].shape, dtype=one.dtype) for name, one in self._state.items()}
+        fitting = {name: one for name, one in (tensors or {}).items()
+                   if name in fresh and (one.shape, one.dtype) == (fresh[name].shape, fresh[name].dtype)}  # fmt: skip
+        self.load(None if tensors is None else fresh | fitting)
+        return len(fitting)
+
     def load(self, tensors: Mapping[str, Tensor] | None) -> None:
         """Take over a saved `state()`, bit for bit; in a group, the main process has it.
 

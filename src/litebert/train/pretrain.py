@@ -35,6 +35,7 @@ from litebert.model.blocks import compile_blocks
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
+from litebert.storage import checkpoints
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate_split
@@ -44,7 +45,17 @@ from litebert.train.memory import memory_explained, parallel_for, require_memory
 from litebert.train.parallel import built, spread
 from litebert.train.ranks import Ranks, joined
 from litebert.train.run_folder import RunFolder
-from litebert.train.start import CONTENTS, LEFTOVERS, earlier_ends, new_run, resolve, same_run, settled, start_from
+from litebert.train.start import (
+    CONTENTS,
+    LEFTOVERS,
+    earlier_ends,
+    new_run,
+    optimizer_of,
+    resolve,
+    same_run,
+    settled,
+    start_from,
+)  # fmt: skip
 from litebert.train.supply import PretrainingBatches, made_by_processes, processes_for
 
 log = logging.getLogger("litebert")
@@ -106,11 +117,12 @@ class TrainablePretrainer:
     def lr_scales(self) -> Mapping[str, float]:
         return {}
 
-    def evaluate(self) -> dict[str, float]:
+    def evaluate(self, shards: Shards | None = None) -> dict[str, float]:
+        """Scores on the held-out part of the data of the run, or of other data."""
         with torch.compiler.set_stance("force_eager"):  # compiling once more would take longer than it saves
             return evaluate_split(
                 self.module,
-                self.shards.heldout,
+                (shards or self.shards).heldout,
                 self.shards.tokenizer,
                 self.device,
                 length=self.config.sequences.length,
@@ -198,6 +210,7 @@ def pretrain(
     out: str | Path,
     *,
     from_model: str | Path | None = None,
+    watch: str | Path | None = None,
     extend: str | Sequence[str] = (),
     overwrite: bool = False,
     device: str = "auto",
@@ -214,7 +227,10 @@ def pretrain(
         recipe: the point of the space; its `train.budget` says how long.
         data: a folder written by `prepare`.
         out: the run folder.
-        from_model: a model folder whose weights a new run starts from: the encoder, and each objective that fits.
+        from_model: a model folder whose weights a new run starts from: the encoder, and each objective that fits. Of a
+            run with the same optimizer, its state too.
+        watch: another folder written by `prepare` with the same tokenizer, on whose held-out part the model is scored
+            at each evaluation and before the first step: what it forgets. It changes no weight.
         extend: a budget, such as "30m". To extend a run again, all of them: ("30m", "1h").
         overwrite: delete the run in `out`, if there is one, and start anew.
         device: auto, cpu, cuda or cuda:N.
@@ -232,7 +248,7 @@ def pretrain(
     with joined() as ranks, metrics.remarks(remarks):
         anew = overwrite and not launch.restarts()
         return _pretrain(
-            recipe, data, out, from_model, extensions, anew, device, tensorboard, on_step, remarks, ranks
+            recipe, data, out, from_model, watch, extensions, anew, device, tensorboard, on_step, remarks, ranks
         )  # fmt: skip
 
 
@@ -241,6 +257,7 @@ def _pretrain(
     data: str | Path,
     out: str | Path,
     from_model: str | Path | None,
+    watch: str | Path | None,
     extensions: Sequence[str],
     overwrite: bool,
     device: str,
@@ -268,6 +285,7 @@ def _pretrain(
         if shards.index["settings"].get("heldout"):
             remedy = "prepare more documents, or shorter ones (--split sets where one ends)"
         raise DataError(f"{shards.path} has no held-out text to evaluate on; {remedy}")
+    watched = None if watch is None else _watched_text(watch, shards)
     machine = devices.choose(recipe.train.precision, ranks.device(device))
     config = settled(resolve(recipe, shards), folder, machine, overwrite)
     if ranks.size > 1:
@@ -276,7 +294,7 @@ def _pretrain(
     with folder.owned(), memory_explained(machine, config.micro_sequences, config.train.recompute):
         identities = ranks.decide(lambda: [] if overwrite else folder.identities())
         model = build(config, machine, ranks)
-        fresh = overwrite or not ranks.decide((folder.path / "checkpoints").is_dir)
+        fresh = overwrite or not ranks.decide(lambda: checkpoints(folder.path / "checkpoints"))
         if from_model is not None and fresh and ranks.main:
             start_from(from_model, model, shards)
         if identities:
@@ -287,8 +305,9 @@ def _pretrain(
         packing = run.get("packing", 1)
         ends = earlier_ends(run)
         steps = (*ends, run["steps"])[0]
+        trainable = TrainablePretrainer(config, model, shards, machine, packing, network, ranks, steps)
         loop = Loop(
-            trainable=TrainablePretrainer(config, model, shards, machine, packing, network, ranks, steps),
+            trainable=trainable,
             config=config.train,
             steps=run["steps"],
             batch_sequences=config.batch_sequences,
@@ -302,7 +321,13 @@ def _pretrain(
             ranks=ranks,
             remarks=remarks,
             share_of_peak=share_of_products(config, machine),
+            watch=None if watched is None else lambda: trainable.evaluate(watched),
         )
+        if from_model is not None and fresh:
+            state = optimizer_of(from_model, config) if ranks.main else None
+            if ranks.agree(state is not None):
+                taken = loop.optimizers.start(state)
+                log.info(f"the optimizer goes on with its state in {from_model} ({taken} tensors)")
         if extensions and loop.step == loop.steps:
             again = " ".join(shlex.quote(one["budget"]) for one in (*run["extensions"], run["extensions"][-1]))
             log.info(f"this extension is finished; to extend the run once more, give --extend {again}")
@@ -313,6 +338,23 @@ def _pretrain(
         if outcome.finished and (remark := short_run_remark(loss, run["steps"], shards.unigram_entropy)):
             log.info(remark)
         return Run(folder.path, config, run["steps"], outcome)
+
+
+def _watched_text(watch: str | Path, shards: Shards) -> Shards:
+    """The data to watch.
+
+    Raises:
+        DataError: it was prepared with another tokenizer, or holds nothing out.
+    """
+    watched = Shards.open(watch)
+    if watched.tokenizer.fingerprint != shards.tokenizer.fingerprint:
+        raise DataError(
+            f"{watched.path} was not prepared with the tokenizer of {shards.path}; to watch that text, prepare it "
+            f"again with --tokenizer {shards.path / 'tokenizer'}"
+        )
+    if not watched.heldout.tokens:
+        raise DataError(f"{watched.path} has no held-out text to watch; prepare it with a --heldout above 0")
+    return watched
 
 
 def run_folder(out: str | Path) -> RunFolder:

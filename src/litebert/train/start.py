@@ -21,6 +21,8 @@ from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import read_folder
+from litebert.interop.models import config_of
+from litebert.interop.vocabulary import with_tokenizer
 from litebert.model import compiled
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import atomic_write, fault_of, read_json
@@ -206,10 +208,41 @@ def earlier_ends(run: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(one["from_step"]) for one in run.get("extensions", []))
 
 
+def recipe_of(source: str | Path) -> Config:
+    """The recipe to train a model further with: its own, at full depth and length from the first step, with the masks
+    that it ended with, and a learning rate that rises again over the first twentieth of the run.
+
+    Of a folder that does not say how it was trained (Hugging Face), the shape and the objectives that its heads are
+    for, and the defaults of everything else.
+
+    Raises:
+        ModelError: the folder cannot be opened.
+    """
+    config = config_of(source)
+    masking = replace(config.masking, rate=config.masking.last_rate, final_rate=0.0)
+    calm = replace(config.train.schedule, warmup=schedule.REWARM)
+    train = replace(config.train, depth_schedule=(), length_schedule=(), schedule=calm)
+    return replace(config, masking=masking, train=train)
+
+
+def optimizer_of(source: str | Path, config: Config) -> dict[str, torch.Tensor] | None:
+    """The state of the optimizer that a run ended with; None where `source` is no run, or of another optimizer."""
+    folder = Path(source) / "checkpoints"
+    if not folder.is_dir():
+        return None
+    was, now = config_of(source).train.optimizer.name, config.train.optimizer.name
+    if was != now:
+        log.info(f"the optimizer of {source} was {was} and is {now} here, so its state begins anew")
+        return None
+    newest = checkpoint.newest(folder)
+    return None if newest is None else newest.optimizer()
+
+
 def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
     """Put the weights of a model folder into a new model: those of its encoder, and of each objective that fits.
 
-    What stays untrained is logged.
+    Rows behind the tokenizer's pieces, with which some models fill their tables up, are left out. What stays untrained
+    is logged.
 
     Raises:
         ModelError: the folder cannot be opened, or its encoder is of another shape.
@@ -221,6 +254,8 @@ def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
             f"{shards.path} was prepared with another tokenizer than that of {source}; prepare the data with "
             f"--tokenizer {loaded.path}"
         )
+    if loaded.tokenizer is not None and loaded.config.encoder.vocab_size > loaded.tokenizer.vocab_size:
+        loaded = with_tokenizer(loaded, loaded.tokenizer).model
     ours, theirs = model.config.encoder, loaded.config.encoder
     if differ := _shape_differences(theirs, ours):
         raise ModelError(

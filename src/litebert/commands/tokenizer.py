@@ -1,0 +1,329 @@
+"""`litebert tokenizer train`, `inspect`, `extend` and `transplant`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from litebert.commands.console import Json, ModelPath, ending, loading, parse, print_json, say, show, table
+from litebert.commands.text import Text, TextOptions
+from litebert.errors import ConfigError
+
+if TYPE_CHECKING:
+    from litebert.config import Config
+    from litebert.interop.vocabulary import Moved
+    from litebert.tokenizer import Inspection, Tokenizer
+    from litebert.tokenizer.extension import Added
+
+log = logging.getLogger("litebert")
+
+_SHOWN = 20
+"""New pieces in a table."""
+
+
+@dataclass
+class TrainTokenizerArguments(Text):
+    """Train a tokenizer on a sample of text. Ctrl-C stops it at once and leaves nothing behind."""
+
+    out: Path = Path("tokenizer")
+    """Folder to write, which transformers.AutoTokenizer can open too. A tokenizer already there is replaced."""
+    kind: Literal["unigram", "wordpiece", "bpe"] = "unigram"
+    """SentencePiece unigram in ALBERT's layout, BERT's WordPiece, or byte-level BPE in RoBERTa's layout."""
+    vocab_size: int = 8192
+    """Number of pieces in the vocabulary."""
+    no_lower_case: bool = False
+    """Keep upper case, which unigram and wordpiece convert to lower case by default; bpe always keeps it."""
+    strip_accents: bool = False
+    """Remove accents (unigram and wordpiece only)."""
+    memory: int = 64
+    """MiB of text to sample."""
+    seed: int = 0
+    """Seed of the sample."""
+
+
+@dataclass
+class InspectTokenizerArguments(Text):
+    """Show what a tokenizer does to text: pieces per word, unknown pieces, and what its normalizer drops.
+
+    With --extend or --transplant, show what another vocabulary would gain on this text and what it would cost, before
+    a model is changed.
+    """
+
+    tokenizer: str = "tokenizer"
+    """A folder, *.model, vocab.txt or tokenizer.json; or a model folder, for its tokenizer and the cost."""
+    extend: int | None = None
+    """Compare with this tokenizer extended by so many pieces chosen on this text."""
+    transplant: Path | None = None
+    """Compare with another tokenizer."""
+    memory: int = 64
+    """MiB of text to compare on, sampled."""
+    json: Json = False
+
+
+@dataclass(kw_only=True)
+class ExtendTokenizerArguments(TextOptions):
+    """Add the words of a domain to the vocabulary of a model, so that its text takes fewer tokens.
+
+    Chosen are the pieces that save the most tokens on --text. Each starts from the mean of the pieces that spelled it
+    before; all others keep their ids and weights. Train the new model on text of the domain before you use it:
+    litebert pretrain --from.
+    """
+
+    model: ModelPath
+    text: tuple[str, ...]
+    """Text of the domain: files, folders, quoted patterns, - for standard input, or hf:NAME."""
+    out: Path
+    """Model folder to write, with its tokenizer."""
+    size: int = 2000
+    """Number of pieces to add."""
+    memory: int = 64
+    """MiB of text to sample."""
+    seed: int = 0
+    """Seed of the sample."""
+    json: Json = False
+
+
+@dataclass(kw_only=True)
+class TransplantTokenizerArguments:
+    """Move a model to another tokenizer, of any kind.
+
+    A piece that the old tokenizer has too keeps its weights, any other starts from the mean of the pieces that spelled
+    its text before. Train the new model before you use it: litebert pretrain --from.
+    """
+
+    model: ModelPath
+    tokenizer: str
+    """The tokenizer to move to: a folder, *.model, vocab.txt or tokenizer.json; or a model folder."""
+    out: Path
+    """Model folder to write, with its tokenizer."""
+    json: Json = False
+
+
+def tokenizer(words: list[str]) -> int:
+    """litebert tokenizer train|inspect|extend|transplant"""
+    actions: dict[str, Callable[[list[str]], int]] = {
+        "train": _train, "inspect": _inspect, "extend": _extend, "transplant": _transplant,
+    }  # fmt: skip
+    action = words[0] if words else ""
+    if action in ("-h", "--help"):
+        show("litebert tokenizer train        train a tokenizer on text")
+        show("litebert tokenizer inspect      show what a tokenizer does to a text, or what another would gain")
+        show("litebert tokenizer extend       add the words of a domain to a model's vocabulary")
+        show("litebert tokenizer transplant   move a model to another tokenizer")
+        show("\nlitebert tokenizer train --help shows the options.")
+        return 0
+    if action not in actions:
+        known = ", ".join(f"litebert tokenizer {name}" for name in actions)
+        raise ConfigError(f"there is no action '{action}'; use one of {known}")
+    return actions[action](words[1:])
+
+
+def _train(words: list[str]) -> int:
+    arguments = parse(TrainTokenizerArguments, words, "tokenizer train")
+    from litebert.text.sources import documents
+    from litebert.text.tally import counted, listed
+    from litebert.tokenizer import train_tokenizer
+    from litebert.tokenizer.tokenizer import check_folder
+    from litebert.tokenizer.training import MOST_PIECES
+
+    check_folder(arguments.out)
+    if not 1 <= arguments.vocab_size <= MOST_PIECES:
+        raise ConfigError(f"--vocab-size is {arguments.vocab_size}; give a number from 1 to {MOST_PIECES}")
+    _check_memory(arguments.memory)
+    reading = arguments.reading()
+    trained = train_tokenizer(
+        (document.text for document in documents(arguments.sources, reading)),
+        kind=arguments.kind,
+        vocab_size=arguments.vocab_size,
+        lower_case=False if arguments.no_lower_case else None,
+        strip_accents=arguments.strip_accents,
+        memory=arguments.memory * 2**20,
+        seed=arguments.seed,
+    )
+    replaced = trained.write(arguments.out)
+    log.info(f"read {counted(reading.tally.documents, 'document')} from {listed(reading.tally.files)}")
+    ending(
+        f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} pieces"
+        + (", replacing the one that was there" if replaced else ""),
+        ("prepare", *arguments.words(arguments.sources), "--tokenizer", arguments.out, "--out", "DATA"),
+    )
+    return 0
+
+
+def _inspect(words: list[str]) -> int:
+    arguments = parse(InspectTokenizerArguments, words, "tokenizer inspect")
+    if arguments.extend is not None and arguments.transplant is not None:
+        raise ConfigError("--extend and --transplant compare with two different tokenizers; give one of them")
+    _check_memory(arguments.memory)
+    from litebert.text.sources import documents
+    from litebert.tokenizer import Tokenizer, inspect
+
+    own = Tokenizer.load(arguments.tokenizer)
+    if arguments.extend is not None or arguments.transplant is not None:
+        lines = _lines(arguments, arguments.sources, arguments.memory)
+        new = own
+        added: tuple[Added, ...] = ()
+        if arguments.extend is not None:
+            new, added = _extended(own, lines, arguments.extend)
+        elif arguments.transplant is not None:
+            new = Tokenizer.load(arguments.transplant)
+        _report(own, new, lines, _config_of(Path(arguments.tokenizer)), added, arguments.json)
+        return 0
+    texts = (document.text for document in documents(arguments.sources, arguments.reading()))
+    report = inspect(own, texts)
+    if arguments.json:
+        print_json(report.to_dict())
+    else:
+        table(("", arguments.tokenizer), report.rows())
+    ending(None, ("prepare", *arguments.sources, "--tokenizer", arguments.tokenizer, "--out", "DATA"))
+    return 0
+
+
+def _extend(words: list[str]) -> int:
+    arguments = parse(ExtendTokenizerArguments, words, "tokenizer extend")
+    _check_memory(arguments.memory)
+    if arguments.size < 1:
+        raise ConfigError(f"--size is {arguments.size}; give the number of pieces to add, at least 1")
+    with loading():
+        from litebert.interop import read_folder, save_litebert
+        from litebert.interop.files import require_new
+        from litebert.interop.vocabulary import known_tokenizer, with_tokenizer
+
+    require_new(arguments.out)
+    loaded = read_folder(arguments.model)
+    own = known_tokenizer(loaded)
+    lines = _lines(arguments, arguments.text, arguments.memory, arguments.seed)
+    new, added = _extended(own, lines, arguments.size)
+    moved = with_tokenizer(loaded, new)
+    for note in (*moved.model.notes, *save_litebert(moved.model, arguments.out)):
+        log.warning(note)
+    _report(own, new, lines, loaded.config, added, arguments.json)
+    _say_rows(moved)
+    _end(arguments.out, arguments.words(arguments.text))
+    return 0
+
+
+def _transplant(words: list[str]) -> int:
+    arguments = parse(TransplantTokenizerArguments, words, "tokenizer transplant")
+    with loading():
+        from litebert.interop import read_folder, save_litebert
+        from litebert.interop.files import require_new
+        from litebert.interop.vocabulary import with_tokenizer
+        from litebert.tokenizer import Tokenizer
+
+    require_new(arguments.out)
+    new = Tokenizer.load(arguments.tokenizer)
+    moved = with_tokenizer(read_folder(arguments.model), new)
+    for note in (*moved.model.notes, *save_litebert(moved.model, arguments.out)):
+        log.warning(note)
+    if arguments.json:
+        print_json({name: getattr(moved, name) for name in ("same", "averaged", "drawn")})
+    _say_rows(moved)
+    _end(arguments.out, ["TEXT"])
+    return 0
+
+
+def _extended(own: Tokenizer, lines: list[str], size: int) -> tuple[Tokenizer, tuple[Added, ...]]:
+    from litebert.tokenizer.extension import extend
+
+    found = extend(own, lines, size)
+    if len(found.added) < size:
+        say(f"only {len(found.added):,} of {size:,} new pieces would save tokens on this text")
+    return found.tokenizer, found.added
+
+
+def _lines(options: TextOptions, sources: tuple[str, ...], memory: int, seed: int = 0) -> list[str]:
+    """A sample of the lines of some text."""
+    from litebert.errors import DataError
+    from litebert.progress import tracked
+    from litebert.text.sentences import split_lines
+    from litebert.text.sources import documents
+    from litebert.tokenizer.training import sample_lines
+
+    def lines() -> Iterator[str]:
+        with tracked(documents(sources, options.reading()), "reading text", unit="documents") as read:
+            for document in read:
+                yield from split_lines(document.text)
+
+    sample = sample_lines(lines(), memory * 2**20, seed)
+    if not sample:
+        raise DataError(f"{' '.join(sources)} holds no text; give files with text in them")
+    return sample
+
+
+def _config_of(folder: Path) -> Config | None:
+    """The config of a model folder; None of a tokenizer alone."""
+    if not any((folder / name).is_file() for name in ("recipe.json", "config.json", "finetune.json")):
+        return None
+    with loading():
+        from litebert.interop.models import config_of
+    return config_of(folder)
+
+
+def _report(
+    own: Tokenizer, new: Tokenizer, lines: list[str], config: Config | None, added: tuple[Added, ...], as_json: bool
+) -> None:
+    """What another vocabulary gains on a text, and what it costs."""
+    from litebert.tokenizer import inspect
+
+    found = [inspect(one, lines, warns=one is new) for one in (own, new)]
+    sizes, parameters = [one.vocab_size for one in (own, new)], [_parameters(config, one) for one in (own, new)]
+    if as_json:
+        sides = [
+            {**_rates(one), "vocab_size": size, "parameters": count}
+            for one, size, count in zip(found, sizes, parameters, strict=True)
+        ]
+        print_json({"before": sides[0], "after": sides[1], "added": [asdict(one) for one in added]})
+        return
+    rows = [(name.replace("_", " "), *(_shown(name, _rates(one)[name]) for one in found)) for name in _rates(found[0])]
+    rows.append(("vocabulary", *(f"{size:,}" for size in sizes)))
+    if parameters[0] is not None:
+        rows.append(("parameters", *(f"{count:,}" for count in parameters)))
+    table(("on this text", "before", "after"), rows)
+    if added:
+        table(("new piece", "tokens saved"), [(one.piece, f"{one.saved:,}") for one in added[:_SHOWN]])
+
+
+def _rates(found: Inspection) -> dict[str, float]:
+    return {
+        "tokens": found.pieces,
+        "tokens_per_character": 1 / found.characters_per_piece if found.pieces else 0.0,
+        "tokens_per_word": found.pieces_per_word,
+        "unknown_rate": found.unknown_rate,
+    }
+
+
+def _shown(name: str, value: float) -> str:
+    return f"{value:,}" if name == "tokens" else f"{value:.2%}" if name == "unknown_rate" else f"{value:.3f}"
+
+
+def _parameters(config: Config | None, tokenizer: Tokenizer) -> int | None:
+    """Of the model with the vocabulary of a tokenizer."""
+    if config is None:
+        return None
+    from litebert.config import replace
+    from litebert.cost import model_parameters
+
+    encoder = replace(config.encoder, vocab_size=tokenizer.vocab_size)
+    return sum(model_parameters(replace(config, encoder=encoder)).values())
+
+
+def _say_rows(moved: Moved) -> None:
+    known = f"{moved.same:,} pieces keep their weights, {moved.averaged:,} start from the mean of their old pieces"
+    say(known + (f", and {moved.drawn:,} that the old tokenizer cannot spell start at random" if moved.drawn else ""))
+
+
+def _end(out: Path, sources: list[str]) -> None:
+    ending(
+        out,
+        ("prepare", *sources, "--tokenizer", out, "--out", "DATA"),
+        ("pretrain", "--from", out, "--data", "DATA", "--out", "RUN"),
+    )
+
+
+def _check_memory(memory: int) -> None:
+    if memory < 1:
+        raise ConfigError(f"--memory is {memory} MiB; give at least 1")

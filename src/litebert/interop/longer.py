@@ -1,0 +1,73 @@
+"""A model for longer texts: more positions, and windows so that attention costs no more per token.
+
+A learned table is repeated: row p of the longer one is row p mod n of the n there are, as Longformer began from RoBERTa
+(Beltagy et al. 2020, section 5). So neighbours keep the difference that the model has learned; stretched evenly between
+the old rows, they would hardly differ (docs/results.md has both measured). Rotary positions have no table: in layers
+that read everything the base grows so that the slowest pair of features turns over the longer text as far as it did
+over the shorter one, and the fastest as before ("NTK-aware" scaling: Peng et al. 2023, "YaRN", section 3.1). Layers
+that attend within a window compare the same distances as before and keep their base.
+
+Either way the model must be trained further at the new length before it is used there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from litebert.config import EncoderConfig
+from litebert.errors import ModelError
+from litebert.interop.loaded import LoadedModel, rebuilt
+from litebert.registry import POSITIONS
+
+GLOBAL_EVERY = 3
+"""With a window and nothing said, every third layer reads everything, as in ModernBERT."""
+
+
+def lengthened(
+    loaded: LoadedModel, positions: int | None = None, window: int | None = None, global_every: int | None = None
+) -> LoadedModel:
+    """The model with more positions, or with windows in its layers; None keeps what there is.
+
+    Raises:
+        ModelError: there are more positions already, or they are of a kind that cannot be stretched.
+        ConfigError: the windows are impossible.
+    """
+    was = loaded.config.encoder
+    positions = was.max_positions if positions is None else positions
+    if positions < was.max_positions:
+        raise ModelError(
+            f"{loaded.path} reads {was.max_positions} tokens, more than --positions {positions}; give more"
+        )
+    changes: dict[str, Any] = {"max_positions": positions}
+    if window is not None or global_every is not None:
+        width = was.window if window is None else window
+        usual = 1 if not width else was.global_every if was.window else GLOBAL_EVERY
+        changes |= {"window": width, "global_every": usual if global_every is None else global_every}
+    rotates = POSITIONS[was.positions](was).rotates
+    if rotates:
+        changes |= _bases(was, positions, changes.get("window", was.window))
+    elif was.positions != "learned" and positions > was.max_positions:
+        raise ModelError(f"{loaded.path} has encoder.positions={was.positions}, which cannot be stretched; leave "
+                         "--positions out")  # fmt: skip
+    config = replace(loaded.config, encoder=replace(was, **changes))
+    other = replace(config, encoder=replace(config.encoder, max_positions=positions + 1))
+    return rebuilt(loaded, config, other, lambda table: _repeated(table, was.position_offset, positions))
+
+
+def _repeated(table: Tensor, offset: int, positions: int) -> Tensor:
+    """The rows before the first position, then those of the positions as often as needed."""
+    rows = offset + torch.arange(positions) % (len(table) - offset)
+    return torch.cat((table[:offset], table[rows]))
+
+
+def _bases(was: EncoderConfig, positions: int, window: int) -> dict[str, float]:
+    size = was.hidden_size // was.heads
+    grown = (positions / was.max_positions) ** (size / (size - 2) if size > 2 else 1)
+    base = min(was.rotary_base * grown, 1e12)
+    if not window:
+        return {"rotary_base": base, "window_rotary_base": EncoderConfig.window_rotary_base}
+    return {"rotary_base": base, "window_rotary_base": was.window_rotary_base if was.window else was.rotary_base}

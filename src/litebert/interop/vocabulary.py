@@ -1,0 +1,76 @@
+"""A model moved to another vocabulary: the rows of its tables taken over, averaged or drawn.
+
+A row that belongs to a piece (of the word table, of the bias over the vocabulary, of an untied head's table) is that of
+the old piece with the same text. Where there is none, it is the mean of the rows of the pieces that the old tokenizer
+cuts the text into: a new word then means at first what its pieces meant. Where the old tokenizer knows nothing of the
+text, it is drawn with the mean and the spread of the table (Hewitt 2021, "Initializing New Word Embeddings for
+Pretrained Language Models"). Everything else of the model stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from litebert.config import Config
+from litebert.errors import ModelError
+from litebert.interop.loaded import LoadedModel, rebuilt
+from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.spelling import sources
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A model with another vocabulary, and where its rows come from."""
+
+    model: LoadedModel
+    same: int
+    """Pieces that have the row of an old piece."""
+    averaged: int
+    """Pieces that start from the mean of several."""
+    drawn: int
+    """Pieces that the old tokenizer knows nothing of."""
+
+
+def with_tokenizer(loaded: LoadedModel, tokenizer: Tokenizer) -> Moved:
+    """The model for the ids of another tokenizer.
+
+    Raises:
+        ModelError: the folder of the model has no tokenizer, so nobody knows what its rows stand for.
+    """
+    found = sources(known_tokenizer(loaded), tokenizer)
+    config, other = (with_vocabulary(loaded.config, tokenizer.vocab_size + more) for more in (0, 1))
+    model = rebuilt(loaded, config, other, lambda table: _rows(table, found), tokenizer=tokenizer)
+    same, averaged = sum(len(ids) == 1 for ids in found), sum(len(ids) > 1 for ids in found)
+    return Moved(model, same, averaged, len(found) - same - averaged)
+
+
+def known_tokenizer(loaded: LoadedModel) -> Tokenizer:
+    """The tokenizer of a model.
+
+    Raises:
+        ModelError: its folder has none.
+    """
+    if loaded.tokenizer is None:
+        raise ModelError(f"{loaded.path} has no tokenizer, so the text of its pieces is not known; put it there")
+    return loaded.tokenizer
+
+
+def with_vocabulary(config: Config, size: int) -> Config:
+    """The config of a model of so many pieces."""
+    return replace(config, encoder=replace(config.encoder, vocab_size=size))
+
+
+def _rows(table: Tensor, found: Sequence[Sequence[int]]) -> Tensor:
+    """A table (V, ...) for pieces that are made of these old ones."""
+    counts = torch.tensor([len(ids) for ids in found])
+    old, new = torch.tensor([i for ids in found for i in ids]), torch.repeat_interleave(counts)
+    rows = table.new_zeros(len(found), *table.shape[1:]).index_add(0, new, table[old])
+    rows /= counts.clamp(min=1).view(-1, *[1] * (table.ndim - 1))
+    drawn = counts == 0
+    noise = torch.randn(rows[drawn].shape, generator=torch.Generator().manual_seed(0))
+    rows[drawn] = table.mean(0) + table.std(0) * noise
+    return rows

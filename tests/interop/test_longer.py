@@ -1,0 +1,155 @@
+"""Models converted for longer texts: what their positions become, what stays, and that they train and answer there."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from litebert.interop import read_folder
+from litebert.model.encoder import Encoder
+from litebert.model.pretrainer import Pretrainer
+from litebert.tokenizer import Tokenizer
+from toys.families import theirs
+from toys.folders import save_litebert
+from toys.points import config, randomise
+from toys.refusals import names
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+def saved(folder: Path, objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
+    model = Pretrainer(config(objectives, **changes)).eval()
+    randomise(model)
+    save_litebert(model, None, folder)
+    return model
+
+
+@pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "rtd")])
+@pytest.mark.parametrize("offset", [0, 2])
+def test_learned_positions_are_repeated(offset: int, objectives: tuple[str, ...], run: Run, tmp_path: Path) -> None:
+    pooler = {"pooler": "sop" in objectives}
+    old = saved(tmp_path / "model", objectives, position_offset=offset, **pooler)
+    assert run("convert", tmp_path / "model", tmp_path / "long", "--positions", 60)[0] == 0
+    new = read_folder(tmp_path / "long").model
+    assert new.encoder.config.max_positions == 60
+    name = "encoder.embedding.position.weight"
+    was, table = old.state_dict()[name], new.state_dict()[name]
+    assert len(table) == offset + 60
+    assert torch.equal(table[: offset + 24], was)
+    for place in range(60):
+        assert torch.equal(table[offset + place], was[offset + place % 24])
+    assert all(torch.equal(one, old.state_dict()[key]) for key, one in new.state_dict().items() if key != name)
+    ids = torch.randint(5, 50, (2, 24), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(new.encoder(ids).last, old.encoder(ids).last)  # as before, as far as before
+    assert new.encoder(ids.repeat(1, 2)).last.isfinite().all()
+
+
+def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: Path) -> None:
+    shape = {"positions": "rotary", "norm": "pre", "hidden_size": 32, "heads": 2, "rotary_base": 500.0}
+    saved(tmp_path / "model", **shape)
+    words = ("convert", tmp_path / "model", tmp_path / "long", "--positions", 96, "--window", 8)
+    assert run(*words)[0] == 0
+    new = read_folder(tmp_path / "long").config.encoder
+    assert (new.max_positions, new.window, new.global_every, new.window_rotary_base) == (96, 8, 3, 500.0)
+    slowest, fastest = (lambda base: base ** (-14 / 16)), (lambda base: base**0)
+    assert 96 * slowest(new.rotary_base) == pytest.approx(24 * slowest(500.0))
+    assert fastest(new.rotary_base) == fastest(500.0)
+    words = ("convert", tmp_path / "long", tmp_path / "whole", "--window", 0)
+    assert run(*words)[0] == 0
+    assert read_folder(tmp_path / "whole").config.encoder.window == 0
+
+
+@pytest.mark.parametrize("family", ["Albert", "Bert"])
+def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
+    """A text within the window is read as before; of a longer one, tokens out of reach change nothing."""
+    theirs(family, "mlm").save_pretrained(tmp_path / "hf")
+    words = ("convert", tmp_path / "hf", tmp_path / "long", "--positions", 512, "--window", 64, "--global-every", 0)
+    status, _, err = run(*words)
+    assert status == 0, err
+    old, new = read_folder(tmp_path / "hf").model, read_folder(tmp_path / "long").model
+    assert new.encoder.config.windowed() == (True,) * 4
+    ids = torch.randint(5, 50, (1, 512), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        short = new.encoder(ids[:, :20]).last
+        assert (short - old.encoder(ids[:, :20]).last).abs().max() < 1e-5
+        before, changed = new.encoder(ids).last, ids.clone()
+        changed[:, 200:] = 7
+        after = new.encoder(changed).last
+        assert torch.equal(after[:, : 200 - 4 * 32], before[:, : 200 - 4 * 32])
+        assert (after[:, 200 - 32 : 200] - before[:, 200 - 32 : 200]).abs().max() > 1e-4
+    status, _, err = run("convert", tmp_path / "long", tmp_path / "back", "--to", "hf")
+    assert status == 2
+    names(err.splitlines()[-1], "encoder.window=64")
+
+
+def test_parity_with_transformers_holds_at_length(tmp_path: Path) -> None:
+    model = theirs("ModernBert", "mlm", max_position_embeddings=1200, local_attention=64)
+    model.save_pretrained(tmp_path / "hf")
+    encoder = read_folder(tmp_path / "hf").model.encoder
+    assert isinstance(encoder, Encoder)
+    ids = torch.randint(5, 50, (2, 1200), generator=torch.Generator().manual_seed(1))
+    mask = torch.arange(1200) < torch.tensor([[1200], [700]])
+    with torch.no_grad():
+        wanted = model.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+        assert ((encoder(ids, attention_mask=mask).last - wanted) * mask[..., None]).abs().max() < 1e-4
+
+
+def test_a_lengthened_model_trains_at_the_new_length(
+    run: Run, tiny_data: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    model = Pretrainer(config(("mlm",), vocab_size=400))
+    save_litebert(model, Tokenizer.load(tiny_tokenizer), tmp_path / "model")
+    words = ("convert", tmp_path / "model", tmp_path / "long", "--positions", 128, "--window", 16)
+    status, _, err = run(*words)
+    assert status == 0, err
+    assert "--sequences.length 128" in err
+    train = ("pretrain", "--from", tmp_path / "long", "--data", tiny_data, "--out", tmp_path / "run", "--budget",
+             "1 steps", "--sequences.length", 128, "--train.batch", "2 sequences", "--json")  # fmt: skip
+    status, out, err = run(*train)
+    assert status == 0, err
+    assert json.loads(out)["heldout"]["mlm_loss"] > 0
+
+
+def test_whole_documents_are_fine_tuned_on_in_one_window(run: Run, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """SQuAD and a table, with texts several times as long as the model could read before."""
+    model = Pretrainer(config(("mlm",), vocab_size=400, layers=2))
+    save_litebert(model, Tokenizer.load(tiny_tokenizer), tmp_path / "model")
+    words = ("convert", tmp_path / "model", tmp_path / "long", "--positions", 4096, "--window", 32)
+    assert run(*words)[0] == 0
+    context = " ".join(f"ba{i % 7} di gu" for i in range(150)) + " the answer stands here"
+    place = context.index("stands")
+    articles = [{"title": f"t{i}", "paragraphs": [{"context": context, "qas": [
+        {"id": f"q{i}", "question": "where does it stand", "answers": [{"text": "stands", "answer_start": place}]}
+    ]}]} for i in range(4)]  # fmt: skip
+    (tmp_path / "train-v1.1.json").write_text(json.dumps({"version": "1.1", "data": articles}))
+    with open(tmp_path / "table.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("text", "label"), *((context, "ab"[i % 2]) for i in range(8))])
+    for task, data in (("squad", "train-v1.1.json"), ("table", "table.csv")):
+        out = tmp_path / task
+        status, _, err = run(
+            "finetune", tmp_path / "long", "--task", task, "--data", tmp_path / data, "--dev", tmp_path / data,
+            "--length", 4096, "--epochs", 1, "--train.batch", "4 sequences", "--out", out,
+        )  # fmt: skip
+        assert status == 0, err
+        assert json.loads((out / "model" / "task.json").read_text())["length"] == 4096
+
+
+def test_what_cannot_be_is_refused_in_one_sentence(run: Run, tmp_path: Path) -> None:
+    saved(tmp_path / "model")
+    for words, places in (
+        (("--positions", 12), ("--positions", 12, 24)),
+        (("--window", 1), ("encoder.window", 1)),
+        (("--window", 8, "--global-every", 1), ("encoder.global_every",)),
+        (("--global-every", 2), ("encoder.window",)),
+        ((), ("--to",)),
+    ):
+        status, _, err = run("convert", tmp_path / "model", tmp_path / "long", *words)
+        assert status == 2, words
+        names(err.splitlines()[-1], *places)
+        assert not (tmp_path / "long").exists()

@@ -1,0 +1,230 @@
+"""A model with more pieces, or with another tokenizer, as its user makes and uses it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from litebert.interop import read_folder
+from litebert.interop.vocabulary import with_tokenizer
+from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
+from litebert.tokenizer import Tokenizer
+from toys.folders import save_hf, save_litebert, tiny
+from toys.points import config, randomise
+from toys.pretraining import ENCODER
+from toys.refusals import names
+from toys.tokenizing import train
+
+Run = Callable[..., tuple[int, str, str]]
+DOMAIN = "Der Schmetterling sitzt auf der Blume. Die Schmetterlinge sitzen gern auf Blumen.\n\n" * 6
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "domain.txt"
+    path.write_text(DOMAIN)
+    return path
+
+
+def model_of(tokenizer: Tokenizer, objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
+    model = Pretrainer(config(objectives, vocab_size=tokenizer.vocab_size, **changes)).eval()
+    randomise(model)
+    return model
+
+
+def tables(model: Any) -> dict[str, torch.Tensor]:
+    """All that has a row for each piece."""
+    size = model.encoder.config.vocab_size
+    return {name: one for name, one in model.state_dict().items() if one.shape[0] == size}
+
+
+POINTS: dict[str, dict[str, Any]] = {
+    "albert": {},
+    "untied": {"untied": True},
+    "electra": {"objectives": ("mlm", "rtd"), "pooler": False},
+    "spanbert": {"objectives": ("mlm", "sbo"), "sharing": "none"},
+}
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+@pytest.mark.parametrize("point", POINTS)
+def test_new_rows_are_the_means_of_the_old_pieces(kind: str, point: str, run: Run, text: Path, tmp_path: Path) -> None:
+    if kind != "unigram" and point != "albert":
+        pytest.skip("the kind of tokenizer changes no table")
+    old = train(kind)
+    save_litebert(model_of(old, **POINTS[point]), old, tmp_path / "model")
+    size = 20 if kind == "bpe" else 8  # a word takes several merges
+    words = ("tokenizer", "extend", tmp_path / "model", "--text", text, "--size", size, "--out", tmp_path / "new")
+    status, out, err = run(*words, "--json")
+    assert status == 0, err
+    before, after = read_folder(tmp_path / "model"), read_folder(tmp_path / "new")
+    new = after.tokenizer
+    assert new is not None
+    assert new.vocab_size == after.config.encoder.vocab_size == old.vocab_size + size
+    moved, was = tables(after.model), tables(before.model)
+    assert {name: one.shape[1:] for name, one in moved.items()} == {name: one.shape[1:] for name, one in was.items()}
+    assert len(moved) == {"albert": 2, "untied": 3, "electra": 2, "spanbert": 3}[point]
+    begins = {"unigram": "▁", "wordpiece": "", "bpe": "Ġ"}[kind]
+    whole = [i for i in range(old.vocab_size, new.vocab_size) if new.piece(i).startswith(begins)
+             and not new.piece(i).startswith("##") and new.piece(i).isascii() | (kind != "wordpiece")]  # fmt: skip
+    assert whole
+    for i in whole:
+        parts = old.encode([new.piece(i).removeprefix(begins)])[0]
+        assert len(parts) > 1
+        for name, table in moved.items():
+            assert torch.allclose(table[i], was[name][parts].mean(0), atol=1e-6), (name, new.piece(i))
+    for name, table in after.model.state_dict().items():
+        assert torch.equal(table[: old.vocab_size] if name in moved else table, before.model.state_dict()[name]), name
+    found = json.loads(out)
+    assert found["after"]["tokens"] < found["before"]["tokens"]
+    assert [found[one]["parameters"] for one in ("before", "after")] == [
+        sum(p.numel() for p in one.model.parameters()) for one in (before, after)
+    ]
+    assert [one["piece"] for one in found["added"]] == [new.piece(i) for i in range(old.vocab_size, new.vocab_size)]
+
+
+def test_inspect_shows_the_same_before(run: Run, text: Path, tmp_path: Path) -> None:
+    old = train()
+    save_litebert(model_of(old), old, tmp_path / "model")
+    compare = ("tokenizer", "inspect", text, "--tokenizer", tmp_path / "model", "--json")
+    status, before, err = run(*compare, "--extend", 8)
+    assert status == 0, err
+    words = ("tokenizer", "extend", tmp_path / "model", "--text", text, "--size", 8, "--out", tmp_path / "new")
+    assert json.loads(run(*words, "--json")[1]) == json.loads(before)
+    status, out, _ = run(*compare, "--transplant", tmp_path / "new")
+    assert status == 0
+    assert {**json.loads(before), "added": []} == json.loads(out)
+    status, out, _ = run(*words[:-1], tmp_path / "again")
+    assert status == 0
+    assert "Schmetterling".lower() in out
+
+
+def test_the_new_model_prepares_text_and_trains_on(run: Run, text: Path, tiny_corpus: Path, tmp_path: Path) -> None:
+    old = train()
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(f'objectives = ["mlm", "sop"]\n{ENCODER}[train]\nbudget = "2 steps"\nbatch = "4 sequences"\n')
+    shape = {"embedding_size": 8, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 32,
+             "max_positions": 64}  # fmt: skip
+    save_litebert(model_of(old, **shape), old, tmp_path / "model")
+    words = ("tokenizer", "extend", tmp_path / "model", "--text", text, "--size", 8, "--out", tmp_path / "new")
+    assert run(*words)[0] == 0
+    prepared = run("prepare", tiny_corpus, "--tokenizer", tmp_path / "new", "--out", tmp_path / "data",
+                   "--processes", 1)  # fmt: skip
+    assert prepared[0] == 0, prepared[2]
+    pretrain = ("pretrain", recipe, "--data", tmp_path / "data", "--out", tmp_path / "run", "--from")
+    status, _, err = run(*pretrain, tmp_path / "new")
+    assert status == 0, err
+    status, _, err = run(*pretrain[:-2], tmp_path / "other", "--from", tmp_path / "model")
+    assert status == 2
+    names(err.splitlines()[-1], tmp_path / "data", tmp_path / "model")
+
+
+def test_an_extended_model_leaves_for_transformers(run: Run, text: Path, tmp_path: Path) -> None:
+    from transformers import AutoModel, AutoTokenizer
+
+    old = train("wordpiece")
+    save_litebert(model_of(old, sharing="none", embedding_size=16, objectives=("mlm",)), old, tmp_path / "model")
+    words = ("tokenizer", "extend", tmp_path / "model", "--text", text, "--size", 8, "--out", tmp_path / "new")
+    assert run(*words)[0] == 0
+    assert run("convert", tmp_path / "new", tmp_path / "hf", "--to", "hf")[0] == 0
+    ours, theirs = read_folder(tmp_path / "new"), AutoTokenizer.from_pretrained(tmp_path / "hf")
+    assert ours.tokenizer is not None
+    ids = theirs(DOMAIN.split("\n")[0])["input_ids"]
+    assert ids[1:-1] == ours.tokenizer.encode([DOMAIN.split("\n")[0]])[0]
+    assert max(ids) >= old.vocab_size
+    with torch.no_grad():
+        states = AutoModel.from_pretrained(tmp_path / "hf").eval()(torch.tensor([ids[:20]])).last_hidden_state
+        assert (ours.model.encoder(torch.tensor([ids[:20]])).last - states).abs().max() < 1e-5
+
+
+# ---- another tokenizer ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+def test_a_model_moves_to_another_tokenizer(kind: str, run: Run, tmp_path: Path) -> None:
+    old, new = train(lower_case=False), train(kind, 500)
+    save_litebert(model_of(old), old, tmp_path / "model")
+    new.save(tmp_path / "tokenizer")
+    words = ("tokenizer", "transplant", tmp_path / "model", "--tokenizer", tmp_path / "tokenizer")
+    status, out, err = run(*words, "--out", tmp_path / "new", "--json")
+    assert status == 0, err
+    before, after = read_folder(tmp_path / "model"), read_folder(tmp_path / "new")
+    assert after.tokenizer is not None
+    assert after.tokenizer.fingerprint == new.fingerprint
+    assert sum(json.loads(out).values()) == after.config.encoder.vocab_size == 500
+    (word, bias), (old_word, old_bias) = tables(after.model).values(), tables(before.model).values()
+    for role in ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id"):
+        assert torch.equal(word[getattr(new, role)], old_word[getattr(old, role)])
+        assert torch.equal(bias[getattr(new, role)], old_bias[getattr(old, role)])
+    for text in ("the", "statement", "expressions", "semantics"):
+        ids = new.encode([text])[0]
+        if len(ids) == 1:
+            assert torch.allclose(word[ids[0]], old_word[old.encode([text])[0]].mean(0), atol=1e-6)
+    assert word.isfinite().all()
+    assert float(word.std()) == pytest.approx(float(old_word.std()), rel=0.4)
+
+
+def test_a_move_there_and_back_changes_no_row_that_both_have(tmp_path: Path) -> None:
+    small, large = train("wordpiece", 500), train("wordpiece", 600)
+    save_litebert(model_of(small), small, tmp_path / "model")
+    loaded = read_folder(tmp_path / "model")
+    there = with_tokenizer(loaded, large)
+    back = with_tokenizer(there.model, small)
+    assert (there.same + there.averaged + there.drawn, back.same) == (600, 500)
+    for name, tensor in loaded.model.state_dict().items():
+        assert torch.equal(back.model.model.state_dict()[name], tensor), name
+
+
+def test_a_fine_tuned_model_keeps_its_classes(run: Run, text: Path, tmp_path: Path) -> None:
+    old = train()
+    model = TaskModel(model_of(old).config.encoder, reads_cls=True, classes=3)
+    save_litebert(model, old, tmp_path / "model", labels=("a", "b", "c"), task={"kind": "sequence", "length": 16})
+    words = ("tokenizer", "extend", tmp_path / "model", "--text", text, "--size", 4, "--out", tmp_path / "new")
+    assert run(*words)[0] == 0
+    after = read_folder(tmp_path / "new")
+    assert isinstance(after.model, TaskModel)
+    assert after.labels == ("a", "b", "c")
+    assert torch.equal(after.model.head.classifier.weight, model.head.classifier.weight)
+
+
+def test_padding_rows_behind_the_vocabulary_are_not_kept(tmp_path: Path) -> None:
+    tokenizer = train("wordpiece", 500)
+    save_hf(tiny(vocab_size=512, objectives=("mlm", "nsp"), sharing="none", embedding_size=8), tokenizer,
+            tmp_path / "hf")  # fmt: skip
+    loaded = read_folder(tmp_path / "hf")
+    assert loaded.config.encoder.vocab_size == 512
+    moved = with_tokenizer(loaded, tokenizer)
+    assert moved.same == moved.model.config.encoder.vocab_size == 500
+
+
+# ---- refusals -------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_path: Path) -> None:
+    def refuses(*words: object, places: tuple[object, ...]) -> None:
+        status, out, err = run("tokenizer", *words)
+        assert (status, out) == (2, "")
+        names(err.splitlines()[-1], *places)
+        assert not (tmp_path / "out").exists()
+
+    old, out = train(), ("--out", tmp_path / "out")
+    save_litebert(model_of(old), old, tmp_path / "model")
+    save_litebert(tiny(), None, tmp_path / "bare")
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n")
+    transplant = ("transplant", tmp_path / "model", "--tokenizer")
+    refuses(*transplant, tmp_path / "vocab.txt", *out, places=(tmp_path / "vocab.txt", "[MASK]"))
+    refuses(*transplant, tmp_path / "none", *out, places=(tmp_path / "none",))
+    refuses(*transplant, tmp_path / "model", "--out", tmp_path / "bare", places=(tmp_path / "bare",))
+    refuses("transplant", tmp_path / "bare", "--tokenizer", tmp_path / "model", *out, places=(tmp_path / "bare",))
+    extend = ("extend", tmp_path / "model", *out, "--text")
+    refuses(*extend, tmp_path / "none.txt", places=(tmp_path / "none.txt",))
+    refuses(*extend, text, "--size", 0, places=("--size", 0))
+    refuses(*extend, text, "--memory", 0, places=("--memory", 0))
+    inspect = ("inspect", text, "--tokenizer", tmp_path / "model")
+    refuses(*inspect, "--extend", 3, "--transplant", tmp_path / "model", places=("--extend", "--transplant"))

@@ -1,0 +1,195 @@
+"""Training a model further: without naming a recipe, from other software's folders, with the old text watched."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from conftest import made_up_documents
+from litebert.config import MaskingConfig, OptimizerConfig, ScheduleConfig
+from litebert.data.batches import Batch
+from litebert.data.prepare import prepare
+from litebert.errors import DataError
+from litebert.interop import read_folder
+from litebert.tokenizer import Tokenizer
+from litebert.train import metrics
+from litebert.train.evaluate import evaluate
+from litebert.train.loop import Loop
+from litebert.train.pretrain import pretrain
+from litebert.train.start import recipe_of
+from toys.families import theirs
+from toys.pretraining import config, result
+from toys.refusals import names, refused
+from toys.tokenizing import train
+
+Run = Callable[..., tuple[int, str, str]]
+POINT = config(encoder={"hidden_dropout": 0.1}, train={"save_every": "4 steps", "evaluate_every": "50%"})
+STILL = ("--train.optimizer.learning-rate", "1e-12", "--train.optimizer.weight-decay", "0")
+
+
+class Killed(BaseException):
+    """Ends a run at an instant, with nothing saved."""
+
+
+@pytest.fixture(scope="module")
+def source(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on `tiny_data`."""
+    return pretrain(POINT, tiny_data, tmp_path_factory.mktemp("source") / "run").folder
+
+
+@pytest.fixture(scope="module")
+def new_text(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Other documents of the same language, prepared with the same tokenizer."""
+    folder = tmp_path_factory.mktemp("new")
+    (folder / "text.txt").write_text("\n\n".join(made_up_documents(120, seed=5)))
+    prepare([str(folder / "text.txt")], folder / "data", tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
+    return folder / "data"
+
+
+def weights(run: Path, file: str = "model.safetensors") -> dict[str, torch.Tensor]:
+    return load_file(max((run / "checkpoints").glob("step-*")) / file)
+
+
+# ---- without a recipe ----------------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_as_it_was_without_its_recipe(run: Run, source: Path, new_text: Path, tmp_path: Path) -> None:
+    words = ("pretrain", "--from", source, "--data", new_text, "--out", tmp_path / "run", "--budget", "2 steps")
+    status, _, err = run(*words, *STILL)
+    assert status == 0, err
+    before, after = weights(source), weights(tmp_path / "run")
+    assert before.keys() == after.keys()
+    assert all((after[name] - before[name]).abs().max() < 1e-9 for name in after)
+    assert run(*words, *STILL)[0] == 0  # which finds it finished
+    status, _, err = run(*words[:-4], "--out", tmp_path / "other", "--encoder.layers", 0)
+    assert status == 2
+    names(err.splitlines()[-1], "encoder.layers", 0)
+
+
+def test_what_belongs_to_a_beginning_is_not_done_again(tiny_data: Path, tmp_path: Path) -> None:
+    grows = config(
+        masking=MaskingConfig(rate=0.4, final_rate=0.2),
+        train={"depth_schedule": ((0.5, 1),), "length_schedule": ((0.5, 16),),
+               "schedule": ScheduleConfig(name="trapezoid", warmup=3000, final=0.1)},
+    )  # fmt: skip
+    folder = pretrain(grows, tiny_data, tmp_path / "run").folder
+    found = recipe_of(folder)
+    assert (found.masking.rate, found.masking.final_rate) == (0.2, 0.0)
+    assert (found.train.depth_schedule, found.train.length_schedule) == ((), ())
+    assert found.train.schedule == ScheduleConfig(name="trapezoid", warmup=0.05, final=0.1)
+    assert (found.encoder.hidden_size, found.train.batch) == (grows.encoder.hidden_size, grows.train.batch)
+
+
+# ---- models of other software --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "pieces"),
+    [("Albert", "pretraining", 400), ("Bert", "pretraining", 400), ("Bert", "mlm", 400), ("Roberta", "mlm", 400),
+     ("Electra", "discriminator", 400), ("ModernBert", "mlm", 416)],
+)  # fmt: skip
+def test_a_hugging_face_model_of_each_family_is_trained_further(
+    family: str, head: str, pieces: int, run: Run, tiny_data: Path, tmp_path: Path
+) -> None:
+    """SpanBERT is a Bert with a head for masked pieces; ModernBERT fills its tables up to a round number of rows."""
+    theirs(family, head, vocab_size=pieces).save_pretrained(tmp_path / "hf")
+    Tokenizer.load(tiny_data / "tokenizer").save(tmp_path / "hf")
+    small = ("--budget", "2 steps", "--train.batch", "4 sequences", "--train.evaluate-sequences", 8)
+    words = ("pretrain", "--from", tmp_path / "hf", "--data", tiny_data, "--out", tmp_path / "run", *small, *STILL)
+    status, out, err = run(*words, "--json")
+    assert status == 0, err
+    scores = json.loads(out)["heldout"]
+    assert {"mlm_loss", "rtd_auc"} & scores.keys()
+    before, after = read_folder(tmp_path / "hf"), weights(tmp_path / "run")
+    known = before.model.state_dict()
+    for name in known:
+        if not name.startswith(tuple(f"objectives.{one}." for one in before.untrained)):
+            assert (after[name] - known[name][: len(after[name])]).abs().max() < 1e-8, name
+    assert after["encoder.embedding.word.weight"].shape[0] == 400
+
+
+# ---- the optimizer -------------------------------------------------------------------------------------------------
+
+
+def test_the_state_of_the_optimizer_goes_on(source: Path, new_text: Path, tmp_path: Path, logged: list[str]) -> None:
+    one = config(encoder={"hidden_dropout": 0.1}, train={"budget": "1 steps"})
+    pretrain(one, new_text, tmp_path / "run", from_model=source)
+    before, after = (weights(run, "optimizer.safetensors") for run in (source, tmp_path / "run"))
+    for name, tensor in after.items():
+        if name.endswith("exp_avg_sq"):
+            assert (tensor >= 0.998 * before[name]).all(), name  # decayed once by beta2, and a square added
+        if name.endswith(".step"):
+            assert tensor == before[name] + 1
+    assert any(str(source) in line and "optimizer" in line for line in logged)
+    lamb = config(
+        encoder={"hidden_dropout": 0.1}, train={"budget": "1 steps", "optimizer": OptimizerConfig(name="lamb")}
+    )
+    pretrain(lamb, new_text, tmp_path / "lamb", from_model=source)
+    assert any("adamw" in line and "lamb" in line for line in logged)
+
+
+# ---- what is forgotten ---------------------------------------------------------------------------------------------
+
+
+def test_the_old_text_is_watched_from_before_the_first_step(
+    run: Run, source: Path, new_text: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    words = ("pretrain", "--from", source, "--data", new_text, "--watch", tiny_data, "--budget", "6 steps", "--out")
+    status, out, err = run(*words, tmp_path / "run")
+    assert status == 0, err
+    rows = [row for row in metrics.read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "watch"]
+    assert [row["step"] for row in rows] == [0, 3, 6]
+    for row, model in ((rows[0], source), (rows[-1], tmp_path / "run")):
+        asked = evaluate(model, tiny_data, sequences=16)
+        assert row["mlm_loss"] == pytest.approx(asked["mlm_loss"], abs=1e-4)
+    shown = out.split("watched text")[1]
+    assert "step 0" in shown
+    assert "step 6" in shown
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert page.count("watched text") >= 2  # in the table and in a chart
+    assert json.loads(run(*words, tmp_path / "run", "--json")[1])["watched"] == rows
+
+
+def test_a_watched_run_that_is_killed_continues_bit_for_bit(
+    source: Path, new_text: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    def killed_at(step: int) -> Callable[[Loop[Batch]], None]:
+        def kill(loop: Loop[Batch]) -> None:
+            if loop.step == step:
+                raise Killed
+
+        return kill
+
+    given: dict[str, Any] = {"from_model": source, "watch": tiny_data}
+    pretrain(POINT, new_text, tmp_path / "whole", **given)
+    for step in (2, 5, 9):  # before the first checkpoint, and after
+        with pytest.raises(Killed):
+            pretrain(POINT, new_text, tmp_path / "cut", on_step=killed_at(step), **given)
+        if step == 2:  # killed while it wrote its first checkpoint
+            (tmp_path / "cut" / "checkpoints" / ".tmp-step-00000004").mkdir(parents=True)
+    pretrain(POINT, new_text, tmp_path / "cut", **given)
+    assert result(tmp_path / "cut") == result(tmp_path / "whole")
+    pretrain(POINT, new_text, tmp_path / "unwatched", from_model=source)
+    plain, watched = result(tmp_path / "unwatched"), result(tmp_path / "whole")
+    assert {name: plain[name] == watched[name] for name in plain if name != "metrics"} == dict.fromkeys(
+        [name for name in plain if name != "metrics"], True
+    )
+
+
+def test_text_that_cannot_be_watched_is_refused(
+    source: Path, new_text: Path, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    train("wordpiece").save(tmp_path / "wordpiece")
+    other = {"heldout": 0.1, "processes": 1}
+    prepare([str(tiny_corpus)], tmp_path / "other", tokenizer=tmp_path / "wordpiece", **other)  # type: ignore[arg-type]
+    prepare([str(tiny_corpus)], tmp_path / "whole", tokenizer=tiny_tokenizer, heldout=0.0, processes=1)
+    for name, places in (("other", ("--tokenizer",)), ("whole", ("--heldout",)), ("none", ())):
+        with refused(DataError, tmp_path / name, *places):
+            pretrain(POINT, new_text, tmp_path / "run", from_model=source, watch=tmp_path / name)
+    assert not (tmp_path / "run").exists()
