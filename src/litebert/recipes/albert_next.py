@@ -24,7 +24,7 @@ def _next(name: str, hidden: int, embedding: int, layers: int, length: int, budg
             block.train,
             batch="auto",
             depth_schedule=((0.6, 2 + (layers - 2) // 4),),
-            length_schedule=((0.7, length // 2),),
+            length_schedule=((0.7, length // 2),) if length > 64 else (),
         ),
     )
 

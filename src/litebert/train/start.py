@@ -60,8 +60,8 @@ def new_run(
     wide, hidden = config.encoder.embedding_size, config.encoder.hidden_size
     if wide > hidden:
         log.warning(
-            f"encoder.embedding_size is {wide} and encoder.hidden_size only {hidden}, so the tables are wider than what "
-            f"reads them; if that was not meant, give --encoder.embedding-size {hidden}"
+            f"encoder.embedding_size is {wide} and encoder.hidden_size only {hidden}, so the tables are wider than "
+            f"what reads them; if that was not meant, give --encoder.embedding-size {hidden}"
         )
     run = {
         "format": 1,
