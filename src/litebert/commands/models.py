@@ -46,6 +46,9 @@ class PretrainArguments:
     from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
     """Start from the weights of another run or model folder of the same shape and tokenizer: its encoder, and each
     objective that fits. Parts that stay untrained are listed."""
+    teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
+    """Learn from a pretrained model with the tokenizer of the data, of any size: its guesses, and with
+    --distill.states and --distill.relations its states and how its tokens relate (docs/distillation.md)."""
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
@@ -75,6 +78,7 @@ def pretrain(words: list[str]) -> int:
             arguments.data,
             arguments.out,
             from_model=arguments.from_model,
+            teacher=arguments.teacher,
             extend=arguments.extend,
             overwrite=arguments.overwrite,
             device=arguments.device,

@@ -10,6 +10,7 @@ its fields stand here, and in `run` for those of `train`. Impossible points are 
     ├── objectives  names             what is learned: mlm, sop, nsp, rtd, sbo
     ├── rtd         ReplacedTokenConfig   the generator of replaced token detection: objectives.py
     ├── sbo         SpanBoundaryConfig    the span boundary objective: objectives.py
+    ├── distill     DistillConfig         what is learned from a teacher: distillation.py
     └── train       TrainConfig       batch, budget, precision, depth schedule: run.py
         ├── optimizer  OptimizerConfig
         └── schedule   ScheduleConfig
@@ -22,6 +23,7 @@ from dataclasses import replace as replace  # re-exported: a variant is `replace
 from typing import Any, Literal
 
 from litebert.config.amounts import parse_amount
+from litebert.config.distillation import DistillConfig
 from litebert.config.encoder import EncoderConfig
 from litebert.config.objectives import ReplacedTokenConfig, SpanBoundaryConfig
 from litebert.config.run import TrainConfig
@@ -134,9 +136,10 @@ class Config:
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     objectives: tuple[str, ...] = ("mlm", "sop")
-    """What is learned: mlm, sop, nsp, rtd, sbo, or objectives of your own."""
+    """What is learned: mlm, sop, nsp, rtd, sbo; soft, states and relations of a teacher; or objectives of your own."""
     rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
     sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
+    distill: DistillConfig = field(default_factory=DistillConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:

@@ -23,6 +23,8 @@ log = logging.getLogger("litebert")
 
 WEIGHTS = "model.safetensors"
 _PICKLED = "pytorch_model.bin"
+EXPORTED = ("model.onnx", "model_quantized.onnx")
+"""What the graph of an exported folder is called."""
 _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
 
 
@@ -41,6 +43,13 @@ def weights_file(folder: Path) -> Path:
             "with it, and for everything else give the folder it was exported from"
         )
     raise ModelError(f"{folder} has neither {WEIGHTS} nor {_PICKLED}; copy one of them there (in one piece)")
+
+
+def exported_graph(folder: Path) -> Path | None:
+    """The graph of an exported folder, which has no other weights; None of any other folder."""
+    if any((folder / name).is_file() for name in (WEIGHTS, _PICKLED)):
+        return None
+    return next((folder / name for name in EXPORTED if (folder / name).is_file()), None)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
