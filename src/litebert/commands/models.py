@@ -9,14 +9,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from litebert import progress
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath, RecipeName
-from litebert.config import replace
+from litebert.config import Sharing, replace
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, RunError
 from litebert.model.objectives import score_rows
@@ -250,25 +250,55 @@ class ConvertArguments:
     source: ModelPath
     destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
     """Folder to write."""
-    to: str
-    """The format to write, by a name in `FORMATS`: hf or litebert."""
+    to: str | None = None
+    """The format to write, by a name in `FORMATS`: hf or litebert; by default litebert for a smaller model."""
     head: HeadName | None = None
     """To Hugging Face: the class to write, by default the one that holds most (mlm of a model trained with rtd is its
     generator). From Hugging Face: what the classifier is for, if config.json does not say."""
+    share: Sharing | None = None
+    """Make the model smaller (docs/distillation.md): what its layers shall share, as in encoder.sharing. Blocks that
+    become one are merged."""
+    groups: int = 1
+    """With --share groups or cycle, the number of blocks."""
+    layers: int | None = None
+    """Make the model smaller: the number of its layers."""
+    embedding_size: int | None = None
+    """Make the model smaller: the width of its embeddings, which are factorised by a truncated singular value
+    decomposition."""
+    merge: Literal["average", "first", "middle", "last"] = "average"
+    """What blocks become that are merged: their mean, or the first, middle or last of them."""
+    data: Path | None = None
+    """Score the model before and after it was made smaller on the held-out text of this folder."""
 
 
 def convert(words: list[str]) -> int:
-    """litebert convert SRC DST --to hf|litebert [--head mlm]"""
+    """litebert convert SRC DST --to hf|litebert [--head mlm] [--share all --embedding-size 128]"""
     arguments = console.parse(ConvertArguments, words, "convert")
     with console.loading():
         from litebert.interop import convert as run
+        from litebert.interop.shrinking import Shrinking
 
-    for note in run(arguments.source, arguments.destination, to=arguments.to, head=arguments.head).notes:
+    sizes = {name: getattr(arguments, name) for name in ("share", "groups", "layers", "embedding_size", "merge")}
+    shrinking = Shrinking(**sizes)
+    to = arguments.to or ("litebert" if shrinking.asked else None)
+    if to is None:
+        raise ConfigError("convert needs a format; give --to hf or --to litebert, or the size of a smaller model")
+    if arguments.data is not None and not shrinking.asked:
+        raise ConfigError("--data scores a model before and after it is made smaller; leave it out")
+    done = run(arguments.source, arguments.destination, to=to, head=arguments.head, shrinking=shrinking)
+    for note in done.notes:
         log.warning(note)
+    if done.shrunk is not None:
+        rows = done.shrunk.rows()
+        if arguments.data is not None:
+            from litebert.train.evaluate import evaluate as score
+
+            before, after = (score(one, arguments.data) for one in (arguments.source, arguments.destination))
+            rows += [(f"held-out {name.replace('_', ' ')}", f"{before[name]:.3f} -> {after[name]:.3f}")
+                     for name in after if name.endswith("_loss") and name in before]  # fmt: skip
+        console.table(("made smaller", Path(arguments.destination).name), rows)
     place = str(Path(arguments.destination).resolve())
-    opened = (
-        f"transformers.AutoModel.from_pretrained({place!r})" if arguments.to == "hf" else f"litebert.load({place!r})"
-    )
+    opened = f"transformers.AutoModel.from_pretrained({place!r})" if to == "hf" else f"litebert.load({place!r})"
     console.ending(arguments.destination, f"in Python, {opened}")
     return 0
 
