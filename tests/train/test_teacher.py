@@ -78,6 +78,8 @@ def test_the_teacher_is_in_no_checkpoint_and_no_count(place: Path, tiny_data: Pa
     assert "soft_loss" not in scores
     convert(run.folder, tmp_path / "model", to="litebert")
     assert read_folder(tmp_path / "model").config == run.config
+    assert not any("head" in note for note in convert(run.folder, tmp_path / "hf", to="hf").notes)
+    assert read_folder(tmp_path / "hf").config.objectives == ("mlm",)
 
 
 def test_no_gradient_reaches_the_teacher_and_nothing_of_it_changes(place: Path, tiny_data: Path) -> None:
