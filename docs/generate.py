@@ -19,7 +19,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from litebert import cost, registry
 from litebert.cli import SPEECH, VERBS
 from litebert.commands import options
-from litebert.config import Config
+from litebert.config import Config, TaskDistillConfig
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import POINTS
@@ -84,7 +84,10 @@ def _space() -> Iterator[str]:
     yield ""
     yield inspect.getdoc(FinetuneConfig) or ""
     yield ""
-    yield from _table("field | kind | default | meaning", list(_rows(FinetuneConfig, "")))
+    rows = list(_rows(FinetuneConfig, ""))
+    place = next(i for i, row in enumerate(rows) if row[0] == "`distill`")
+    rows[place : place + 1] = _rows(TaskDistillConfig, "distill.")
+    yield from _table("field | kind | default | meaning", rows)
     yield "What `--recipe` gives a task:"
     yield ""
     rows = [

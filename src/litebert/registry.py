@@ -90,6 +90,9 @@ OBJECTIVES = Registry(
     nsp="model.objectives.sentence_order:NextSentence",
     rtd="model.objectives.rtd:ReplacedTokenDetection",
     sbo="model.objectives.sbo:SpanBoundary",
+    soft="model.objectives.distillation:SoftLabels",
+    states="model.objectives.distillation:States",
+    relations="model.objectives.distillation:Relations",
 )  # fmt: skip
 POSITIONS = Registry(
     "positions kind", "attention",

@@ -22,6 +22,7 @@ from litebert import progress
 from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
+from litebert.interop.exports import exported_graph as exported_graph  # which engines ask for here
 from litebert.model.compiled import cache_folder
 from litebert.storage import sha256_of, written_whole
 
@@ -30,17 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("litebert")
 
-EXPORTED = ("model.onnx", "model_quantized.onnx")
-"""What the graph of an exported folder is called."""
 KEPT = ".answering"
 """The folder beside a model for what its answers were computed with."""
-
-
-def exported_graph(folder: Path) -> Path | None:
-    """The graph of an exported folder, which has no other weights; None of any other folder."""
-    if any((folder / name).is_file() for name in ("model.safetensors", "pytorch_model.bin")):
-        return None
-    return next((folder / name for name in EXPORTED if (folder / name).is_file()), None)
 
 
 def weights_key(folder: Path) -> str:

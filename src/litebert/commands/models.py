@@ -9,14 +9,14 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
 from litebert import progress
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath, RecipeName
-from litebert.config import Config, replace
+from litebert.config import Config, Sharing, replace
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, RunError
 from litebert.model.objectives import score_rows
@@ -52,6 +52,9 @@ class PretrainArguments:
     watch: Annotated[Path | None, tyro.conf.arg(metavar="DATA")] = None
     """Also score the model on the held-out part of this prepared text, before the first step and at each evaluation, to
     see what it forgets; prepare it with the same tokenizer."""
+    teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
+    """Learn from a pretrained model with the tokenizer of the data, of any size: its guesses, and with
+    --distill.states and --distill.relations its states and how its tokens relate (docs/distillation.md)."""
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
@@ -82,6 +85,7 @@ def pretrain(words: list[str]) -> int:
             arguments.out,
             from_model=arguments.from_model,
             watch=arguments.watch,
+            teacher=arguments.teacher,
             extend=arguments.extend,
             overwrite=arguments.overwrite,
             device=arguments.device,
@@ -273,8 +277,8 @@ class ConvertArguments:
     destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
     """Folder to write."""
     to: str | None = None
-    """The format to write, by a name in `FORMATS`: hf or litebert. Needed, except with the options for longer texts,
-    which write litebert."""
+    """The format to write, by a name in `FORMATS`: hf or litebert. Needed, except with the options for longer texts and
+    for smaller models, which write litebert."""
     head: HeadName | None = None
     """To Hugging Face: the class to write, by default the one that holds most (mlm of a model trained with rtd is its
     generator). From Hugging Face or TensorFlow: what the classifier is for, if config.json does not say."""
@@ -285,21 +289,50 @@ class ConvertArguments:
     global_every: int | None = None
     """With a window, one layer in so many reads the whole text, beginning with the first; 0 for none, by default
     3."""
+    share: Sharing | None = None
+    """Make the model smaller (docs/distillation.md): what its layers shall share, as in encoder.sharing. Blocks that
+    become one are merged."""
+    groups: int = 1
+    """With --share groups or cycle, the number of blocks."""
+    layers: int | None = None
+    """Make the model smaller: the number of its layers."""
+    embedding_size: int | None = None
+    """Make the model smaller: the width of its embeddings, which are factorised by a truncated singular value
+    decomposition."""
+    merge: Literal["average", "first", "middle", "last"] = "average"
+    """What blocks become that are merged: their mean, or the first, middle or last of them."""
+    data: Path | None = None
+    """Score the model before and after it was made smaller on the held-out text of this folder."""
 
 
 def convert(words: list[str]) -> int:
-    """litebert convert SRC DST --to hf|litebert [--head mlm]"""
+    """litebert convert SRC DST --to hf|litebert [--head mlm] [--share all --embedding-size 128]"""
     arguments = console.parse(ConvertArguments, words, "convert")
     with console.loading():
         from litebert.interop import convert as run
+        from litebert.interop.shrinking import Shrinking
 
     longer = {name: getattr(arguments, name) for name in ("positions", "window", "global_every")}
     stretches = any(value is not None for value in longer.values())
-    if arguments.to is None and not stretches:
+    sizes = {name: getattr(arguments, name) for name in ("share", "groups", "layers", "embedding_size", "merge")}
+    shrinking = Shrinking(**sizes)
+    to = arguments.to or ("litebert" if shrinking.asked or stretches else None)
+    if to is None:
         raise ConfigError("nothing says what to convert to; give --to hf or --to litebert")
-    to = arguments.to or "litebert"
-    for note in run(arguments.source, arguments.destination, to=to, head=arguments.head, **longer).notes:
+    if arguments.data is not None and not shrinking.asked:
+        raise ConfigError("--data scores a model before and after it is made smaller; leave it out")
+    done = run(arguments.source, arguments.destination, to=to, head=arguments.head, shrinking=shrinking, **longer)
+    for note in done.notes:
         log.warning(note)
+    if done.shrunk is not None:
+        rows = done.shrunk.rows()
+        if arguments.data is not None:
+            from litebert.train.evaluate import evaluate as score
+
+            before, after = (score(one, arguments.data) for one in (arguments.source, arguments.destination))
+            rows += [(f"held-out {name.replace('_', ' ')}", f"{before[name]:.3f} -> {after[name]:.3f}")
+                     for name in after if name.endswith("_loss") and name in before]  # fmt: skip
+        console.table(("made smaller", Path(arguments.destination).name), rows)
     place = str(Path(arguments.destination).resolve())
     opened = f"transformers.AutoModel.from_pretrained({place!r})" if to == "hf" else f"litebert.load({place!r})"
     following: list[Sequence[object] | str] = [f"in Python, {opened}"]

@@ -76,6 +76,11 @@ class FinetuneArguments:
     albert, bert, roberta, electra, electra-large, spanbert."""
     tokenizer: Path | None = None
     """The tokenizer to use when MODEL is a recipe, which means an untrained network."""
+    teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
+    """A model fine-tuned on the same task, whose answers are learned beside the labels (--distill.weight,
+    --distill.temperature). It may be of any size, and for whole texts have another tokenizer."""
+    unlabelled: tuple[str, ...] = ()
+    """With --teacher: files of further texts, which the teacher answers; formats and columns as in litebert predict."""
     seeds: int = 1
     """Number of seeds to run; with several, the median, mean and spread are reported."""
     overwrite: bool = False
@@ -115,6 +120,7 @@ def finetune(words: list[str]) -> int:
         with metrics.remarks(remarks):
             task = task_of(arguments.task, _source(arguments.data), **_task_options(arguments))
             start = load_initial(arguments.model, arguments.tokenizer, task)
+            more = _unlabelled(task, arguments) if arguments.unlabelled else None
         config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), task.full_name)
         if rest:
             config = _with_length(config, rest)
@@ -125,7 +131,8 @@ def finetune(words: list[str]) -> int:
             ranks.decide(lambda: console.confirm_overwrite(*folders))
         runs = finetune_seeds(
             arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start,
-            overwrite=arguments.overwrite, device=arguments.device, remarks=remarks,
+            teacher=arguments.teacher, unlabelled=more, overwrite=arguments.overwrite, device=arguments.device,
+            remarks=remarks,
         )  # fmt: skip
         for one in runs if ranks.main else ():
             write_run(one.folder)
@@ -166,6 +173,18 @@ def _task_options(arguments: Any) -> dict[str, Any]:
     given = {name: getattr(arguments, name, None) for name in _OPTIONS}
     parts = {part: _source(getattr(arguments, part, ())) for part in ("dev", "test")}
     return {**given, **parts, "header": False if arguments.no_header else None}
+
+
+def _unlabelled(task: Any, arguments: FinetuneArguments) -> list[Any]:
+    """The examples of the files of --unlabelled, in columns of the names that the training files have."""
+    from litebert.answer.inputs import Columns, examples_of, expand, opened
+
+    columns = Columns(
+        arguments.text, arguments.pair, header=not arguments.no_header, encoding=arguments.encoding or "utf-8"
+    )
+    files = expand(arguments.unlabelled, task)
+    inputs = [opened(path, f"the task {task.name}", task, task.settings(), None, columns) for path in files]
+    return [example for example, _, _ in examples_of(inputs, task)]
 
 
 def _source(paths: tuple[str, ...]) -> Any:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from litebert.config.distillation import TaskDistillConfig
 from litebert.config.run import LoopConfig, OptimizerConfig, ScheduleConfig
 from litebert.errors import require
 
@@ -49,6 +50,8 @@ class FinetuneConfig:
     """Train the classifier after every layer, so that easy texts may leave the network early (docs/exits.md)."""
     exit_drop: float = 0.5
     """With exits: points of score (hundredths) that leaving early may cost on the development part."""
+    distill: TaskDistillConfig = field(default_factory=TaskDistillConfig)
+    """What is learned from a teacher; nothing without one (docs/distillation.md)."""
     restart: bool = True
     """If a run collapses to one answer, start once more at a third of the learning rate."""
     train: LoopConfig = field(default_factory=_train)
@@ -71,7 +74,10 @@ _FORMERLY = {"budget": "1000 steps", "compile": False, "evaluate_sequences": 512
 """Fields of pretraining that `train` had at first, though fine-tuning refused any other value."""
 
 
-_LATER: dict[str, Any] = {"exits": False, "exit_drop": 0.5}
+_LATER: dict[str, Any] = {
+    "exits": False, "exit_drop": 0.5,
+    "distill": {"weight": TaskDistillConfig.weight, "temperature": TaskDistillConfig.temperature},
+}  # fmt: skip
 _LATER_IN_TRAIN = {"recompute": False}
 """Fields that the config, and its `train`, did not have at first, with what runs did without them."""
 

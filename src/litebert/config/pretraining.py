@@ -11,6 +11,7 @@ its fields stand here, and in `run` for those of `train`. Impossible points are 
     ├── clm         CausalConfig      how long the next token is predicted first: objectives.py
     ├── rtd         ReplacedTokenConfig   the generator of replaced token detection: objectives.py
     ├── sbo         SpanBoundaryConfig    the span boundary objective: objectives.py
+    ├── distill     DistillConfig         what is learned from a teacher: distillation.py
     └── train       TrainConfig       batch, budget, precision, depth schedule: run.py
         ├── optimizer  OptimizerConfig
         └── schedule   ScheduleConfig
@@ -23,6 +24,7 @@ from dataclasses import replace as replace  # re-exported: a variant is `replace
 from typing import Any, Literal
 
 from litebert.config.amounts import parse_amount
+from litebert.config.distillation import DistillConfig
 from litebert.config.encoder import EncoderConfig
 from litebert.config.objectives import CausalConfig, ReplacedTokenConfig, SpanBoundaryConfig
 from litebert.config.run import TrainConfig
@@ -137,10 +139,12 @@ class Config:
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     objectives: tuple[str, ...] = ("mlm", "sop")
-    """What is learned: mlm, clm, sop, nsp, rtd, sbo, or objectives of your own."""
+    """What is learned: mlm, clm, sop, nsp, rtd, sbo; soft, states and relations of a teacher; or objectives of your
+    own."""
     clm: CausalConfig = field(default_factory=CausalConfig)
     rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
     sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
+    distill: DistillConfig = field(default_factory=DistillConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:

@@ -40,6 +40,15 @@ class TaskBatch:
     """In the form of the task's output."""
     predictions: int
     """How many the loss of these targets sums."""
+    labelled: Tensor | None = None
+    """bool (B,): which items have a target, where some have none; `targets` holds those of the others."""
+    taught: Tensor | None = None
+    """The logits of a teacher for every item, as `Output.collate_taught` lays them out."""
+
+    @property
+    def lessons(self) -> int:
+        """How many predictions are compared with the teacher's."""
+        return self.predictions if self.labelled is None else len(self.choices)
 
     @property
     def tokens(self) -> int:
@@ -60,11 +69,18 @@ class TaskBatch:
 
 
 def collate(items: Sequence[Item], output: Output, pad_id: int, positions: int | None = None) -> TaskBatch:
-    """Items side by side with their targets, which are known."""
+    """Items side by side with their targets, as far as these are known, and what a teacher says of them."""
     padded = pad_rows([row for item in items for row in item.rows], pad_id, positions)
-    targets = output.collate([item.target for item in items], padded.ids.shape[1])
+    size = padded.ids.shape[1]
+    known = [item.target is not None for item in items]
+    targets = output.collate([item.target for item in items if item.target is not None], size)
     ids, types, mask, right = map(torch.from_numpy, (*padded, targets))
-    return TaskBatch(ids, types, mask, tuple(len(item.rows) for item in items), right, output.count(targets))
+    taught = [item.taught for item in items if item.taught is not None]
+    return TaskBatch(
+        ids, types, mask, tuple(len(item.rows) for item in items), right, output.count(targets),
+        None if all(known) else torch.tensor(known),
+        torch.from_numpy(output.collate_taught(taught, size)) if taught else None,
+    )  # fmt: skip
 
 
 class TaskBatches:

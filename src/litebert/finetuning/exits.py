@@ -9,7 +9,7 @@ Shapes: L layers, N items, R rows, C numbers of the head.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ from litebert.finetuning.task import Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from litebert.finetuning.batches import TaskBatch
     from litebert.model.objectives import Loss
 
 NEVER = 1.1
@@ -47,7 +46,7 @@ def require_exits(output: Output, layers: int) -> None:
         raise ConfigError("exits is True for an encoder of 1 layer, which nothing can leave early; leave --exits out")
 
 
-def loss_of_layers(output: Output, logits_LBC: Tensor, batch: TaskBatch) -> Loss:
+def loss_of_layers(loss: Callable[[Tensor], Loss], logits_LBC: Tensor) -> Loss:
     """The mean of the losses of all layers, layer i weighted by i; what is right is right after the last.
 
     That is PABEE's: the weight grows with the work done so far, so that the early classifiers, which are wrong more
@@ -56,7 +55,7 @@ def loss_of_layers(output: Output, logits_LBC: Tensor, batch: TaskBatch) -> Loss
     """
     from litebert.model.objectives import Loss
 
-    losses = [output.loss(logits_BC, batch) for logits_BC in logits_LBC]
+    losses = [loss(logits_BC) for logits_BC in logits_LBC]
     total = sum((layer * one.total for layer, one in enumerate(losses[1:], 2)), losses[0].total)
     total = total / sum(range(1, len(losses) + 1))
     return Loss(total, losses[-1].count, losses[-1].correct)

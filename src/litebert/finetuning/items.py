@@ -34,6 +34,8 @@ class Item:
     """What is right, in the form that the task's output says; None where the answer is not known."""
     detail: Any = None
     """What the task needs to turn logits into an answer, such as offsets; it reaches no model."""
+    taught: NDArray[np.floating[Any]] | None = None
+    """What a teacher answers: its logits, as `Output.of_item` gives them."""
 
     @property
     def length(self) -> int:

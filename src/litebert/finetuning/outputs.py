@@ -125,6 +125,33 @@ class Output(ABC):
         flat, labels = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
         return F.cross_entropy(flat, labels, ignore_index=IGNORED, reduction="sum"), (flat.argmax(-1) == labels).sum()
 
+    # ---- learning from a teacher -----------------------------------------------------------------------------------
+
+    def collate_taught(self, logits: Sequence[NDArray[np.floating[Any]]], size: int) -> NDArray[np.float32]:
+        """A teacher's logits, as `of_item` gives them, for a batch of rows of `size` tokens: (B, C) or (B, S, C)."""
+        if self.reads_cls:
+            return np.stack(logits).astype(np.float32)
+        return np.stack([np.pad(one.astype(np.float32), ((0, size - len(one)), (0, 0))) for one in logits])
+
+    def taught_loss(self, logits: Tensor, batch: TaskBatch, temperature: float) -> Loss:
+        """Summed distance from the teacher's answers in `batch.taught`; right is what the teacher would answer."""
+        import torch
+
+        from litebert.model.objectives import Loss
+
+        assert batch.taught is not None
+        total, same = self.taught_total(self.arrange(logits, batch), batch.taught, batch, temperature)
+        return Loss(total, torch.full((), batch.lessons, device=total.device), same)
+
+    def taught_total(
+        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """The summed divergence of arranged logits from the teacher's, and on how many both agree."""
+        from litebert.model.distillation import divergence
+
+        same = logits.argmax(-1) == taught.argmax(-1)
+        return divergence(logits, taught, temperature).sum(), same.sum()
+
     # ---- answering -------------------------------------------------------------------------------------------------
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
@@ -225,6 +252,17 @@ class SeveralLabels(OneClass):
         total = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(-1).sum()
         return total, ((logits > 0) == (targets > 0.5)).all(-1).sum()
 
+    def taught_total(
+        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """The mean over the labels of the divergences of two classes each, present or absent."""
+        import torch
+
+        from litebert.model.distillation import divergence
+
+        own, theirs = (torch.stack((one, torch.zeros_like(one)), dim=-1) for one in (logits, taught))
+        return divergence(own, theirs, temperature).mean(-1).sum(), ((logits > 0) == (taught > 0)).all(-1).sum()
+
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The labels of a probability above a half, and the probability of each on its own."""
         # The logistic function by tanh, which does not overflow; scipy's differs in the last bit.
@@ -281,6 +319,17 @@ class Number(Output):
         total = F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
         return total, torch.zeros((), dtype=torch.int64, device=total.device)
 
+    def collate_taught(self, logits: Sequence[NDArray[np.floating[Any]]], size: int) -> NDArray[np.float32]:
+        """On the scale that is learned."""
+        numbers = super().collate_taught(logits, size)
+        return ((numbers - self.mean) / self.deviation).astype(np.float32)
+
+    def taught_total(
+        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """Squared error against the teacher's number."""
+        return self.total(logits, taught.squeeze(-1))
+
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
         """(1,), in the unit of the targets."""
         number: NDArray[np.float32] = logits[0] * self.deviation + self.mean
@@ -318,6 +367,12 @@ class OneChoice(Output):
 
         scores = list(torch.split(logits.float().squeeze(-1), list(batch.choices)))
         return torch.nn.utils.rnn.pad_sequence(scores, batch_first=True, padding_value=-np.inf)
+
+    def collate_taught(self, logits: Sequence[NDArray[np.floating[Any]]], size: int) -> NDArray[np.float32]:
+        """(B, most choices), as `arrange` pads them."""
+        most = max(map(len, logits))
+        return np.stack([np.pad(one.astype(np.float32), (0, most - len(one)), constant_values=-np.inf)
+                         for one in logits])  # fmt: skip
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
         """(choices,)."""

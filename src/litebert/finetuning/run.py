@@ -10,6 +10,8 @@ A run folder holds
     best.safetensors  the weights with the best score so far
     model/            at the end: those weights as a litebert model folder, with tokenizer and labels
     predictions/      answers to the development parts and, where there is one, the test part
+    teacher.safetensors
+                      with a teacher: its logits for every training row
     exits.json        with `exits`: when a row leaves early, and what other rules would save and cost
     scores.json       the scores of model/
 """
@@ -36,6 +38,7 @@ from litebert.finetuning.scoring import score_parts
 from litebert.finetuning.spread import summarise
 from litebert.finetuning.start import InitialModel, PreparedTask, claim, load_initial, prepare_task, task_model
 from litebert.finetuning.task import Task
+from litebert.finetuning.teacher import KEPT, taught_logits
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.cards import finetuned_card
@@ -54,7 +57,7 @@ log = logging.getLogger("litebert")
 
 IDENTITY = "finetune.json"
 CONTENTS = (IDENTITY, "metrics.jsonl", "speed.jsonl", "checkpoints", "best.safetensors", "model", "predictions",
-            "exits.json", "scores.json", "report.html")  # fmt: skip
+            "exits.json", "scores.json", "report.html", KEPT)  # fmt: skip
 """All that a run writes."""
 OnStep = Callable[[Loop[TaskBatch]], None]
 """What is called after every step."""
@@ -88,6 +91,8 @@ def finetune(
     config: FinetuneConfig | None = None,
     *,
     tokenizer: str | Path | None = None,
+    teacher: str | Path | None = None,
+    unlabelled: Sequence[Any] | None = None,
     overwrite: bool = False,
     device: str = "auto",
     on_step: OnStep | None = None,
@@ -97,15 +102,28 @@ def finetune(
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
         config: by default the recipe that `recipes.finetuning.default_recipe_for` finds for the encoder and the task.
+        teacher: the folder of a model fine-tuned on the same task, whose answers are learned as `config.distill` says.
+        unlabelled: further examples for the teacher to answer, as `Task.stream` gives them.
         overwrite: delete the run in `out`, if there is one, and start anew.
 
     Raises:
+        ConfigError: unlabelled examples without a teacher, or for a task that cannot use them.
         DataError: a file of the task cannot be used.
+        ModelError: the model or the teacher cannot be opened, or the teacher does not fit the task.
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
     runs = finetune_seeds(
-        model, task, out, config, tokenizer=tokenizer, overwrite=overwrite, device=device, on_step=on_step
+        model,
+        task,
+        out,
+        config,
+        tokenizer=tokenizer,
+        teacher=teacher,
+        unlabelled=unlabelled,
+        overwrite=overwrite,
+        device=device,
+        on_step=on_step,
     )
     return runs[0]
 
@@ -118,6 +136,8 @@ def finetune_seeds(
     *,
     seeds: int = 1,
     tokenizer: str | Path | None = None,
+    teacher: str | Path | None = None,
+    unlabelled: Sequence[Any] | None = None,
     start: InitialModel | None = None,
     overwrite: bool = False,
     device: str = "auto",
@@ -135,23 +155,27 @@ def finetune_seeds(
     with joined() as ranks:
         anew = overwrite and not launch.restarts()
         return _seeds(
-            ranks, model, task, out, config, seeds, tokenizer, start, anew, device, on_step, remarks
+            ranks, model, task, out, config, seeds, tokenizer, teacher, unlabelled, start, anew, device, on_step,
+            remarks,
         )  # fmt: skip
 
 
 def _seeds(
     ranks: Ranks, model: str | Path, task: Task[Any], out: str | Path, config: FinetuneConfig | None, seeds: int,
-    tokenizer: str | Path | None, start: InitialModel | None, overwrite: bool, device: str, on_step: OnStep | None,
+    tokenizer: str | Path | None, teacher: str | Path | None, unlabelled: Sequence[Any] | None,
+    start: InitialModel | None, overwrite: bool, device: str, on_step: OnStep | None,
     remarks: Sequence[str],
 ) -> list[Finetuned]:  # fmt: skip
     paths = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
     if seeds < 1:
         raise ConfigError(f"seeds is {seeds}; it must be at least 1")
     folders = [replace(run_folder(path), ranks=ranks) for path in paths]
-    ranks.decide(lambda: _check(Path(out), folders, overwrite, model))
+    for source in (model, teacher):
+        ranks.decide(lambda source=source: _check(Path(out), folders, overwrite, source))  # type: ignore[misc]
     heard = list(remarks)
     with metrics.remarks(heard):
-        prepared = prepare_task(model, task, config, start or load_initial(model, tokenizer, task))
+        start = start or load_initial(model, tokenizer, task)
+        prepared = prepare_task(model, task, config, start, teacher, unlabelled)
     heard += prepared.notes
     runs: list[Finetuned] = []
     _remark_on_steps(prepared)
@@ -169,8 +193,8 @@ def _seeds(
     return runs
 
 
-def _check(out: Path, folders: Sequence[RunFolder], overwrite: bool, model: str | Path) -> None:
-    """Refuse folders in which these runs can neither start nor continue.
+def _check(out: Path, folders: Sequence[RunFolder], overwrite: bool, source: str | Path | None) -> None:
+    """Refuse folders in which these runs can neither start nor continue, or that hold a model they need.
 
     Raises:
         RunError: as it says.
@@ -183,7 +207,7 @@ def _check(out: Path, folders: Sequence[RunFolder], overwrite: bool, model: str 
         folder.check()
         if overwrite:
             folder.removable()
-            folder.keep(model)
+            folder.keep(source)
 
 
 def run_folder(out: str | Path) -> RunFolder:
@@ -233,6 +257,7 @@ def _run(
                           "run, such as 0.1")  # fmt: skip
     output, targets = task.output.fit([item.target for item in train])
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
+    items += prepared.rows[len(train) :]
     rows = max(len(item.rows) for item in items)
     if config.train.micro_batch == "auto":
         there = ranks.decide(lambda: [] if overwrite else place.identities())
@@ -261,6 +286,10 @@ def _run(
     if ranks.decide(lambda: file.exists() and not (folder / "checkpoints").exists()):  # someone made room
         scores = ranks.decide(lambda: numbers(read_json(file, RunError)))
         return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), scores, False, again)
+    if prepared.teacher is not None:
+        teacher = prepared.teacher
+        taught = ranks.decide(lambda: taught_logits(teacher, prepared, folder, str(machine.device)))
+        items = [replace(item, taught=one) for item, one in zip(items, taught, strict=True)]
     batches = TaskBatches(items, output, pad, batch, steps, config.train.seed, model.encoder.config.max_positions)
     network = spread(model, machine.device, ranks, how, batch)
     best = folder / "best.safetensors"
@@ -315,7 +344,7 @@ def _require_calibrated(folder: Path, drop: float) -> None:
 def _planned(prepared: PreparedTask) -> Config:
     """A config that takes as much memory: its vocabulary head has next to nothing to guess."""
     loop, encoder = prepared.config.train, prepared.start.encoder
-    longest = max(item.length for item in prepared.train.items)
+    longest = max(item.length for item in prepared.rows)
     return Config(
         name=prepared.source,
         encoder=encoder,
@@ -340,14 +369,14 @@ def _plan(prepared: PreparedTask) -> tuple[int, int]:
     """Sequences of a batch, and how many steps a run takes."""
     config = prepared.config
     batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
-    return batch, config.steps or max(1, math.ceil(config.epochs * len(prepared.train.items) / batch))
+    return batch, config.steps or max(1, math.ceil(config.epochs * len(prepared.rows) / batch))
 
 
 def _remark_on_steps(prepared: PreparedTask) -> None:
     batch, steps = _plan(prepared)
     if steps < FEW_STEPS and not prepared.config.steps:
         rate, smaller = prepared.config.train.optimizer.learning_rate, max(1, min(8, batch // 2))
-        log.warning(f"{prepared.config.epochs:g} passes over {len(prepared.train.items):,} rows in batches of {batch} "
+        log.warning(f"{prepared.config.epochs:g} passes over {len(prepared.rows):,} rows in batches of {batch} "
                     f"are only {steps} steps, which may be too few to learn; try --train.batch '{smaller} "
                     f"sequences', --epochs {3 * prepared.config.epochs:g} or --train.optimizer.learning-rate "
                     f"{3 * rate:.1g}")  # fmt: skip

@@ -22,6 +22,7 @@ from litebert.finetuning.exits import require_exits
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.scoring import metric_name
 from litebert.finetuning.task import Task
+from litebert.finetuning.teacher import TaskTeacher, open_teacher, unlabelled_part
 from litebert.interop import read_folder
 from litebert.interop.loaded import LoadedModel, fresh_dense, untrained_notes
 from litebert.model.heads import HeadActivation, Pooling
@@ -31,6 +32,7 @@ from litebert.recipes.files import names_recipe, recipe
 from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
 from litebert.tokenizer import Tokenizer
 from litebert.train.run_folder import RunFolder
+from litebert.train.teacher import record_of, refuse_other_teacher
 
 log = logging.getLogger("litebert")
 
@@ -145,13 +147,26 @@ class PreparedTask:
     tests: tuple[EncodedPart, ...]
     notes: tuple[str, ...] = ()
     """What a person should know about the parts and the model."""
+    teacher: TaskTeacher | None = None
+    unlabelled: EncodedPart | None = None
+    """Rows that only the teacher has answers to."""
+
+    @property
+    def rows(self) -> list[Item]:
+        """All that is trained on: the training rows, then the unlabelled ones."""
+        return [*self.train.items, *(self.unlabelled.items if self.unlabelled else ())]
 
 
 @progress.task("reading the task")
 def prepare_task(
-    model: str | Path, task: Task[Any], config: FinetuneConfig | None, start: InitialModel
-) -> PreparedTask:
+    model: str | Path, task: Task[Any], config: FinetuneConfig | None, start: InitialModel,
+    teacher: str | Path | None = None, unlabelled: Sequence[Any] | None = None,
+) -> PreparedTask:  # fmt: skip
     """Read and encode; arguments and errors are those of `finetune_seeds`."""
+    if unlabelled is not None and teacher is None:
+        raise ConfigError(
+            "--unlabelled adds texts that only a teacher answers; name one with --teacher, or leave it out"
+        )
     config = config or finetune_recipe(default_recipe_for(start.encoder, start.dense), task.full_name)
     if config.length > start.encoder.max_positions:
         log.info(f"length is {start.encoder.max_positions} instead of {config.length}: {model} has no more positions")
@@ -160,15 +175,17 @@ def prepare_task(
         require_exits(task.output, start.encoder.layers)
     if not task.dev:
         raise DataError(f"the {task.name} task has no dev part, which chooses the best weights; give a dev file")
+    words, length = start.tokenizer, config.length
+    taught = None if teacher is None else open_teacher(teacher, task, words, length)
+    more = None if unlabelled is None else unlabelled_part(task, list(unlabelled), words, length)
     notes: list[str] = []
-    train, *others = (
-        _part(task, name, start.tokenizer, config.length, notes) for name in ("train", *task.dev, *task.tests)
-    )
+    train, *others = (_part(task, name, words, length, notes) for name in ("train", *task.dev, *task.tests))
     for note in (*start.notes, *filter(None, [task.output.balance([item.target for item in train.items])])):
         notes.append(note)
         log.info(note)
     dev, tests = others[: len(task.dev)], others[len(task.dev) :]
-    return PreparedTask(str(model), task, start, config, train, tuple(dev), tuple(tests), tuple(notes))
+    parts = (train, tuple(dev), tuple(tests))
+    return PreparedTask(str(model), task, start, config, *parts, tuple(notes), taught, more)
 
 
 def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: list[str]) -> EncodedPart:
@@ -189,7 +206,8 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: 
 
 # ---- which run it is -----------------------------------------------------------------------------------------------
 
-_FREE = ("format", "model", "steps", "tokenizer_fingerprint", "test_fingerprint", "config.exit_drop",
+_FREE = ("format", "model", "teacher", "teacher_fingerprint", "steps", "tokenizer_fingerprint",
+         "test_fingerprint", "config.exit_drop",
          "config.train.save_every", "config.train.keep_checkpoints", "config.train.parallel",
          "config.train.recompute")  # fmt: skip
 """Fields of finetune.json that may change between calls: they change no weight, follow from the rest, or are compared
@@ -206,6 +224,7 @@ def claim(folder: RunFolder, prepared: PreparedTask, steps: int, train: Sequence
     tests = [item for part in prepared.tests for item in part.items]
     unlabelled = _digest(_tokens([replace(item, target=None) for item in tests], ()))  # as tables once were
     for there in folder.identities():
+        refuse_other_teacher(folder.path, there, run["teacher"], run["teacher_fingerprint"])
         compared = {**there, "config": current_fields(there.get("config", {})), "files": run["files"]}
         folder.refuse_other(compared, run, _FREE)
         if there.get("test_fingerprint") not in (run["test_fingerprint"], unlabelled):
@@ -220,6 +239,7 @@ def _identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict
     task, start = prepared.task, prepared.start
     dev = [item for part in prepared.dev for item in part.items]
     tests = [item for part in prepared.tests for item in part.items]
+    teacher = prepared.teacher
     return {
         "format": 1,
         "task": task.full_name,
@@ -230,6 +250,7 @@ def _identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict
         "config": to_dict(prepared.config),
         "threshold": None,  # every finetune.json of this format has one
         **task.identity(),
+        **(record_of(None, None) if teacher is None else record_of(teacher.source, teacher.fingerprint)),
         "model_fingerprint": _digest(_weights(start)),
         "tokenizer_fingerprint": start.tokenizer.fingerprint,
         "data_fingerprint": _digest(_tokens([*train, *dev], task.output.labels)),

@@ -37,6 +37,13 @@ class Tags(Output):
         """Tokens that have a tag."""
         return int((targets != IGNORED).sum())
 
+    def taught_total(
+        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """At the tokens that have a tag."""
+        tagged = batch.targets != IGNORED
+        return super().taught_total(logits[tagged], taught[tagged], batch, temperature)
+
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The likeliest tag of each token, and its probability."""
         likely = [softmax(found.astype(np.float64), axis=-1) for found in logits]
@@ -79,6 +86,16 @@ class OneSpan(Output):
         """The mean of the cross-entropies of first and last token (official BERT and ALBERT code)."""
         first, last = (Output.total(self, logits[..., i], targets[:, i])[0] for i in (0, 1))
         return (first + last) / 2, (logits.argmax(1) == targets).all(-1).sum()
+
+    def taught_total(
+        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """The mean of the divergences of first and last token; both are the same where the teacher's are."""
+        from litebert.model.distillation import divergence
+
+        taught = taught.masked_fill(logits.isneginf(), -np.inf)
+        same = (logits.argmax(1) == taught.argmax(1)).all(-1).sum()
+        return divergence(logits.transpose(1, 2), taught.transpose(1, 2), temperature).sum() / 2, same
 
     def answers(self, logits: Sequence[NDArray[np.floating]]) -> list[list[tuple[int, int]]]:
         """First and last token of the `BEST` spans of each item, best first.

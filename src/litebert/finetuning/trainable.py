@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError
-from torch import nn
+from torch import Tensor, nn
 
 from litebert import progress
 from litebert.errors import RunError
@@ -30,8 +30,8 @@ from litebert.train import device as devices
 from litebert.train.parallel import whole_state
 from litebert.train.ranks import Ranks
 
-_HEAD = "task"
-"""Name of the one loss."""
+_HEAD, _TAUGHT = "task", "teacher"
+"""Names of the losses: of the labels, and of a teacher's answers where there is one."""
 
 
 def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
@@ -59,16 +59,32 @@ class TrainableTaskModel:
         """What the best weights say of each development part, where this very process saw them."""
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
-        return {_HEAD: batch.predictions}
+        counts = {_HEAD: batch.predictions}
+        return counts if batch.taught is None else {**counts, _TAUGHT: batch.lessons}
 
     def losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
         inputs = (batch.input_ids, batch.token_type_ids, batch.attention_mask)
-        if self.prepared.config.exits:
-            return {_HEAD: loss_of_layers(self.output, self.network(*inputs, every=True), batch)}
-        return {_HEAD: self.output.loss(self.network(*inputs), batch)}
+        config = self.prepared.config
+        logits = self.network(*inputs, every=True) if config.exits else self.network(*inputs)
+        asked: dict[str, Callable[[Tensor], Loss]] = {_HEAD: lambda one: self._task_loss(one, batch)}
+        if batch.taught is not None:
+            asked[_TAUGHT] = lambda one: self.output.taught_loss(one, batch, config.distill.temperature)
+        return {name: loss_of_layers(loss, logits) if config.exits else loss(logits) for name, loss in asked.items()}
+
+    def _task_loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
+        """Of the rows that have a label."""
+        if batch.labelled is None:
+            return self.output.loss(logits, batch)
+        if batch.predictions:
+            return self.output.loss(logits[batch.labelled], batch)
+        zero = logits.sum() * 0
+        return Loss(zero, zero.detach(), zero.detach())
 
     def weights(self) -> Mapping[str, float]:
-        return {_HEAD: 1.0}
+        if self.prepared.teacher is None:
+            return {_HEAD: 1.0}
+        weight = self.prepared.config.distill.weight
+        return {_HEAD: 1.0 - weight, _TAUGHT: weight}
 
     def lr_scales(self) -> Mapping[str, float]:
         return layer_rates(self.module, self.prepared.config.layer_decay)

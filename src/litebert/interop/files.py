@@ -16,14 +16,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from litebert.errors import ModelError
+from litebert.interop.exports import PICKLED
+from litebert.interop.exports import WEIGHTS as WEIGHTS
+from litebert.interop.exports import exported_graph as exported_graph
 from litebert.storage import hash_fault, newest_whole, written_whole
 from litebert.tokenizer import Tokenizer
 
 log = logging.getLogger("litebert")
 
-WEIGHTS = "model.safetensors"
-_PICKLED = "pytorch_model.bin"
-_NAMES = (WEIGHTS, _PICKLED)
+_NAMES = (WEIGHTS, PICKLED)
 _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
 
 
@@ -46,7 +47,7 @@ def weights_file(folder: Path) -> Path:
             f"{folder} is an ONNX export, without the weights for PyTorch; the engines onnx and openvino can answer "
             "with it, and for everything else give the folder it was exported from"
         )
-    raise ModelError(f"{folder} has neither {WEIGHTS} nor {_PICKLED}; copy one of them there (in one piece)")
+    raise ModelError(f"{folder} has neither {WEIGHTS} nor {PICKLED}; copy one of them there (in one piece)")
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

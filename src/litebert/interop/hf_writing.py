@@ -79,7 +79,8 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
             f"the {sentence} head is written as {name}'s {layout.sentence} head, which has the same shape; it still "
             f"answers {sentence}"
         )
-    homeless = [one for key, one in objectives.items() if not one.foreign_part and key not in loaded.untrained]
+    kept = {key: one for key, one in objectives.items() if not one.taught}  # the others need their teacher
+    homeless = [one for key, one in kept.items() if not one.foreign_part and key not in loaded.untrained]
     notes += [f"the {one.network_name} is {_place(one.foreign_file)}" for one in homeless]
     if folds(config):
         config = _fold_map(state, config)

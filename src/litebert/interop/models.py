@@ -32,6 +32,7 @@ from litebert.interop.layouts import TASK_HEADS
 from litebert.interop.loaded import LoadedModel, built, fill, fresh_dense, outputs_of, untrained_notes
 from litebert.interop.longer import lengthened
 from litebert.interop.sentence_modules import carry_modules
+from litebert.interop.shrinking import Shrinking, Shrunk, shrink
 from litebert.interop.tensorflow import index_of, read_tensorflow
 from litebert.model.heads import Pooling
 from litebert.model.kernels import ACTIVATIONS
@@ -53,6 +54,8 @@ class Conversion:
 
     path: Path
     notes: tuple[str, ...]
+    shrunk: Shrunk | None = None
+    """What was lost, where the model was made smaller."""
 
 
 @progress.task("loading the model")
@@ -99,16 +102,18 @@ def convert(
     positions: int | None = None,
     window: int | None = None,
     global_every: int | None = None,
+    shrinking: Shrinking | None = None,
 ) -> Conversion:
-    """Read any model folder and write it in another format, or for longer texts (`longer.lengthened`).
+    """Read any model folder and write it in another format, for longer texts (`longer.lengthened`) or smaller.
 
     Args:
         to: a name in `FORMATS`: hf or litebert.
         head: the Hugging Face class to write or, of a source without a class name, to read; by default the one that
             holds most of the model.
+        shrinking: how to make a pretrained model smaller (interop/shrinking.py).
 
     Raises:
-        ConfigError: there is no such format.
+        ConfigError: there is no such format, or a size to shrink to cannot be.
         ModelError: the source cannot be read, the destination is taken or lies in the source, or the format cannot
             express the model.
     """
@@ -120,7 +125,13 @@ def convert(
     loaded = read_folder(source, head)
     if (positions, window, global_every) != (None, None, None):
         loaded = lengthened(loaded, positions, window, global_every)
-    return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
+    if shrinking is None or not shrinking.asked:
+        return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
+    shrunk = shrink(loaded, shrinking)
+    notes = (*loaded.notes, *save(shrunk.loaded, destination, head))
+    left_out = tuple(f"the head of objective {name} does not fit the smaller model and is left out"
+                     for name in shrunk.left_out)  # fmt: skip
+    return Conversion(Path(destination), (*notes, *left_out), shrunk)
 
 
 def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None = None) -> tuple[str, ...]:

@@ -40,6 +40,8 @@ class EncoderOutput:
     """(B, S, H): the last state, normalised once more in a pre-norm encoder."""
     pooled: Tensor | None
     """(B, H): tanh(W h_[CLS] + b); None without a pooler."""
+    states: tuple[Tensor, ...] = ()
+    """The embedding and the state after each layer, (B, S, H) each, where an objective reads them."""
 
 
 Kept = tuple[Tensor, int]
@@ -161,17 +163,8 @@ class Encoder(nn.Module):
         For analysis: training and answers never hold all weights.
         """
         config, length = self.config, state_BSH.shape[1]
-        within = config.windowed()[layer]
-        block = self.attention[config.attention_of()[layer]]
-        assert isinstance(block, Attention)
-        positions = self.window_positions if within and self.window_positions is not None else self.positions
-        normed = block.pre_norm and (layer > 0 or config.first_norm)
-        x_BSH = layer_norm(state_BSH, block.norm) if normed else state_BSH
-        own: Any = None if self.own is None else self.own[layer]
-        weight = block.qkv.weight if own is None else own[0].weights(block)["qkv.weight"]
-        qkv = F.linear(x_BSH, weight, block.qkv.bias).view(*x_BSH.shape[:2], 3, block.heads, -1)
-        q_BASD, k_BASD, _ = qkv.permute(2, 0, 3, 1, 4).unbind(0)
-        q_BASD, k_BASD = positions.rotate(q_BASD), positions.rotate(k_BASD)
+        within, positions = config.windowed()[layer], self._positions_of(layer)
+        q_BASD, k_BASD, _ = self.projections(layer, state_BSH)
         scores_BASS = q_BASD @ k_BASD.transpose(-1, -2) * q_BASD.shape[-1] ** -0.5
         if (bias := positions.bias(length)) is not None:
             scores_BASS = scores_BASS + bias
@@ -181,6 +174,25 @@ class Encoder(nn.Module):
             mask = real_BS[:, None, None, :]
         weights: Tensor = (scores_BASS if mask is None else scores_BASS + additive(mask, scores_BASS.dtype)).softmax(-1)
         return weights
+
+    def projections(self, layer: int, state_BSH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of a layer (from 0) as it compares them, given the state before it, (B, A, S, D)
+        each."""
+        block = self.attention[self.config.attention_of()[layer]]
+        assert isinstance(block, Attention)
+        normed = block.pre_norm and (layer > 0 or self.config.first_norm)
+        x_BSH = layer_norm(state_BSH, block.norm) if normed else state_BSH
+        own: Any = None if self.own is None else self.own[layer]
+        weight = block.qkv.weight if own is None else own[0].weights(block)["qkv.weight"]
+        qkv = F.linear(x_BSH, weight, block.qkv.bias).view(*x_BSH.shape[:2], 3, block.heads, -1)
+        q_BASD, k_BASD, v_BASD = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        positions = self._positions_of(layer)
+        return positions.rotate(q_BASD), positions.rotate(k_BASD), v_BASD
+
+    def _positions_of(self, layer: int) -> Any:
+        """What positions do to the attention of a layer."""
+        within = self.config.windowed()[layer]
+        return self.window_positions if within and self.window_positions is not None else self.positions
 
     def read_out(self, state_BSH: Tensor) -> EncoderOutput:
         """The final norm and the pooler over the state after any layer."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from litebert import cost
-from litebert.config import Config
+from litebert.config import Config, replace
 from litebert.data.batches import Batch
+from litebert.model.distillation import Teacher
 from litebert.model.encoder import Encoder
 from litebert.model.objectives import Context, Loss, Objective
 
@@ -29,15 +30,28 @@ class Pretrainer(nn.Module):
             if isinstance(module, Encoder):
                 module.recompute = config.train.recompute
 
+        self.teacher: Teacher | None = None
+        """What the objectives learn from that have one; it is no part of this module."""
+        self._reads_states = any(one.reads_states for one in self.named_objectives.values())
+
     def context(self, name: str, layers: int | None = None) -> Context:
         """What the hooks of an objective may use in a pass of this depth."""
         return Context(self.objectives[self.named_objectives[name].head_of or name], self.encoder, layers)
 
     def forward(self, batch: Batch, layers: int | None = None) -> dict[str, Loss]:
         """One `Loss` per objective; `layers` applies a shallower encoder (and generator)."""
-        named = [(name, objective, self.context(name, layers)) for name, objective in self.named_objectives.items()]
+        lesson = None if self.teacher is None else self.teacher.lesson(batch)
+        shared: dict[str, Tensor] = {}
+        named = [
+            (name, objective, replace(self.context(name, layers), teacher=lesson, shared=shared))
+            for name, objective in self.named_objectives.items()
+        ]
         for _, objective, context in named:
             batch = objective.corrupt(batch, context)
-        inputs = batch.input_ids, batch.token_type_ids, batch.attention_mask
-        output = self.encoder(*inputs, layers, causal=batch.causal)
+        inputs = (batch.input_ids, batch.token_type_ids, batch.attention_mask, layers)
+        if self._reads_states:
+            states = tuple(self.encoder.states(*inputs, causal=batch.causal))
+            output = replace(self.encoder.read_out(states[-1]), states=states)
+        else:
+            output = self.encoder(*inputs, causal=batch.causal)
         return {name: objective.loss(output, batch, context) for name, objective, context in named}

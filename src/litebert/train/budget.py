@@ -9,6 +9,7 @@ import time
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.errors import ConfigError
+from litebert.model.distillation import Teacher
 from litebert.train.device import Device
 from litebert.train.measure import SECONDS, Rate, measure
 from litebert.train.ranks import Ranks
@@ -63,7 +64,9 @@ def sensible_batch(config: Config, machine: Device, ranks: Ranks) -> int:
     return max(ranks.size, round(each / config.sequences.length))
 
 
-def buy_steps(config: Config, machine: Device, ranks: Ranks, option: str = "--budget") -> tuple[int, Rate | None]:
+def buy_steps(
+    config: Config, machine: Device, ranks: Ranks, option: str = "--budget", teacher: Teacher | None = None
+) -> tuple[int, Rate | None]:
     """The steps of `train.budget`, and for a budget in time the rate that was measured for it.
 
     Args:
@@ -75,20 +78,21 @@ def buy_steps(config: Config, machine: Device, ranks: Ranks, option: str = "--bu
     amount = config.train.budget
     if parse_amount(amount, "train.budget", BUDGET_UNITS).unit != "time":
         return steps_for(config, None), None
-    steps, rate = measured_steps(config, machine, option, ranks)
+    steps, rate = measured_steps(config, machine, option, ranks, teacher)
     speed = config.batch_sequences * config.mean_length / rate.mean_step_seconds
     log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); the run now keeps this number")
     return steps, rate
 
 
 def measured_steps(
-    config: Config, machine: Device, option: str = "--budget", ranks: Ranks | None = None
-) -> tuple[int, Rate]:
+    config: Config, machine: Device, option: str = "--budget", ranks: Ranks | None = None,
+    teacher: Teacher | None = None,
+) -> tuple[int, Rate]:  # fmt: skip
     """Of a budget in time; as `buy_steps`."""
     ranks, amount = ranks or Ranks(), config.train.budget
     start, phases = time.monotonic(), len(config.phases())
     longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / phases
-    rate = measure(config, machine, min(SECONDS, longest), ranks)
+    rate = measure(config, machine, min(SECONDS, longest), ranks, teacher)
     rate, spent = ranks.agree((rate, time.monotonic() - start))
     steps, warmup = steps_for(config, rate, spent), config.train.schedule.warmup
     least = max(LEAST_STEPS, 2 * round(warmup) if warmup >= 1 else 0)

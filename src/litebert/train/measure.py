@@ -21,6 +21,7 @@ from litebert.config import Config, replace
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 from litebert.model.blocks import compile_blocks
+from litebert.model.distillation import Teacher
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
 from litebert.train.device import Device
@@ -108,7 +109,9 @@ def of_one_process(config: Config, ranks: Ranks) -> Config:
 
 
 @task("measuring the speed of training")
-def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ranks = _ALONE) -> Rate:
+def measure(
+    config: Config, device: Device, seconds: float = SECONDS, ranks: Ranks = _ALONE, teacher: Teacher | None = None
+) -> Rate:
     """Time real training steps on a throw-away model, about `seconds` in each phase; in a group, in all processes.
 
     Large batches are timed by one micro-batch, forward and backward, and multiplied.
@@ -117,7 +120,7 @@ def measure(config: Config, device: Device, seconds: float = SECONDS, ranks: Ran
     torch.manual_seed(0)
     how = config.train.parallel
     model = built(lambda: Pretrainer(config), device.device, ranks, how)
-    network = spread(model, device.device, ranks, how)
+    network, model.teacher = spread(model, device.device, ranks, how), teacher
     if config.train.compile:
         compile_blocks(model)
     optimizers = Optimizers(model, config.train.optimizer, ranks=ranks, muon_in_float32=in_float32(device))

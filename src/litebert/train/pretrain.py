@@ -57,6 +57,7 @@ from litebert.train.start import (
     start_from,
 )  # fmt: skip
 from litebert.train.supply import PretrainingBatches, made_by_processes, processes_for
+from litebert.train.teacher import record_of, refuse_other_teacher, taught_by
 
 log = logging.getLogger("litebert")
 
@@ -211,6 +212,7 @@ def pretrain(
     *,
     from_model: str | Path | None = None,
     watch: str | Path | None = None,
+    teacher: str | Path | None = None,
     extend: str | Sequence[str] = (),
     overwrite: bool = False,
     device: str = "auto",
@@ -231,15 +233,17 @@ def pretrain(
             run with the same optimizer, its state too.
         watch: another folder written by `prepare` with the same tokenizer, on whose held-out part the model is scored
             at each evaluation and before the first step: what it forgets. It changes no weight.
+        teacher: the folder of a pretrained model with the tokenizer of the data, from which is learned what
+            `recipe.distill` says.
         extend: a budget, such as "30m". To extend a run again, all of them: ("30m", "1h").
         overwrite: delete the run in `out`, if there is one, and start anew.
         device: auto, cpu, cuda or cuda:N.
         on_step: called after every step.
 
     Raises:
-        ConfigError: the batch does not fit in memory, or a budget in time is too short.
-        DataError: the data cannot be used, or holds nothing out.
-        ModelError: the weights to start from do not fit.
+        ConfigError: the batch does not fit in memory, a budget in time is too short, or objectives lack their teacher.
+        DataError: the data cannot be used, holds nothing out, or has another tokenizer than the teacher.
+        ModelError: the weights to start from do not fit, or the teacher lacks what is learned from it.
         RunError: the folder is in use, or holds a run of another config or of other data.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
@@ -248,7 +252,8 @@ def pretrain(
     with joined() as ranks, metrics.remarks(remarks):
         anew = overwrite and not launch.restarts()
         return _pretrain(
-            recipe, data, out, from_model, watch, extensions, anew, device, tensorboard, on_step, remarks, ranks
+            recipe, data, out, from_model, watch, teacher, extensions, anew, device, tensorboard, on_step, remarks,
+            ranks,
         )  # fmt: skip
 
 
@@ -258,6 +263,7 @@ def _pretrain(
     out: str | Path,
     from_model: str | Path | None,
     watch: str | Path | None,
+    teacher_model: str | Path | None,
     extensions: Sequence[str],
     overwrite: bool,
     device: str,
@@ -275,6 +281,7 @@ def _pretrain(
     if overwrite:
         ranks.decide(folder.removable)
         ranks.decide(lambda: folder.keep(from_model))
+        ranks.decide(lambda: folder.keep(teacher_model))
     if extensions and not ranks.decide(folder.identity_file.exists):
         raise RunError(f"{folder.path} holds no run to extend; leave --extend out to start one")
     shards = Shards.open(data, verify=True)
@@ -287,7 +294,9 @@ def _pretrain(
         raise DataError(f"{shards.path} has no held-out text to evaluate on; {remedy}")
     watched = None if watch is None else _watched_text(watch, shards)
     machine = devices.choose(recipe.train.precision, ranks.device(device))
-    config = settled(resolve(recipe, shards), folder, machine, overwrite)
+    config, teacher = taught_by(teacher_model, resolve(recipe, shards), shards)
+    taught = record_of(teacher_model, None if teacher is None else teacher.fingerprint)
+    config = settled(config, folder, machine, overwrite)
     if ranks.size > 1:
         config = replace(config, train=replace(config.train, parallel=parallel_for(config, machine, ranks)))
     require_memory(config, machine, ranks=ranks)
@@ -297,10 +306,13 @@ def _pretrain(
         fresh = overwrite or not ranks.decide(lambda: checkpoints(folder.path / "checkpoints"))
         if from_model is not None and fresh and ranks.main:
             start_from(from_model, model, shards)
+        if teacher is not None:
+            model.teacher = teacher.to(machine.device)
         if identities:
-            run, config = same_run(folder, identities[-1], config, shards, machine, from_model, extensions)
+            refuse_other_teacher(folder.path, identities[-1], teacher_model, taught["teacher_fingerprint"])
+            run, config = same_run(folder, identities[-1], config, shards, machine, from_model, extensions, teacher)
         else:
-            run = new_run(folder, config, shards, machine, from_model, overwrite)
+            run = new_run(folder, config, shards, machine, from_model, overwrite, taught, teacher)
         network = spread(model, machine.device, ranks, config.train.parallel, config.batch_sequences)
         packing = run.get("packing", 1)
         ends = earlier_ends(run)

@@ -82,14 +82,14 @@ class RunFolder:
         return sorted(name for name in there if name in ours)
 
     def keep(self, source: str | Path | None) -> None:
-        """Refuse to delete the model that a run starts from.
+        """Refuse to delete a model that a run starts from or learns from.
 
         Raises:
             RunError: it lies in this folder.
         """
         here = os.path.realpath(self.path)
         if source is not None and here in (os.path.realpath(source), *map(str, Path(os.path.realpath(source)).parents)):
-            raise RunError(f"--overwrite would delete {source}, which the run starts from; choose another --out than "
+            raise RunError(f"--overwrite would delete {source}, which the run needs; choose another --out than "
                            f"{self.path}")  # fmt: skip
 
     def clear(self) -> None:

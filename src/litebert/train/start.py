@@ -24,6 +24,7 @@ from litebert.interop import read_folder
 from litebert.interop.models import config_of
 from litebert.interop.vocabulary import with_tokenizer
 from litebert.model import compiled
+from litebert.model.distillation import Teacher
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import atomic_write, fault_of, read_json
 from litebert.train import checkpoint, schedule
@@ -48,10 +49,11 @@ _NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "zero_
 
 
 def new_run(
-    folder: RunFolder, config: Config, shards: Shards, machine: Device, source: str | Path | None, overwrite: bool
-) -> dict[str, Any]:
-    """Start a run in a folder; returns the content of its run.json."""
-    steps, rate = buy_steps(config, machine, folder.ranks)
+    folder: RunFolder, config: Config, shards: Shards, machine: Device, source: str | Path | None, overwrite: bool,
+    taught: Mapping[str, Any], teacher: Teacher | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Start a run in a folder; returns the content of its run.json, which holds `taught` too."""
+    steps, rate = buy_steps(config, machine, folder.ranks, teacher=teacher)
     if config.train.schedule.warmup >= max(steps, 2):
         log.warning(
             f"all {steps} steps lie within the warm-up of {config.train.schedule.warmup:g}, so the learning rate never "
@@ -75,6 +77,7 @@ def new_run(
         "arithmetic": _arithmetic(config, machine, folder.ranks),
         "seconds_per_step": None if rate is None else rate.mean_step_seconds,
         **({} if source is None else {"from": _resolved(source)}),
+        **({} if teacher is None else taught),
     }
     if folder.ranks.main:
         if overwrite:
@@ -128,6 +131,7 @@ def same_run(
     machine: Device,
     source: str | Path | None,
     extensions: Sequence[str],
+    teacher: Teacher | None = None,
 ) -> tuple[dict[str, Any], Config]:
     """What run.json says of the run in the folder, which must be of this config, data and origin; and its config.
 
@@ -167,12 +171,13 @@ def same_run(
         log.warning(f"this run was computed with {arithmetic} and continues with {now}: its last bits will differ")
     config = replace(config, train=replace(config.train, budget=there.train.budget))
     run = {**run, "steps": steps}
-    return _extended(folder, run, config, machine, amounts, list(extensions)), config
+    return _extended(folder, run, config, machine, amounts, list(extensions), teacher), config
 
 
 def _extended(
-    folder: RunFolder, run: dict[str, Any], config: Config, machine: Device, done: list[str], asked: list[str]
-) -> dict[str, Any]:
+    folder: RunFolder, run: dict[str, Any], config: Config, machine: Device, done: list[str], asked: list[str],
+    teacher: Teacher | None,
+) -> dict[str, Any]:  # fmt: skip
     """The run, extended once more where `asked` names one amount more than were `done`."""
     if asked == done[: len(asked)]:
         return run
@@ -188,7 +193,7 @@ def _extended(
             f"the run in {folder.path} is not finished (step {at} of {before}); run its command again without "
             f"{'the last amount of ' if done else ''}--extend, and extend it then"
         )
-    bought, rate = buy_steps(with_budget(config, asked[-1]), machine, folder.ranks, "--extend")
+    bought, rate = buy_steps(with_budget(config, asked[-1]), machine, folder.ranks, "--extend", teacher)
     steps = before + bought
     one = {"budget": asked[-1], "from_step": before, "seconds_per_step": rate and rate.mean_step_seconds}
     run = {**run, "steps": steps, "extensions": [*run.get("extensions", []), one]}

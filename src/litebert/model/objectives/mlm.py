@@ -18,6 +18,10 @@ LOGITS = "generator_logits"
 """Where `Batch.added` holds the guesses of a generator, (K, V) with a gradient."""
 
 
+GUESSES = "guesses"
+"""Where `Context.shared` holds what was guessed at the masked positions, (K, V)."""
+
+
 class MaskedLanguageModeling(TokenPrediction):
     """Predict the masked tokens (BERT section 3.1). The vocabulary projection runs on those positions only.
 
@@ -113,6 +117,7 @@ class MaskedLanguageModeling(TokenPrediction):
         logits = batch.added.get(LOGITS)
         if logits is None:
             logits = self.guesses(output.last, batch.masked_positions, context)
+        context.shared[GUESSES] = logits
         return logits, batch.masked_labels
 
     def count(self, batch: Batch) -> int:

@@ -50,7 +50,10 @@ class Context:
     layers: int | None = None
     """Depth of the pass; None is the configured one."""
     teacher: Any | None = None
-    """A place for a model to learn from, which no state dict or count of the student holds; empty so far."""
+    """What a teacher says of the batch (`model.distillation.Lesson`); no state dict or count of the student holds it.
+    None without one."""
+    shared: dict[str, Tensor] = field(default_factory=dict)
+    """What the losses of one pass share; each puts there what those after it may need."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,10 @@ class Objective(ABC):
     """Objectives that come before it; while one of them is untrained, its own scores mean nothing."""
     also_answers: ClassVar[tuple[str, ...]] = ()
     """Other objectives whose question its head can be asked: what it knows without having learned it."""
+    taught: ClassVar[bool] = False
+    """Whether it learns from a teacher."""
+    reads_states: ClassVar[bool] = False
+    """Whether its loss reads the state after each layer (`EncoderOutput.states`)."""
     scored_on_training_masks: ClassVar[bool] = False
     """Held-out scores come from the masking law and format of the run, not from fixed ones."""
 

@@ -1,0 +1,76 @@
+"""THE SPACE of learning from a teacher, at pretraining and at fine-tuning. Without a teacher nothing here is read."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from litebert.errors import require
+
+Pairs = tuple[tuple[int, int], ...]
+"""(layer of the student, layer of the teacher), counted from 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskDistillConfig:
+    """Learning a task from a teacher's answers (Hinton et al. 2015, "Distilling the Knowledge in a Neural Network")."""
+
+    weight: float = 0.9
+    """Weight of the teacher's answers in the loss; the labels have the rest. Rows without a label have none."""
+    temperature: float = 2.0
+    """What logits of classes are divided by before teacher and student are compared; the loss is multiplied by its
+    square, so that the gradient keeps its size. Not used for numbers."""
+
+    def __post_init__(self) -> None:
+        require(0 < self.weight <= 1, f"distill.weight is {self.weight}; it must be above 0 and at most 1")
+        _require_temperature(self.temperature)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig:
+    """What pretraining learns from a teacher: its guesses, its states, and how its tokens relate. Each part with a
+    weight above 0 is an objective: soft, states and relations."""
+
+    soft: float = 1.0
+    """Weight of the teacher's probabilities of the masked tokens (Sanh et al. 2019, "DistilBERT"); 0 for none."""
+    temperature: float = 2.0
+    """What these logits are divided by; the loss is multiplied by its square."""
+    states: float = 0.0
+    """Weight of the teacher's hidden states, which a learned map compares with the student's (Jiao et al. 2020,
+    "TinyBERT"); 0 leaves them out."""
+    state_layers: Pairs = ()
+    """Pairs of a student's layer and the teacher's layer that it imitates, counted from 1. Layers that share a block
+    may imitate different ones. By default every layer of the student imitates one, evenly spread over the teacher."""
+    relations: float = 0.0
+    """Weight of the relations of queries, keys and values (Wang et al. 2021, "MiniLMv2"), which need no equal widths; 0
+    leaves them out."""
+    relation_layers: Pairs = ()
+    """Pairs of layers as in state_layers; by default the last layer of both."""
+    relation_heads: int = 0
+    """Heads that queries, keys and values are regrouped into before they are compared; the hidden sizes of both must be
+    multiples of it. 0 takes the number of heads of the teacher where both can, else their greatest common divisor."""
+    width: int = 0
+    """Hidden size of the teacher, the width of the map of states. A run takes it from its teacher."""
+
+    def __post_init__(self) -> None:
+        _require_temperature(self.temperature)
+        for name in ("soft", "states", "relations"):
+            value = getattr(self, name)
+            require(0 <= value < math.inf, f"distill.{name} is {value}; it must be 0 or a positive weight")
+        for name in ("state_layers", "relation_layers"):
+            pairs = getattr(self, name)
+            require(
+                all(layer >= 1 for pair in pairs for layer in pair),
+                f"distill.{name} is {pairs}; layers are counted from 1",
+            )
+        for name in ("relation_heads", "width"):
+            require(getattr(self, name) >= 0, f"distill.{name} is {getattr(self, name)}; it cannot be negative")
+
+    @property
+    def objectives(self) -> tuple[str, ...]:
+        """The objectives that it asks for."""
+        return tuple(name for name in ("soft", "states", "relations") if getattr(self, name) > 0)
+
+
+def _require_temperature(value: float) -> None:
+    require(0 < value < math.inf, f"distill.temperature is {value}; it must be positive")

@@ -1,0 +1,176 @@
+"""The teacher of a task: a fine-tuned model whose answers a student learns beside the labels, or in their place.
+
+Its logits for every training row are computed once, before training, and kept in the run folder in half precision
+(numbers in single precision), so that a step costs what it costs without a teacher and a run that continues learns the
+very same. It may have any width and depth, and for answers about whole texts a tokenizer of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from litebert import progress
+from litebert.errors import ConfigError, ModelError
+from litebert.finetuning.items import EncodedPart, Item
+from litebert.finetuning.outputs import Number, Output, saved_output
+from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, logits_of, metric_name, score_parts
+from litebert.finetuning.task import Task
+from litebert.interop import LoadedModel, files, read_folder
+from litebert.registry import ENGINES
+from litebert.storage import sha256_of, written_whole
+from litebert.tokenizer import Tokenizer
+from litebert.train.teacher import fingerprint_of
+
+if TYPE_CHECKING:
+    from litebert.finetuning.start import PreparedTask
+
+log = logging.getLogger("litebert")
+
+KEPT = "teacher.safetensors"
+"""What the file of a teacher's logits in a run folder is called."""
+
+
+@dataclass(frozen=True)
+class TaskTeacher:
+    """A fine-tuned model that answers the same task."""
+
+    source: str
+    loaded: LoadedModel
+    fingerprint: str
+    tokenizer: Tokenizer
+    output: Output
+    """With its own order of labels."""
+    order: tuple[int, ...]
+    """The place of each of the task's labels among its own; empty where the order is the same."""
+    known: dict[str, Logits] = field(default_factory=dict)
+    """Its answers so far, by what `_key` calls them; seeds share them."""
+
+
+def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: int) -> TaskTeacher:
+    """The teacher in a folder: a fine-tuned run, a litebert or Hugging Face folder of one, or an exported one.
+
+    Args:
+        words: the student's tokenizer.
+        length: the student's longest row.
+
+    Raises:
+        ModelError: it cannot be opened, is not fine-tuned, answers another kind of question or with other labels, or
+            has another tokenizer where answers stand at tokens.
+    """
+    graph = files.exported_graph(Path(source))
+    loaded = read_folder(source, task.output.head, lazy=graph is not None)
+    record = loaded.task_record
+    if not record:
+        raise ModelError(f"the teacher {source} is not fine-tuned; fine-tune it on this task first")
+    output, ours = saved_output(record), task.output
+    if output.name != ours.name or output.width != ours.width:
+        theirs = f"'{output.name}' ({output.width} numbers)"
+        raise ModelError(f"the teacher {source} answers with {theirs} and this task with '{ours.name}' ({ours.width}); "
+                         "fine-tune the teacher on this task")  # fmt: skip
+    if loaded.labels and set(loaded.labels) != set(ours.labels):
+        raise ModelError(f"the teacher {source} has the labels {', '.join(loaded.labels)}, and this task has "
+                         f"{', '.join(ours.labels)}; fine-tune it on this task, or rename the labels in its "
+                         "config.json or task.json")  # fmt: skip
+    order = tuple(loaded.labels.index(name) for name in ours.labels) if loaded.labels else ()
+    own = loaded.tokenizer
+    if not ours.reads_cls and (own is None or own.fingerprint != words.fingerprint):
+        raise ModelError(f"the teacher {source} has another tokenizer than the student, and answers of '{ours.name}' "
+                         "stand at tokens; name a teacher with the student's tokenizer")  # fmt: skip
+    if not ours.reads_cls and length > loaded.config.encoder.max_positions:
+        raise ModelError(f"the teacher {source} reads {loaded.config.encoder.max_positions} tokens, and rows have up "
+                         f"to {length}; set --length to what it reads")  # fmt: skip
+    if own is None and loaded.config.encoder.vocab_size < words.vocab_size:
+        raise ModelError(f"the teacher {source} has no tokenizer; put the one it was trained with there")
+    fingerprint = sha256_of(graph) if graph is not None else fingerprint_of(loaded)
+    return TaskTeacher(
+        str(source), loaded, fingerprint, own or words, output, () if order == tuple(range(len(order))) else order
+    )  # fmt: skip
+
+
+def unlabelled_part(task: Task[Any], examples: list[Any], words: Tokenizer, length: int) -> EncodedPart:
+    """Texts of a task without labels, encoded.
+
+    Raises:
+        ConfigError: its answers are not about whole texts, or there is no text.
+    """
+    if task.output.head != "sequence":
+        raise ConfigError("--unlabelled adds texts to tasks that answer with a class, labels or a number; this one "
+                          f"answers with '{task.output.name}', so leave it out")  # fmt: skip
+    if not examples:
+        raise ConfigError("--unlabelled names files without a single text; name others, or leave it out")
+    with progress.task("tokenizing the unlabelled texts"):
+        items = task.encode(examples, words, length)
+    return EncodedPart("unlabelled", examples, [Item(item.example, item.rows, None) for item in items])
+
+
+def taught_logits(teacher: TaskTeacher, prepared: PreparedTask, folder: Path, device: str) -> Logits:
+    """The teacher's logits for the training rows and the unlabelled ones, in this order: those that the folder keeps,
+    else computed now and kept."""
+    parts = [prepared.train, *([prepared.unlabelled] if prepared.unlabelled else [])]
+    key = _key(teacher, parts)
+    if key in teacher.known:
+        _keep(folder / KEPT, key, teacher.known[key])
+    elif (found := _kept(folder / KEPT, key)) is not None:
+        teacher.known[key] = found
+    else:
+        engine = ENGINES["torch" if files.exported_graph(teacher.loaded.path) is None else "onnx"](
+            teacher.loaded, device
+        )
+        dev = prepared.dev[0]
+        with progress.task("asking the teacher"):
+            answers = [_answers(teacher, engine, prepared, part) for part in (*parts, dev)]
+        scores = score_parts(prepared.task, (dev,), {dev.name: answers.pop()})
+        name = metric_name(prepared.task)
+        log.info(f"the teacher {teacher.source} scores {name} {scores[name]:.4g} on {dev.name}")
+        dtype = np.float32 if isinstance(teacher.output, Number) else np.float16
+        teacher.known[key] = [one.astype(dtype) for of_part in answers for one in of_part]
+        _keep(folder / KEPT, key, teacher.known[key])
+    return teacher.known[key]
+
+
+def _answers(teacher: TaskTeacher, engine: Any, prepared: PreparedTask, part: EncodedPart) -> Logits:
+    task, length = prepared.task, prepared.config.length
+    positions = teacher.loaded.config.encoder.max_positions
+    items = part.items
+    if teacher.tokenizer.fingerprint != prepared.start.tokenizer.fingerprint or length > positions:
+        read = min(positions, max(length, int(teacher.loaded.task_record.get("length", length))))
+        encoded = {item.example: item for item in task.encode(part.examples, teacher.tokenizer, read)}
+        items = [encoded[item.example] for item in items]
+    most = getattr(engine, "tokens", EVALUATION_TOKENS)
+    found = logits_of(engine.logits, items, teacher.output, teacher.tokenizer.pad_id, positions, most=most)
+    return [one[..., list(teacher.order)] for one in found] if teacher.order else found
+
+
+def _key(teacher: TaskTeacher, parts: list[EncodedPart]) -> str:
+    """What tells a teacher's answers from others."""
+    digest = hashlib.sha256(teacher.fingerprint.encode() + repr(teacher.order).encode())
+    for part in parts:
+        for row in (row for item in part.items for row in item.rows):
+            digest.update(row.ids.tobytes() + b"|")
+    return digest.hexdigest()
+
+
+def _keep(file: Path, key: str, logits: Logits) -> None:
+    if files.read_metadata(file).get("key") == key:
+        return
+    flat, sizes = np.concatenate([one.ravel() for one in logits]), np.array([one.shape for one in logits], np.int32)
+    tensors = {"logits": torch.from_numpy(flat), "shapes": torch.from_numpy(sizes)}
+    with written_whole(file) as aside:
+        files.write_tensors(aside, tensors, {"key": key})
+
+
+def _kept(file: Path, key: str) -> Logits | None:
+    if files.read_metadata(file).get("key") != key:
+        return None
+    tensors = {name: one.numpy() for name, one in files.read_tensors(file).items()}
+    shapes: NDArray[np.int32] = tensors["shapes"]
+    ends = np.cumsum(shapes.prod(axis=1))
+    return [one.reshape(shape) for one, shape in zip(np.split(tensors["logits"], ends[:-1]), shapes, strict=True)]

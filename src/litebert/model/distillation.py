@@ -1,0 +1,120 @@
+"""A teacher, which another network learns from, and how far that network is from it.
+
+A teacher is no module: no state dict, parameter count or optimizer of its student has it, and no gradient reaches it.
+
+Shapes: B sequences, S tokens, H hidden size, A heads, K predicted positions, V vocabulary, C classes.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from litebert.data.batches import Batch
+from litebert.model.encoder import Encoder
+
+Projections = tuple[Tensor, Tensor, Tensor]
+"""Queries, keys and values of a layer, (B, A, S, H / A) each."""
+
+
+def divergence(logits: Tensor, taught: Tensor, temperature: float = 1.0) -> Tensor:
+    """T^2 KL(p || q) over the last dimension, for p and q the softmax of taught / T and of logits / T, in float32.
+
+    Minus infinity in both counts for nothing.
+    """
+    own, theirs = ((one.float() / temperature).log_softmax(-1) for one in (logits, taught))
+    p = theirs.exp()
+    distance: Tensor = temperature**2 * (p * (theirs - own)).masked_fill(p == 0, 0.0).sum(-1)
+    return distance
+
+
+def state_distance(states_BSH: Tensor, taught_BSH: Tensor, map_: nn.Module) -> Tensor:
+    """(B, S): the mean square of mapped states minus the teacher's, both normalised to mean 0 and deviation 1 before.
+
+    Without that, states of pre-norm encoders, which grow from layer to layer, would count by their size.
+    """
+    own, theirs = (F.layer_norm(one.float(), one.shape[-1:]) for one in (states_BSH, taught_BSH))
+    distance: Tensor = (map_(own) - theirs).square().mean(-1)
+    return distance
+
+
+def relation_distance(own: Projections, theirs: Projections, heads: int, mask: Tensor | None) -> Tensor:
+    """(B, S): KL of the teacher's relations between queries, between keys and between values from the student's, summed
+    over the three and averaged over the heads (MiniLMv2, Wang et al. 2021, section 3).
+
+    A relation is softmax(X X^T / sqrt(D)) of the projections X, which are regrouped into `heads` heads of size D; so
+    widths and heads of the two may differ.
+
+    Args:
+        mask: (B, S), nonzero on real tokens.
+    """
+    total: Any = 0.0
+    for mine, its in zip(own, theirs, strict=True):
+        scores = [_relation(_regrouped(one, heads), mask) for one in (mine, its)]
+        total = total + divergence(scores[0], scores[1]).mean(1)
+    distance: Tensor = total
+    return distance
+
+
+def _regrouped(x_BASD: Tensor, heads: int) -> Tensor:
+    batch, _, length, _ = x_BASD.shape
+    return x_BASD.float().transpose(1, 2).reshape(batch, length, heads, -1).transpose(1, 2)
+
+
+def _relation(x_BASD: Tensor, mask: Tensor | None) -> Tensor:
+    """Scores of every token with every other, minus infinity where that is padding."""
+    scores: Tensor = x_BASD @ x_BASD.transpose(-1, -2) * x_BASD.shape[-1] ** -0.5
+    return scores if mask is None else scores.masked_fill(~mask.bool()[:, None, None, :], -torch.inf)
+
+
+class Teacher:
+    """A pretrained network in evaluation mode."""
+
+    def __init__(self, encoder: Encoder, head: nn.Module | None, fingerprint: str = "") -> None:
+        """`head`: the one before the vocabulary, as `VocabularyHead`; `fingerprint` tells its weights from others."""
+        self.encoder, self.head, self.fingerprint = encoder, head, fingerprint
+        for module in filter(None, (encoder, head)):
+            module.eval().requires_grad_(False)
+
+    def to(self, device: torch.device) -> Teacher:
+        """The same, moved to a device."""
+        for module in filter(None, (self.encoder, self.head)):
+            module.to(device)
+        return self
+
+    def lesson(self, batch: Batch) -> Lesson:
+        """What it says of a batch."""
+        return Lesson(self, batch)
+
+
+class Lesson:
+    """What a teacher says of a batch. One pass, taken when it is first asked, serves all objectives."""
+
+    def __init__(self, teacher: Teacher, batch: Batch) -> None:
+        self._teacher, self._batch = teacher, batch
+
+    @cached_property
+    @torch.no_grad()
+    def states(self) -> list[Tensor]:
+        """The embedding and the state after each layer, (B, S, H) each."""
+        batch = self._batch
+        types = batch.token_type_ids if self._teacher.encoder.config.segment_types else None
+        return list(self._teacher.encoder.states(batch.input_ids, types, batch.attention_mask))
+
+    @torch.no_grad()
+    def logits(self, pieces: int) -> Tensor:
+        """(K, V): its guesses at the masked positions, of the first `pieces` of its vocabulary."""
+        encoder, head = self._teacher.encoder, self._teacher.head
+        assert head is not None
+        last = encoder.read_out(self.states[-1]).last.flatten(0, 1)[self._batch.masked_positions]
+        guesses: Tensor = head(last, encoder.embedding.word.weight, encoder.embedding.map)
+        return guesses[:, :pieces]
+
+    @torch.no_grad()
+    def projections(self, layer: int) -> Projections:
+        """Queries, keys and values of a layer, counted from 1."""
+        return self._teacher.encoder.projections(layer - 1, self.states[layer - 1])

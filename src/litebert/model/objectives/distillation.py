@@ -1,0 +1,221 @@
+"""Learning from a teacher: its guesses of masked tokens, its states, and how its tokens relate to each other.
+
+`litebert pretrain --teacher` adds those whose weight in `Config.distill` is above 0. Without a teacher, as in a model
+that is opened after training, none of them has a loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from litebert import cost
+from litebert.errors import require
+from litebert.model.objectives.mlm import GUESSES
+from litebert.model.objectives.objective import Context, Curves, Loss, Objective, Score
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from litebert.data.batches import Batch
+    from litebert.model.encoder import EncoderOutput
+
+
+class Distillation(Objective):
+    """Base of what is learned from a teacher.
+
+    Shapes: B sequences, S tokens, H hidden size, K predicted positions, V vocabulary.
+    """
+
+    taught: ClassVar[bool] = True
+    compared: ClassVar = {}
+
+    def check(self) -> None:
+        super().check()
+        require(self.weight > 0, f"objective {self.name} has distill.{self.name}=0; set a weight above 0, or leave "
+                "the objective out")  # fmt: skip
+        require(
+            self.config.generator is None,
+            f"objective {self.name} compares an encoder that reads masked text with its teacher, and here a generator "
+            "reads it (objective rtd); keep one of them",
+        )
+
+    @property
+    def weight(self) -> float:
+        weight: float = getattr(self.config.distill, self.name)
+        return weight
+
+    def nothing(self, output: EncoderOutput) -> Loss:
+        """The loss without a teacher."""
+        zero = output.last.sum() * 0
+        return Loss(zero, zero.detach(), zero.detach())
+
+
+class SoftLabels(Distillation):
+    """Match the teacher's probabilities of the masked tokens, with a temperature (Hinton et al. 2015; DistilBERT).
+
+    The vocabulary head is that of objective mlm. What counts as right is the teacher's likeliest piece.
+    """
+
+    needs = ("mlm",)
+    shown = (
+        Score("loss", "divergence from the teacher's guesses", ".3f"),
+        Score("accuracy", "guesses as the teacher"),
+    )
+    curves = (
+        Curves(
+            "Divergence from the teacher's guesses",
+            (("training", "train", "loss"), ("held out", "heldout", "loss")),
+            axis="nats, times the squared temperature", scale=1.0, baseline="",
+        ),
+    )  # fmt: skip
+
+    def kept_bytes(self, width: int) -> float:
+        """As the loss of the masked tokens itself: the logits of both, normalised."""
+        masking = self.config.masking
+        return max(masking.rate, masking.last_rate) * 16 * self.config.encoder.vocab_size
+
+    def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
+        import torch
+
+        from litebert.model.distillation import divergence
+
+        if context.teacher is None:
+            return self.nothing(output)
+        logits_KV = context.shared[GUESSES]
+        taught_KV = context.teacher.logits(logits_KV.shape[-1])
+        total = divergence(logits_KV, taught_KV, self.config.distill.temperature).sum()
+        same = (logits_KV.argmax(-1) == taught_KV.argmax(-1)).sum()
+        return Loss(total, torch.full((), len(logits_KV), device=total.device), same)
+
+    def count(self, batch: Batch) -> int:
+        return batch.masked_labels.numel()
+
+
+class _Layers(Distillation):
+    """Base of what is compared layer by layer, at every real token; the pairs of layers count alike."""
+
+    reads_states = True
+    pairs_in: ClassVar[str]
+    """The field of `Config.distill` with the pairs."""
+
+    def check(self) -> None:
+        super().check()
+        train, depth, pairs = self.config.train, self.config.encoder.layers, self.pairs
+        require(
+            not train.depth_schedule,
+            f"objective {self.name} compares given layers, and with train.depth_schedule a layer is not always there; "
+            "leave one of them out: --train.depth-schedule",
+        )
+        require(
+            train.parallel != "fsdp",
+            f"objective {self.name} reads layers one by one, which train.parallel=fsdp does not gather; set ddp",
+        )
+        require(
+            all(own <= depth for own, _ in pairs),
+            f"distill.{self.pairs_in} names layer {max((own for own, _ in pairs), default=0)} of a student with "
+            f"encoder.layers={depth}; name layers that it has",
+        )
+
+    @property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """(layer of the student, layer of the teacher), from 1."""
+        pairs: tuple[tuple[int, int], ...] = getattr(self.config.distill, self.pairs_in)
+        return pairs
+
+    def kept_bytes(self, width: int) -> float:
+        return 4 * 3 * len(self.pairs) * self.config.encoder.hidden_size
+
+    def summed(self, output: EncoderOutput, batch: Batch, distance: Callable[[int, int], Tensor]) -> Loss:
+        """The mean over the pairs of a distance (B, S), summed over the real tokens; none is right."""
+        import torch
+
+        found = torch.stack([distance(*pair) for pair in self.pairs]).mean(0)
+        if batch.attention_mask is not None:
+            found = found.masked_fill(~batch.attention_mask, 0.0)
+        zero = torch.zeros((), dtype=torch.int64, device=found.device)
+        return Loss(found.sum(), zero + batch.tokens, zero)
+
+    def count(self, batch: Batch) -> int:
+        return batch.tokens
+
+    def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
+        """The distance alone: nothing is right or wrong."""
+        return {"loss": super().scores(losses)["loss"]}
+
+
+class States(_Layers):
+    """Let a learned map of the student's states give the teacher's (TinyBERT, Jiao et al. 2020), one map for all pairs
+    of layers. Both are normalised before (`model.distillation.state_distance`).
+    """
+
+    pairs_in = "state_layers"
+    shown = (Score("loss", "distance from the teacher's states", ".3f"),)
+    curves = (
+        Curves(
+            "Distance from the teacher's states",
+            (("training", "train", "loss"), ("held out", "heldout", "loss")),
+            axis="mean square, of 1", scale=1.0, baseline="",
+        ),
+    )  # fmt: skip
+
+    def parameters(self) -> dict[str, int]:
+        return {"states head": cost.linear(self.config.encoder.hidden_size, self._width)}
+
+    def flops(self, length: int) -> float:
+        return 2.0 * len(self.pairs) * self.config.encoder.hidden_size * self._width
+
+    @property
+    def _width(self) -> int:
+        return self.config.distill.width or self.config.encoder.hidden_size
+
+    def head(self) -> nn.Module:
+        from torch import nn
+
+        from litebert.model.encoder import initialiser
+
+        linear = nn.Linear(self.config.encoder.hidden_size, self._width)
+        linear.apply(initialiser(self.config.encoder))
+        return linear
+
+    def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
+        from litebert.model.distillation import state_distance
+
+        lesson = context.teacher
+        if lesson is None:
+            return self.nothing(output)
+        head = context.network.head
+        return self.summed(
+            output, batch, lambda own, its: state_distance(output.states[own], lesson.states[its], head)
+        )  # fmt: skip
+
+
+class Relations(_Layers):
+    """Let tokens relate as in the teacher: by queries, by keys and by values (MiniLMv2, Wang et al. 2021)."""
+
+    pairs_in = "relation_layers"
+    shown = (Score("loss", "divergence from the teacher's relations", ".3f"),)
+    curves = (
+        Curves(
+            "Divergence from the teacher's relations",
+            (("training", "train", "loss"), ("held out", "heldout", "loss")),
+            axis="nats", scale=1.0, baseline="",
+        ),
+    )  # fmt: skip
+
+    def flops(self, length: int) -> float:
+        """Of queries, keys and values once more, and their products."""
+        return 6.0 * len(self.pairs) * self.config.encoder.hidden_size * (self.config.encoder.hidden_size + length)
+
+    def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
+        from litebert.model.distillation import relation_distance
+
+        lesson, heads = context.teacher, self.config.distill.relation_heads
+        if lesson is None:
+            return self.nothing(output)
+
+        def distance(own: int, its: int) -> Tensor:
+            mine = context.encoder.projections(own - 1, output.states[own - 1])
+            return relation_distance(mine, lesson.projections(its), heads, batch.attention_mask)
+
+        return self.summed(output, batch, distance)

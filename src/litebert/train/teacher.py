@@ -1,0 +1,131 @@
+"""The teacher of a pretraining run: which folder it may be, what the config takes from it, and that it stays."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from litebert.config import Config, replace
+from litebert.config.serialization import to_json
+from litebert.data.shards import Shards
+from litebert.errors import ConfigError, DataError, ModelError, RunError
+from litebert.interop import LoadedModel, read_folder
+from litebert.model.distillation import Teacher
+from litebert.model.pretrainer import Pretrainer
+
+log = logging.getLogger("litebert")
+
+PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
+"""Where the JSON file of a run has its teacher."""
+
+
+def fingerprint_of(loaded: LoadedModel) -> str:
+    """sha256 (hex) of a model's weights and config."""
+    digest = hashlib.sha256(to_json(replace(loaded.config, name="")).encode())
+    for name, tensor in sorted(loaded.model.state_dict().items()):
+        digest.update(name.encode() + tensor.contiguous().cpu().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def taught_by(source: str | Path | None, config: Config, shards: Shards) -> tuple[Config, Teacher | None]:
+    """The config with what it takes from its teacher, and the teacher; of a config that learns from none, as it is.
+
+    Raises:
+        ConfigError: objectives without a teacher, a teacher without objectives, or layers and heads that it has not.
+        ModelError: the folder cannot be opened, or lacks the head that is asked for.
+        DataError: the data was prepared with another tokenizer than the teacher's.
+    """
+    own = [name for name, one in config.named_objectives().items() if one.taught]
+    if source is None:
+        if own:
+            raise ConfigError(f"objective {own[0]} learns from a teacher; name its folder with --teacher")
+        return config, None
+    asked = config.distill.objectives
+    if not asked:
+        raise ConfigError(f"--teacher {source} has nothing to teach: distill.soft, distill.states and "
+                          "distill.relations are all 0; set one of them above 0")  # fmt: skip
+    if not own:
+        config = replace(config, objectives=(*config.objectives, *asked))
+        if "soft" in asked and "mlm" not in config.objectives:
+            raise ConfigError("distill.soft compares guesses of masked tokens, and objectives has no mlm; add it, or "
+                              "set distill.soft=0")  # fmt: skip
+    loaded = read_folder(source)
+    _require_vocabulary(source, loaded, shards)
+    teacher = Teacher(loaded.model.encoder, _head(source, loaded, config), fingerprint_of(loaded))
+    shape, longest = teacher.encoder.config, config.sequences.length
+    if longest > shape.max_positions:
+        raise ConfigError(f"sequences.length is {longest} and the teacher {source} reads {shape.max_positions} tokens; "
+                          f"set sequences.length to at most {shape.max_positions}")  # fmt: skip
+    layers, theirs, distill = config.encoder.layers, shape.layers, config.distill
+    even = tuple((i, max(1, round(i * theirs / layers))) for i in range(1, layers + 1))
+    widths = config.encoder.hidden_size, shape.hidden_size
+    fits = all(width % shape.heads == 0 for width in widths)
+    distill = replace(
+        distill,
+        width=shape.hidden_size,
+        state_layers=distill.state_layers or even,
+        relation_layers=distill.relation_layers or ((layers, theirs),),
+        relation_heads=distill.relation_heads or (shape.heads if fits else math.gcd(*widths, shape.heads)),
+    )
+    for name in ("state_layers", "relation_layers"):
+        if (last := max(its for _, its in getattr(distill, name))) > theirs:
+            raise ConfigError(f"distill.{name} names layer {last} of the teacher {source}, which has {theirs}; name "
+                              "layers that it has")  # fmt: skip
+    if any(width % distill.relation_heads for width in widths):
+        raise ConfigError(
+            f"distill.relation_heads is {distill.relation_heads}, and the hidden sizes of student and "
+            f"teacher, {widths[0]} and {widths[1]}, are not both multiples of it; give a common divisor"
+        )
+    return replace(config, distill=distill), teacher
+
+
+def _require_vocabulary(source: str | Path, loaded: LoadedModel, shards: Shards) -> None:
+    ours, words = shards.tokenizer, loaded.tokenizer
+    if words is None and loaded.config.encoder.vocab_size == ours.vocab_size:
+        log.warning(f"{source} has no tokenizer; it is taken to be that of {shards.path}, whose vocabulary is as large")
+        return
+    if words is None or words.fingerprint != ours.fingerprint:
+        why = "has no tokenizer" if words is None else "has another tokenizer"
+        raise DataError(f"the teacher {source} {why} than that of {shards.path}, so the two share no vocabulary; "
+                        f"prepare the data with --tokenizer {loaded.path}")  # fmt: skip
+
+
+def _head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
+    """The head of a teacher's guesses, where these are learned."""
+    if "soft" not in config.objectives:
+        return None
+    model = loaded.model
+    trained = isinstance(model, Pretrainer) and "mlm" in model.objectives and "mlm" not in loaded.untrained
+    if not trained or loaded.config.generator is not None:
+        what = "guesses by a generator only" if trained else "has no head that guesses masked tokens"
+        raise ModelError(f"the teacher {source} {what}; name another, or set distill.soft=0 and learn its states or "
+                         "relations")  # fmt: skip
+    return model.get_submodule("objectives.mlm.head")
+
+
+def record_of(source: str | Path | None, fingerprint: str | None) -> dict[str, Any]:
+    """What the JSON file of a run says of its teacher."""
+    return {PATH: None if source is None else str(Path(source).resolve()), FINGERPRINT: fingerprint}
+
+
+def refuse_other_teacher(
+    folder: Path, run: Mapping[str, Any], source: str | Path | None, fingerprint: str | None
+) -> None:
+    """Compare the teacher of a run in a folder with the one that is asked for now.
+
+    Raises:
+        RunError: they differ.
+    """
+    was, recorded = run.get(PATH), run.get(FINGERPRINT)
+    if recorded == fingerprint:
+        return
+    if recorded is None:
+        raise RunError(f"the run in {folder} learns from no teacher; leave --teacher out, or start another --out")
+    other = "" if source is None else f", whose weights are not those of {source}"
+    fix = f"give --teacher {shlex.quote(str(was))} as it was, or start another --out"
+    raise RunError(f"the run in {folder} learns from the teacher {was}{other}; {fix}")

@@ -1,0 +1,303 @@
+"""Learning a task from a teacher's answers: the losses as formulas, what a run keeps, resumes and refuses."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+from litebert.config import FinetuneConfig, TaskDistillConfig
+from litebert.errors import ConfigError, ModelError, RunError
+from litebert.finetuning.batches import TaskBatch, collate
+from litebert.finetuning.items import EncodedRow, Item
+from litebert.finetuning.outputs import Number, OneChoice, OneClass, Output, SeveralLabels
+from litebert.finetuning.run import Finetuned, finetune, finetune_seeds
+from litebert.finetuning.teacher import KEPT
+from litebert.finetuning.token_outputs import OneSpan, Tags
+from litebert.interop import read_folder
+from litebert.interop.files import read_tensors
+from litebert.tasks.table import Table
+from litebert.tokenizer import train_tokenizer
+from litebert.train.loop import Loop
+from litebert.train.metrics import read
+from toys.finetuning import config, recipe_file, write_table
+from toys.refusals import names, refused
+
+
+def item(length: int, target: Any, taught: Any, rows: int = 1) -> Item:
+    row = EncodedRow(np.arange(length, dtype=np.int32), np.zeros(length, np.int32))
+    return Item(0, (row,) * rows, target, taught=np.array(taught, np.float32))
+
+
+# ---- the losses ----------------------------------------------------------------------------------------------------
+
+
+def kl(teacher: Any, student: Any, temperature: float) -> float:
+    """T^2 sum p (log p - log q), written out."""
+
+    def softmax(values: Any) -> np.ndarray:
+        shifted = np.exp(np.array(values, np.float64) / temperature)
+        return shifted / shifted.sum()
+
+    p, q = softmax(teacher), softmax(student)
+    return float(temperature**2 * (p * (np.log(p) - np.log(q))).sum())
+
+
+def lesson(output: Output, batch: TaskBatch, logits: torch.Tensor) -> tuple[float, int, int]:
+    loss = output.taught_loss(logits, batch, 2.0)
+    return float(loss.total), int(loss.count), int(loss.correct)
+
+
+def test_classes_are_compared_by_the_divergence_of_their_probabilities() -> None:
+    batch = collate([item(3, 1, [2.0, -1.0]), item(3, None, [0.5, 0.0])], OneClass(("a", "b")), 0)
+    total, count, same = lesson(OneClass(("a", "b")), batch, torch.tensor([[1.0, 0.0], [0.0, 3.0]]))
+    assert total == pytest.approx(kl([2, -1], [1, 0], 2) + kl([0.5, 0], [0, 3], 2), rel=1e-5)
+    assert (count, same) == (2, 1)
+
+
+def test_several_labels_are_two_classes_each() -> None:
+    output = SeveralLabels(("a", "b"))
+    batch = collate([item(3, (1, 0), [2.0, -1.0])], output, 0)
+    total, count, same = lesson(output, batch, torch.tensor([[1.0, 0.5]]))
+    assert total == pytest.approx((kl([2, 0], [1, 0], 2) + kl([-1, 0], [0.5, 0], 2)) / 2, rel=1e-5)
+    assert (count, same) == (1, 0)
+
+
+def test_a_number_is_compared_on_the_scale_that_is_learned() -> None:
+    output = Number(mean=10.0, deviation=2.0)
+    batch = collate([item(3, 0.0, [14.0])], output, 0)
+    assert lesson(output, batch, torch.tensor([[0.5]])) == (pytest.approx((2.0 - 0.5) ** 2), 1, 0)
+
+
+def test_choices_are_compared_among_those_of_their_item() -> None:
+    batch = collate([item(3, 0, [1.0, 0.0, 2.0], rows=3), item(3, 1, [1.0, -1.0], rows=2)], OneChoice(), 0)
+    logits = torch.tensor([[0.0], [1.0], [0.0], [2.0], [0.0]], requires_grad=True)
+    loss = OneChoice().taught_loss(logits, batch, 2.0)
+    loss.total.backward()  # type: ignore[no-untyped-call]
+    assert loss.total.item() == pytest.approx(kl([1, 0, 2], [0, 1, 0], 2) + kl([1, -1], [2, 0], 2), rel=1e-5)
+    assert logits.grad is not None
+    assert logits.grad.isfinite().all()
+
+
+def test_tags_are_compared_where_a_word_has_one() -> None:
+    output = Tags(("a", "b"))
+    taught = [[9.0, 9.0], [1.0, 0.0], [9.0, 9.0]]
+    batch = collate([item(3, np.array([-100, 0, -100]), taught)], output, 0)
+    total, count, same = lesson(output, batch, torch.tensor([[[5.0, 1.0], [0.0, 2.0], *[[7.0, 1.0]] * 6]]))
+    assert (total, count, same) == (pytest.approx(kl([1, 0], [0, 2], 2), rel=1e-5), 1, 0)
+
+
+def test_spans_are_compared_by_first_and_last_token() -> None:
+    taught = np.array([[0.0, 1.0], [2.0, 0.0], [1.0, 3.0]])
+    batch = collate([item(3, (1, 2), taught)], OneSpan(), 0)
+    logits = torch.zeros(1, 8, 2)
+    total, count, same = lesson(OneSpan(), batch, logits)
+    flat = [0.0] * 3
+    assert total == pytest.approx((kl([0, 2, 1], flat, 2) + kl([1, 0, 3], flat, 2)) / 2, rel=1e-5)
+    assert (count, same) == (1, 0)
+
+
+# ---- runs ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def place(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables, an untrained student, and a teacher fine-tuned on the tables."""
+    folder = tmp_path_factory.mktemp("teaching")
+    write_table(folder / "train.csv", 60)
+    write_table(folder / "dev.csv", 20, seed=1)
+    text = write_table(folder / "more.csv", 40, seed=2).read_text().splitlines()
+    (folder / "more.csv").write_text("\n".join(line.rpartition(",")[0] for line in text) + "\n")
+    finetune(
+        recipe_file(folder),
+        table(folder),
+        folder / "teacher",
+        config(epochs=2, restart=False),
+        tokenizer=tiny_tokenizer,
+    )
+    return folder
+
+
+def quick(seed: int = 0, **changes: Any) -> FinetuneConfig:
+    """One pass, without a second try."""
+    return config(epochs=1, seed=seed, restart=False, **changes)
+
+
+def table(place: Path) -> Table:
+    return Table(place / "train.csv", place / "dev.csv")
+
+
+def taught(place: Path, out: Path, tokenizer: Path, *, weight: float = 0.5, **more: Any) -> Finetuned:
+    settings = quick(distill=TaskDistillConfig(weight=weight), exits=more.pop("exits", False))
+    return finetune(
+        recipe_file(out.parent), table(place), out, settings, tokenizer=tokenizer,
+        **{"teacher": place / "teacher", **more},
+    )  # fmt: skip
+
+
+def more_texts(place: Path) -> list[Any]:
+    return list(table(place).stream(place / "more.csv"))
+
+
+def weights(run: Path) -> bytes:
+    return (max((run / "checkpoints").glob("step-*")) / "model.safetensors").read_bytes()
+
+
+def test_the_run_records_its_teacher_and_keeps_its_answers(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    run = taught(place, tmp_path / "run", tiny_tokenizer)
+    identity = json.loads((tmp_path / "run" / "finetune.json").read_text())
+    assert identity["teacher"] == str((place / "teacher").resolve())
+    assert len(identity["teacher_fingerprint"]) == 64
+    kept = read_tensors(tmp_path / "run" / KEPT)["logits"]
+    assert (kept.dtype, kept.shape) == (torch.float16, (60 * 2,))
+    rows = list(read(tmp_path / "run" / "metrics.jsonl"))
+    last = [row for row in rows if "teacher_loss" in row][-1]
+    assert last["loss"] == pytest.approx(0.5 * last["task_loss"] + 0.5 * last["teacher_loss"])
+    own = read_folder(recipe_model(run)).model.state_dict()
+    there = read_folder(place / "teacher").model.state_dict()
+    assert own.keys() == there.keys()  # the student alone
+
+
+def recipe_model(run: Finetuned) -> Path:
+    return run.folder / "model"
+
+
+def test_its_answers_are_those_it_gives(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    import litebert
+
+    run = taught(place, tmp_path / "run", tiny_tokenizer)
+    texts = [example.text for example in table(place).read("train")]
+    said = litebert.load(place / "teacher").predict(texts)
+    kept = read_tensors(run.folder / KEPT)["logits"].float().view(-1, 2)
+    likely = F.softmax(kept, -1)[:, 1].tolist()
+    assert likely == pytest.approx([one["probabilities"]["yes"] for one in said], abs=2e-3)
+
+
+def test_all_weight_on_the_teacher_needs_no_true_label(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    one = taught(place, tmp_path / "one", tiny_tokenizer, weight=1.0)
+    turned = place / "turned"
+    turned.mkdir(exist_ok=True)
+    for name in ("train.csv", "dev.csv"):
+        (turned / name).write_text((place / name).read_text())
+    lines = (turned / "train.csv").read_text().splitlines()
+    flipped = [
+        f"{text},{'no' if label == 'yes' else 'yes'}" for text, _, label in (x.rpartition(",") for x in lines[1:])
+    ]
+    (turned / "train.csv").write_text("\n".join([lines[0], *flipped]) + "\n")
+    settings = quick(distill=TaskDistillConfig(weight=1.0))
+    two = finetune(recipe_file(tmp_path), table(turned), tmp_path / "two", settings, tokenizer=tiny_tokenizer,
+                   teacher=place / "teacher")  # fmt: skip
+    assert weights(one.folder) == weights(two.folder)
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_unlabelled_texts_are_learned_and_a_kill_changes_nothing(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool
+) -> None:
+    options = {"unlabelled": more_texts(place), "exits": exits}
+    whole = taught(place, tmp_path / "whole", tiny_tokenizer, **options)
+    assert whole.steps == 7  # 100 rows in batches of 16
+
+    def leave(loop: Loop[TaskBatch]) -> None:
+        if loop.step == 4:
+            signal.raise_signal(signal.SIGTERM)
+
+    broken = taught(place, tmp_path / "broken", tiny_tokenizer, on_step=leave, **options)
+    assert not broken.outcome.finished
+    again = taught(place, tmp_path / "broken", tiny_tokenizer, **options)
+    assert again.outcome.finished
+    assert weights(tmp_path / "broken") == weights(tmp_path / "whole")
+    assert again.scores == whole.scores
+
+
+def test_seeds_ask_the_teacher_once(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from litebert.answer.engines import TorchEngine
+
+    asked, logits = [], TorchEngine.logits
+    monkeypatch.setattr(TorchEngine, "logits", lambda self, rows: asked.append(rows) or logits(self, rows))
+    finetune_seeds(recipe_file(tmp_path), table(place), tmp_path / "run", quick(), seeds=2,
+                   tokenizer=tiny_tokenizer, teacher=place / "teacher")  # fmt: skip
+    assert sum(len(rows.ids) for rows in asked) == 60 + 20
+    kept = [(tmp_path / "run" / name / KEPT).read_bytes() for name in ("seed-0", "seed-1")]
+    assert kept[0] == kept[1]
+
+
+def test_a_teacher_may_have_another_tokenizer_and_another_order_of_labels(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    texts = [example.text for example in table(place).read("train")]
+    train_tokenizer(texts, kind="wordpiece", vocab_size=120).save(tmp_path / "other")
+    settings = quick()
+    turned = Table(place / "train.csv", place / "dev.csv", labels=("yes", "no"))
+    finetune(recipe_file(tmp_path), turned, tmp_path / "teacher", settings, tokenizer=tmp_path / "other")
+    run = taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "teacher")
+    import litebert
+
+    said = litebert.load(tmp_path / "teacher").predict(texts)
+    kept = read_tensors(run.folder / KEPT)["logits"].float().view(-1, 2)
+    likely = F.softmax(kept, -1)[:, 1].tolist()
+    assert likely == pytest.approx([one["probabilities"]["yes"] for one in said], abs=2e-3)
+
+
+def test_an_exported_teacher_teaches(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    from litebert.answer.export import export
+
+    export(place / "teacher", tmp_path / "exported")
+    run = taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "exported")
+    same = taught(place, tmp_path / "same", tiny_tokenizer)
+    one, two = (read_tensors(each.folder / KEPT)["logits"].float() for each in (run, same))
+    assert torch.allclose(one, two, atol=2e-3)
+
+
+# ---- refusals ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_with_its_own_teacher_only(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    taught(place, tmp_path / "run", tiny_tokenizer)
+    with refused(RunError, tmp_path / "run", place / "teacher", "--teacher"):
+        taught(place, tmp_path / "run", tiny_tokenizer, teacher=None)
+    finetune(recipe_file(tmp_path), table(place), tmp_path / "other", quick(seed=3), tokenizer=tiny_tokenizer)
+    with refused(RunError, tmp_path / "run", place / "teacher", tmp_path / "other"):
+        taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "other")
+    with refused(RunError, tmp_path / "other", "--teacher"):
+        finetune(recipe_file(tmp_path), table(place), tmp_path / "other", quick(seed=3),
+                 tokenizer=tiny_tokenizer, teacher=place / "teacher")  # fmt: skip
+
+
+def test_a_teacher_that_cannot_teach_is_refused(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    write_table(tmp_path / "train.csv", 40, labels=("good", "bad"))
+    write_table(tmp_path / "dev.csv", 20, labels=("good", "bad"))
+    with refused(ModelError, place / "teacher", "no, yes", "bad, good"):
+        finetune(recipe_file(tmp_path), table(tmp_path), tmp_path / "run", config(), tokenizer=tiny_tokenizer,
+                 teacher=place / "teacher")  # fmt: skip
+    with refused(ModelError, tmp_path / "absent"):
+        taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "absent")
+    with refused(ConfigError, "--unlabelled", "--teacher"):
+        taught(place, tmp_path / "run", tiny_tokenizer, teacher=None, unlabelled=more_texts(place))
+    with refused(ConfigError, "--unlabelled"):
+        taught(place, tmp_path / "run", tiny_tokenizer, unlabelled=[])
+    assert not (tmp_path / "run" / "finetune.json").exists()
+
+
+def test_the_commands_as_they_are_typed(run: Any, place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    words = ("finetune", recipe_file(tmp_path), "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
+             place / "train.csv", "--dev", place / "dev.csv", "--length", 32, "--epochs", 1)  # fmt: skip
+    teaching = ("--teacher", place / "teacher", "--unlabelled", place / "more.csv", "--distill.weight", 0.7)
+    status, out, _ = run(*words, *teaching, "--out", tmp_path / "run", "--json")
+    assert status == 0
+    assert json.loads(out)["scores"]
+    status, _, err = run(*words, "--unlabelled", place / "more.csv", "--out", tmp_path / "new")
+    assert status == 2
+    names(err, "--unlabelled", "--teacher")
+    status, _, err = run(*words, *teaching[:4], "--distill.weight", 1.5, "--out", tmp_path / "new")
+    assert status == 2
+    names(err, "distill.weight", "1.5")

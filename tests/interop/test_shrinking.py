@@ -1,0 +1,162 @@
+"""Smaller models from larger ones: exact where nothing is lost, measured where something is, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from litebert import cost
+from litebert.errors import ConfigError, ModelError
+from litebert.interop import read_folder
+from litebert.interop.shrinking import Shrinking, shrink
+from litebert.model.pretrainer import Pretrainer
+from toys.folders import loaded, save_litebert, small_tokenizer, tiny
+from toys.refusals import names, refused
+
+CLASSIC: dict[str, Any] = {"embedding_size": 8, "sharing": "none", "layers": 3}
+"""BERT: E = H, layers of their own, norms after each sum, a pooler."""
+MODERN: dict[str, Any] = {**CLASSIC, "norm": "pre", "first_norm": False, "positions": "rotary", "segment_types": 0,
+                          "embedding_norm": "after", "prediction": "hidden", "bias": False}  # fmt: skip
+
+
+def large(seed: int = 0, objectives: tuple[str, ...] = ("mlm", "sop"), **shape: Any) -> Pretrainer:
+    """With weights large enough that every one of them shows in the output."""
+    torch.manual_seed(seed)
+    model = tiny(objectives, **{**CLASSIC, **shape})
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def outputs(model: Pretrainer) -> tuple[Tensor, Tensor | None]:
+    """Logits of all tokens of some texts with padding, and the pooled states."""
+    ids = torch.randint(5, 40, (3, 12), generator=torch.manual_seed(1))
+    mask = torch.arange(12) < torch.tensor([12, 9, 4])[:, None]
+    types = (torch.arange(12) > 5).long().expand(3, 12) * bool(model.config.encoder.segment_types)
+    with torch.no_grad():
+        read = model.encoder(ids, types, mask)
+        table, map_ = model.encoder.embedding.word.weight, model.encoder.embedding.map
+        logits = model.get_submodule("objectives.mlm.head")(read.last[mask], table, map_)
+    return logits, read.pooled
+
+
+def same(one: Pretrainer, other: Any, atol: float = 1e-5) -> None:
+    for left, right in zip(outputs(one), outputs(other), strict=True):
+        torch.testing.assert_close(left, right, atol=atol, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", [CLASSIC, MODERN], ids=["classic", "modern"])
+def test_tables_of_low_rank_are_factorised_without_a_loss(shape: dict[str, Any]) -> None:
+    model = large(**shape)
+    basis = torch.linalg.qr(torch.randn(8, 3))[0]
+    tables = [model.encoder.embedding.word.weight]
+    if not shape.get("positions"):
+        tables += [model.encoder.embedding.position.weight, model.encoder.embedding.token_type.weight]  # type: ignore
+    for table in tables:
+        table.data = table.data @ basis @ basis.T
+    made = shrink(loaded(model), Shrinking(embedding_size=3))
+    assert made.energy == pytest.approx(1.0)
+    assert not made.distances
+    assert not made.left_out
+    assert made.loaded.config.encoder.embedding_size == 3
+    same(model, made.loaded.model)
+
+
+def test_what_is_cut_off_is_the_energy_that_is_missing() -> None:
+    model = large()
+    embedding = model.encoder.embedding
+    rows = torch.cat([embedding.word.weight, embedding.position.weight, embedding.token_type.weight])  # type: ignore
+    values = torch.linalg.svdvals(rows.detach().double()).square()
+    energies = []
+    for size in (7, 4, 1):
+        made = shrink(loaded(model), Shrinking(embedding_size=size))
+        assert made.energy == pytest.approx((values[:size].sum() / values.sum()).item())
+        small = made.loaded.model.encoder.embedding
+        table, map_ = small.word.weight, small.project.weight
+        left = (table @ map_.T - embedding.word.weight).square().sum().item()
+        assert left <= values[size:].sum().item() + 1e-4
+        energies.append(made.energy)
+        after = sum(one.numel() for one in made.loaded.model.parameters())
+        assert made.parameters == (sum(one.numel() for one in model.parameters()), after)
+        assert after == sum(cost.model_parameters(made.loaded.config).values())
+    assert energies == sorted(energies, reverse=True)
+
+
+@pytest.mark.parametrize("share", ["all", "attention", "feedforward", "groups"])
+@pytest.mark.parametrize("merge", ["average", "first", "middle", "last"])
+def test_equal_layers_become_one_block_without_a_loss(share: Any, merge: Any) -> None:
+    model = large()
+    for part in (model.encoder.attention, model.encoder.feedforward):
+        for block in part[1:]:
+            block.load_state_dict(part[0].state_dict())
+    made = shrink(loaded(model), Shrinking(share=share, groups=2 if share == "groups" else 1, merge=merge))
+    assert set(made.distances.values()) == {0.0}
+    one, two = outputs(model), outputs(made.loaded.model)  # type: ignore[arg-type]
+    assert all(torch.equal(*pair) for pair in zip(one, two, strict=True))
+
+
+def test_the_mean_and_its_distance() -> None:
+    model = large(layers=4)
+    made = shrink(loaded(model), Shrinking(share="groups", groups=2, layers=2))
+    own, theirs = made.loaded.model.state_dict(), model.state_dict()
+    key = "encoder.feedforward.{}.input.weight"
+    mean = (theirs[key.format(2)] + theirs[key.format(3)]) / 2
+    torch.testing.assert_close(own[key.format(1)], mean)
+    blocks = [torch.cat([one.flatten() for one in model.encoder.attention[i].parameters()]) for i in (0, 1)]
+    half = (blocks[0] - blocks[1]).norm() / 2
+    expected = math.sqrt(2 * half**2 / (blocks[0].norm() ** 2 + blocks[1].norm() ** 2))
+    assert made.distances["attention 1"] == pytest.approx(expected, rel=1e-4)
+    assert list(made.distances) == ["attention 1", "attention 2", "feedforward 1", "feedforward 2"]
+
+
+def test_chosen_layers_are_taken_as_they_are() -> None:
+    model = large(layers=4)
+    made = shrink(loaded(model), Shrinking(layers=2, merge="last"))
+    own, theirs = made.loaded.model.state_dict(), model.state_dict()
+    for student, teacher in ((0, 1), (1, 3)):
+        assert torch.equal(
+            own[f"encoder.attention.{student}.qkv.weight"], theirs[f"encoder.attention.{teacher}.qkv.weight"]
+        )
+
+
+def test_a_first_layer_without_a_norm_has_no_say_in_the_norm() -> None:
+    model = large(**MODERN)
+    made = shrink(loaded(model), Shrinking(share="all"))
+    norms = [model.state_dict()[f"encoder.attention.{i}.norm.weight"] for i in (1, 2)]
+    torch.testing.assert_close(made.loaded.model.state_dict()["encoder.attention.0.norm.weight"], sum(norms) / 2)
+    outputs(made.loaded.model)  # type: ignore[arg-type]
+
+
+# ---- the command, and refusals ---------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_model_that_opens(run: Any, tmp_path: Path) -> None:
+    save_litebert(large(), small_tokenizer(), tmp_path / "bert")
+    words = ("convert", tmp_path / "bert", tmp_path / "albert", "--share", "all", "--embedding-size", 4)
+    status, out, _ = run(*words)
+    assert status == 0
+    for shown in ("energy", "attention 1", "feedforward 1"):
+        assert shown in out
+    shape = read_folder(tmp_path / "albert").config.encoder
+    assert (shape.sharing, shape.layers, shape.embedding_size) == ("all", 3, 4)
+    status, _, err = run("convert", tmp_path / "bert", tmp_path / "other")
+    assert status == 2
+    names(err, "--to")
+
+
+def test_what_cannot_be_made_smaller_is_refused(tmp_path: Path) -> None:
+    with refused(ConfigError, "--layers", 5, 3):
+        shrink(loaded(large()), Shrinking(layers=5))
+    with refused(ConfigError, "--embedding-size", 9, 7):
+        shrink(loaded(large()), Shrinking(embedding_size=9))
+    with refused(ModelError, "--embedding-size"):
+        shrink(loaded(tiny()), Shrinking(embedding_size=2))  # a norm stands before its map
+    with refused(ModelError, "generator"):
+        shrink(loaded(large(objectives=("mlm", "rtd"))), Shrinking(share="all"))
+    with refused(ModelError, "own_vectors"):
+        shrink(loaded(tiny(own_vectors=True)), Shrinking(layers=1))

@@ -1,0 +1,187 @@
+"""Pretraining with a teacher: what a run records, resumes bit for bit and refuses; the teacher stays out of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from litebert import cost
+from litebert.config import Config, DistillConfig, replace
+from litebert.data.batches import Batch
+from litebert.data.prepare import prepare
+from litebert.data.shards import Shards
+from litebert.errors import ConfigError, DataError, ModelError, RunError
+from litebert.interop import convert, read_folder
+from litebert.interop.files import read_tensors
+from litebert.model.pretrainer import Pretrainer
+from litebert.tokenizer import train_tokenizer
+from litebert.train.evaluate import evaluate
+from litebert.train.loop import Loop
+from litebert.train.metrics import read
+from litebert.train.pretrain import Run, pretrain
+from litebert.train.teacher import taught_by
+from toys.pretraining import config, result
+from toys.refusals import names, refused
+
+ALL = DistillConfig(soft=1.0, states=1.0, relations=1.0)
+
+
+def student(distill: DistillConfig = ALL, **changes: Any) -> Config:
+    return config(encoder={"layers": 2, **changes.pop("encoder", {})}, objectives=("mlm",), distill=distill, **changes)
+
+
+@pytest.fixture(scope="module")
+def place(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a teacher of other width, depth and heads than the students."""
+    folder = tmp_path_factory.mktemp("teachers")
+    shape = {"hidden_size": 24, "embedding_size": 24, "layers": 3, "heads": 4, "sharing": "none"}
+    pretrain(config(encoder=shape, objectives=("mlm",), train={"budget": "3 steps"}), tiny_data, folder / "teacher")
+    return folder
+
+
+def taught(place: Path, data: Path, out: Path, point: Config | None = None, **more: Any) -> Run:
+    return pretrain(point or student(), data, out, **{"teacher": place / "teacher", **more})
+
+
+def test_killed_and_continued_it_ends_with_the_same_bits(place: Path, tiny_data: Path, tmp_path: Path) -> None:
+    whole = taught(place, tiny_data, tmp_path / "whole")
+    assert whole.outcome.finished
+
+    def leave(loop: Loop[Batch]) -> None:
+        if loop.step == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+    assert not taught(place, tiny_data, tmp_path / "broken", on_step=leave).outcome.finished
+    assert taught(place, tiny_data, tmp_path / "broken").outcome.finished
+    assert result(tmp_path / "whole") == result(tmp_path / "broken")
+
+
+def test_the_teacher_is_in_no_checkpoint_and_no_count(place: Path, tiny_data: Path, tmp_path: Path) -> None:
+    run = taught(place, tiny_data, tmp_path / "run")
+    saved = read_tensors(max((run.folder / "checkpoints").glob("step-*")) / "model.safetensors")
+    alone = Pretrainer(run.config)
+    assert saved.keys() == alone.state_dict().keys()
+    assert sum(one.numel() for one in saved.values()) == sum(cost.model_parameters(run.config).values())
+    assert saved["objectives.states.head.weight"].shape == (24, 16)
+    record = json.loads((run.folder / "run.json").read_text())
+    assert record["teacher"] == str((place / "teacher").resolve())
+    row = [row for row in read(run.folder / "metrics.jsonl") if "relations_loss" in row][-1]
+    assert row["soft_loss"] > 0
+    assert row["states_loss"] > 0
+    scores = evaluate(run.folder, tiny_data, sequences=8)  # without its teacher
+    assert "mlm_loss" in scores
+    assert "soft_loss" not in scores
+    convert(run.folder, tmp_path / "model", to="litebert")
+    assert read_folder(tmp_path / "model").config == run.config
+    assert not any("head" in note for note in convert(run.folder, tmp_path / "hf", to="hf").notes)
+    assert read_folder(tmp_path / "hf").config.objectives == ("mlm",)
+
+
+def test_no_gradient_reaches_the_teacher_and_nothing_of_it_changes(place: Path, tiny_data: Path) -> None:
+    shards = Shards.open(tiny_data)
+    point, teacher = taught_by(place / "teacher", student(), shards)
+    assert teacher is not None
+    assert point.objectives == ("mlm", "soft", "states", "relations")
+    assert point.distill.state_layers == ((1, 2), (2, 3))  # spread over three layers
+    assert point.distill.relation_layers == ((2, 3),)
+    assert point.distill.relation_heads == 4
+    before = {name: one.clone() for name, one in teacher.encoder.state_dict().items()}
+    from litebert.train.supply import PretrainingBatches
+
+    model = Pretrainer(point)
+    model.teacher = teacher
+    losses = model(PretrainingBatches(point, shards)(0, slice(None)))
+    torch.stack([one.total for one in losses.values()]).sum().backward()
+    assert all(one.grad is None and not one.requires_grad for one in teacher.encoder.parameters())
+    assert all(one.grad is not None for name, one in model.named_parameters() if "pooler" not in name)
+    assert not teacher.encoder.training
+    assert all(torch.equal(one, before[name]) for name, one in teacher.encoder.state_dict().items())
+    assert not any("teacher" in name for name, _ in model.named_modules())
+
+
+def test_imitating_itself_costs_nothing(place: Path, tiny_data: Path) -> None:
+    shards = Shards.open(tiny_data)
+    loaded = read_folder(place / "teacher")
+    same = replace(loaded.config, distill=DistillConfig(relations=1.0))
+    point, teacher = taught_by(place / "teacher", same, shards)
+    from litebert.train.supply import PretrainingBatches
+
+    model = Pretrainer(point)
+    model.load_state_dict(loaded.model.state_dict())
+    model.teacher = teacher
+    losses = model.eval()(PretrainingBatches(point, shards)(0, slice(None)))
+    for name in ("soft", "relations"):
+        assert losses[name].total.item() / losses[name].count.item() == pytest.approx(0, abs=1e-5)
+    assert losses["soft"].correct == losses["soft"].count
+    assert losses["mlm"].total > 0
+
+
+# ---- refusals ------------------------------------------------------------------------------------------------------
+
+
+def test_a_run_goes_on_with_its_own_teacher_only(place: Path, tiny_data: Path, tmp_path: Path) -> None:
+    point = student(DistillConfig(), train={"budget": "2 steps"})
+    taught(place, tiny_data, tmp_path / "run", point)
+    other = pretrain(config(objectives=("mlm",), train={"budget": "2 steps"}), tiny_data, tmp_path / "other").folder
+    with refused(RunError, tmp_path / "run", place / "teacher", other):
+        taught(place, tiny_data, tmp_path / "run", point, teacher=other)
+    with refused(RunError, tmp_path / "run", place / "teacher", "--teacher"):
+        pretrain(point, tiny_data, tmp_path / "run")
+    with refused(RunError, other, "--teacher"):
+        taught(place, tiny_data, other, config(objectives=("mlm",), train={"budget": "2 steps"}))
+    with refused(RunError, "--overwrite", place / "teacher"):
+        taught(place, tiny_data, place / "teacher", overwrite=True)
+
+
+def test_what_cannot_be_learned_is_refused(place: Path, tiny_data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with refused(ConfigError, "states", "--teacher"):
+        pretrain(replace(student(), objectives=("mlm", "states")), tiny_data, out)
+    with refused(ConfigError, "--teacher", "distill.soft"):
+        taught(place, tiny_data, out, student(DistillConfig(soft=0)))
+    with refused(ConfigError, "distill.state_layers", 4, place / "teacher"):
+        taught(place, tiny_data, out, student(replace(ALL, state_layers=((1, 4),))))
+    with refused(ConfigError, "distill.state_layers", 3):
+        taught(place, tiny_data, out, student(replace(ALL, state_layers=((3, 1),))))
+    with refused(ConfigError, "distill.relation_heads", 3, 16, 24):
+        taught(place, tiny_data, out, student(replace(ALL, relation_heads=3)))
+    with refused(ConfigError, "train.depth_schedule"):
+        taught(place, tiny_data, out, student(train={"depth_schedule": ((0.5, 1),)}))
+    with refused(ModelError, tmp_path / "absent"):
+        taught(place, tiny_data, out, teacher=tmp_path / "absent")
+    assert not out.exists() or not list(out.glob("[!.]*"))
+
+
+def test_a_teacher_without_a_common_vocabulary_is_refused(
+    place: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:  # fmt: skip
+    texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
+    train_tokenizer(texts, kind="unigram", vocab_size=380).save(tmp_path / "words")
+    prepare([str(tiny_corpus)], tmp_path / "data", tokenizer=tmp_path / "words", heldout=0.1, processes=1)
+    with refused(DataError, place / "teacher", tmp_path / "data", "--tokenizer"):
+        taught(place, tmp_path / "data", tmp_path / "run")
+
+
+def test_a_generator_teaches_no_guesses(place: Path, tiny_data: Path, tmp_path: Path) -> None:
+    pretrain(config(objectives=("mlm", "rtd"), train={"budget": "2 steps"}), tiny_data, tmp_path / "electra")
+    with refused(ModelError, tmp_path / "electra", "distill.soft=0"):
+        taught(place, tiny_data, tmp_path / "run", teacher=tmp_path / "electra")
+
+
+def test_the_command_as_it_is_typed(run: Any, place: Path, tiny_data: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "student.toml"
+    recipe.write_text("[encoder]\nembedding_size = 8\nhidden_size = 16\nlayers = 2\nheads = 2\nintermediate_size = 32\n"
+                      "max_positions = 64\n[sequences]\nlength = 32\n")  # fmt: skip
+    words = ("pretrain", recipe, "--data", tiny_data, "--budget", "2 steps", "--train.batch", "4 sequences")
+    status, out, _ = run(*words, "--teacher", place / "teacher", "--distill.relations", 1, "--out", tmp_path / "run",
+                         "--json")  # fmt: skip
+    assert status == 0
+    assert {"soft_loss", "relations_loss", "mlm_loss", "sop_loss"} <= json.loads(out)["heldout"].keys()
+    status, _, err = run(*words, "--out", tmp_path / "run")
+    assert status == 2
+    names(err.splitlines()[-1], tmp_path / "run", "--teacher")
