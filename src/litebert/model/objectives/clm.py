@@ -82,7 +82,7 @@ class CausalLanguageModeling(TokenPrediction):
 
     def prepare(self, batch: Batch) -> Batch:
         ids_BS, real_BS = batch.input_ids, batch.attention_mask
-        has_next_BS = ids_BS.new_full(ids_BS.shape, batch.causal, dtype=bool)
+        has_next_BS = ids_BS.new_full(ids_BS.shape, int(batch.causal)).bool()
         has_next_BS[:, -1] = False
         if real_BS is not None:
             has_next_BS[:, :-1] &= real_BS[:, 1:]
