@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from litebert import progress
+from litebert.answer.ahead import in_advance
 from litebert.answer.engines import Engine
 from litebert.answer.exits import EarlyExit, Exit, with_exits
 from litebert.answer.graphs import exported_graph
@@ -28,6 +28,7 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, logits_of
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, read_folder
+from litebert.model.heads import Pooling
 from litebert.registry import ENGINES
 from litebert.tasks.registry import saved_task
 from litebert.text.records import shown
@@ -40,19 +41,6 @@ FIRST = 256
 """Examples that are answered first, before a window of more is read."""
 WINDOW = 4096
 """Examples in memory at a time; they are sorted by length among themselves, so that little is padded."""
-T = TypeVar("T")
-
-
-def in_advance(source: Iterator[T]) -> Generator[T, None, None]:
-    """The same, each made by a thread while the one before is used."""
-    with ThreadPoolExecutor(1, "reading ahead") as thread:
-        coming = thread.submit(next, source, _END)
-        while (item := coming.result()) is not _END:
-            coming = thread.submit(next, source, _END)
-            yield cast(T, item)
-
-
-_END = object()
 
 
 @dataclass(frozen=True)
@@ -199,19 +187,24 @@ class Model(LoadedModel):
 
     @cached_property
     def sentence_encoder(self) -> SentenceEncoder:
-        """Its encoder, pretrained or fine-tuned, for vectors of any number of texts.
+        """Its encoder, pretrained or fine-tuned, for vectors of any number of texts as the model makes them; see
+        `SentenceEncoder.of`, also for others.
 
         Raises:
-            ModelError: the model has no tokenizer.
+            ModelError: the model has no tokenizer, or an exported one gives no states.
         """
-        return SentenceEncoder.of(self, self._torch_device)
+        return self.vectors_by()
+
+    def vectors_by(self, pooling: Pooling | None = None, normalized: bool | None = None) -> SentenceEncoder:
+        """The same with a pooling and a normalization of one's own; None is as the model has it."""
+        return SentenceEncoder.of(self, self._torch_device, pooling, normalized)
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """Sentence vectors (N, H): the mean of the last state over the tokens of each text; see `SentenceEncoder`.
+        """Sentence vectors (N, H): by default the mean of the last states of each text; see `SentenceEncoder.of`.
 
         Raises:
             DataError: something is no text.
-            ModelError: the model has no tokenizer.
+            ModelError: as `sentence_encoder`.
         """
         return self.sentence_encoder.encode(texts)
 
