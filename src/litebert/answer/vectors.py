@@ -100,8 +100,7 @@ class SentenceEncoder:
         """
         if loaded.tokenizer is None:
             raise ModelError(f"{loaded.path} has no tokenizer; put the one it was trained with there")
-        known = pooling is not None and normalized is not None
-        settings = (None if known else _settings(loaded, pooling)) or VectorSettings()
+        settings = _settings(loaded, pooling) or VectorSettings()
         pooling = settings.pooling if pooling is None else pooling
         shape = loaded.config.encoder
         length = settings.length or int(loaded.task.get("length", loaded.config.sequences.length))

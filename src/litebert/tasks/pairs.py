@@ -59,8 +59,10 @@ class Pairs(TextTask):
 
     name = "pairs"
     suffixes = tuple(suffix for suffix, form in SUFFIXES.items() if form != "conll")
-    takes: ClassVar[tuple[str, ...]] = ("dev", "test", "text", "pair", "label", "heldout", "input_format", "header", "encoding", "pooling",
-             "temperature")  # fmt: skip
+    takes: ClassVar[tuple[str, ...]] = (
+        "dev", "test", "text", "pair", "label", "heldout", "input_format", "header", "encoding", "pooling",
+        "temperature",
+    )  # fmt: skip
     pair = True
     output: Similarity
 
