@@ -13,20 +13,24 @@ import sys
 import venv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from litebert.answer.predictor import load
 from litebert.config.finetuning import HeadName
 from litebert.interop import save_hf
 from litebert.interop.onnx_folder import save_onnx
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
-from toys.folders import loaded
+from toys.folders import loaded, save_litebert
 from toys.points import config, randomise, shape
 
 VERSIONS = ("optimum-onnx[onnxruntime]==0.1.0", "optimum==2.1.0", "transformers==4.57.6", "torch==2.13.0",
             "sentence-transformers==5.7.0", "onnxruntime==1.32.0", "onnx==1.23.2")  # fmt: skip
 ALLOWED = 1e-4
+TEXTS = ["red and green", "a blue text that is somewhat longer than the others", "yes"]
+"""Those of peers/open_exports.py."""
 HEADS: dict[HeadName, tuple[bool, int, tuple[str, ...]]] = {
     "sequence": (True, 3, ("red", "green", "blue")),
     "tokens": (False, 5, ("O", "B-X", "I-X", "B-Y", "I-Y")),
@@ -70,11 +74,20 @@ def test_they_open_what_is_exported(family: str, python: str, tiny_tokenizer: Pa
         opened = loaded(model, tokenizer, labels=labels, task=tuned)
         save_onnx(opened, tmp_path / "onnx" / head, head)
         save_hf(opened, tmp_path / "hf" / head, head)
+    pairs = TaskModel(shape(**{**point, "pooler": False}), False, 0).eval()
+    randomise(pairs, scale=0.15)
+    vectors = {"task": "pairs", "kind": "backbone", "problem": "similarity", "length": 12,
+               "vectors": {"pooling": "mean", "normalized": True}}  # fmt: skip
+    save_litebert(pairs, tokenizer, tmp_path / "own", task=vectors)
+    opened = load(tmp_path / "own")
+    save_onnx(opened, tmp_path / "vectors" / "onnx")
+    save_hf(opened, tmp_path / "vectors" / "hf")
+    np.save(tmp_path / "vectors.npy", opened.encode(TEXTS))
     script = Path(__file__).with_name("peers") / "open_exports.py"
     clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     done = subprocess.run([python, str(script), str(tmp_path)], env={**clean, "HF_HUB_OFFLINE": "1"},
                           capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]
     gaps = json.loads(done.stdout.splitlines()[-1])
-    assert gaps.keys() == {*models, "sentences"}
+    assert gaps.keys() == {*models, "sentences", "vectors"}
     assert max(gaps.values()) < ALLOWED, gaps

@@ -105,7 +105,9 @@ TASKS = Registry(
     race="tasks.race:RaceTask",
     choices="tasks.choices:ChoiceTask",
     tagging="tasks.tagging.task:TaggingTask",
+    pairs="tasks.pairs:Pairs",
     **dict.fromkeys(("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"), "tasks.glue:Glue"),
+    **{"stsb-vectors": "tasks.pairs:StsbVectors"},
 )  # fmt: skip
 OUTPUTS = Registry(
     "output", "restored",
@@ -115,6 +117,7 @@ OUTPUTS = Registry(
     tokens="finetuning.token_outputs:Tags",
     span="finetuning.token_outputs:OneSpan",
     choice="finetuning.outputs:OneChoice",
+    similarity="finetuning.similarity:Similarity",
 )  # fmt: skip
 ENGINES = Registry(
     "engine", "logits",

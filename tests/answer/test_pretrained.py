@@ -71,11 +71,9 @@ def test_logits(model: Model, theirs: Any) -> None:
 def test_vectors_are_the_mean_of_the_states_of_a_text(model: Model, theirs: Any) -> None:
     vectors = model.encode(TEXTS)
     assert (vectors.shape, vectors.dtype) == ((4, 16), np.float32)
-    assert not vectors[1].any()
     for text, vector in zip(TEXTS, vectors, strict=True):
-        if text:
-            states = theirs.base_model(torch.tensor([row(model, text)])).last_hidden_state[0, 1:-1]
-            np.testing.assert_allclose(vector, states.mean(0).numpy(), atol=2e-5)
+        states = theirs.base_model(torch.tensor([row(model, text)])).last_hidden_state[0]
+        np.testing.assert_allclose(vector, states.mean(0).numpy(), atol=2e-5)
     assert model.encode([]).shape == (0, 16)
     long = " ".join(["bado"] * 100)
     again = load(model.path).encode(text for text in [long, *TEXTS * 600])

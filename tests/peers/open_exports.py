@@ -1,7 +1,8 @@
 """Opens exports with optimum's and sentence-transformers' ONNX classes, beside the same models with transformers.
 
 Run by tests/test_peers.py in an environment that has these libraries. Its argument is a folder that has `onnx/HEAD` and
-`hf/HEAD` for each head. Prints a JSON object: for each head, the largest difference of the outputs.
+`hf/HEAD` for each head, and may have `vectors/onnx`, `vectors/hf` and `vectors.npy`, what litebert gives for TEXTS.
+Prints a JSON object: for each head, the largest difference of the outputs.
 """
 
 from __future__ import annotations
@@ -50,12 +51,15 @@ def compared(head: str, onnx: Path, hf: Path) -> float:
     return worst
 
 
-def sentences(onnx: Path, hf: Path) -> float:
+def sentences(onnx: Path, hf: Path, wanted: Any = None) -> float:
+    """The largest difference of vectors from those of `hf`, and of these from `wanted`, where it is given."""
     from sentence_transformers import SentenceTransformer
 
     ours: Any = SentenceTransformer(str(onnx), backend="onnx", device="cpu", model_kwargs={"file_name": "model.onnx"})
     theirs: Any = SentenceTransformer(str(hf), device="cpu")
-    return float(np.abs(ours.encode(TEXTS) - theirs.encode(TEXTS)).max())
+    expected = theirs.encode(TEXTS)
+    gap = 0.0 if wanted is None else float(np.abs(expected - wanted).max())
+    return max(gap, float(np.abs(ours.encode(TEXTS) - expected).max()))
 
 
 if __name__ == "__main__":
@@ -64,4 +68,8 @@ if __name__ == "__main__":
     gaps = {head: compared(head, folder / "onnx" / head, folder / "hf" / head) for head in heads}
     if "backbone" in gaps:
         gaps["sentences"] = sentences(folder / "onnx" / "backbone", folder / "hf" / "backbone")
+    if (folder / "vectors.npy").exists():
+        gaps["vectors"] = sentences(
+            folder / "vectors" / "onnx", folder / "vectors" / "hf", np.load(folder / "vectors.npy")
+        )
     sys.stdout.write(json.dumps(gaps) + "\n")

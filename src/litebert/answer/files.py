@@ -1,4 +1,4 @@
-"""Answers and sentence vectors from files to a file: in order and in constant memory; finished answers are kept."""
+"""Answers from files to a file: in order and in constant memory; finished answers are kept."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import codecs
 import json
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Literal, TextIO
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal, TextIO
 
 from litebert import progress
 from litebert.answer.exits import EarlyExit
@@ -20,9 +17,8 @@ from litebert.answer.inputs import Columns, Opened, carried, examples_of, expand
 from litebert.answer.predictor import Model
 from litebert.errors import ConfigError
 from litebert.finetuning.task import Task
-from litebert.storage import atomic_write, written_whole
+from litebert.storage import written_whole
 from litebert.tasks.predictions import write_records
-from litebert.tasks.table import Table
 from litebert.text.lines import BLOCK, COMPRESSIONS
 from litebert.text.records import FileFormat
 
@@ -73,8 +69,8 @@ def predict_file(
         better = Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
         raise ConfigError(f"answers of this model are written as CSV or JSONL; give --output {better}")
     columns = Columns(text, pair, tuple(keep), header, encoding)
-    files = _files(sources, out, task, encoding)
-    inputs = _all_opened(model, task, files, source_form, columns)
+    files = files_of_sources(sources, out, task, encoding)
+    inputs = all_opened(model, task, files, source_form, columns)
     rows: deque[tuple[dict[str, Any], str]] = deque()
 
     def examples() -> Iterator[Any]:
@@ -89,7 +85,7 @@ def predict_file(
             yield {**file, **carried(cells, {**file, **answer}, place, form), **answer}
             bar.advance()
 
-    with progress.task("answering", total=_rows_of(files), unit="rows") as bar, _kept(out) as file:
+    with progress.task("answering", total=_rows_of(files), unit="rows") as bar, kept_file(out) as file:
         try:
             if form == "json":
                 _write_by_id(records(), file, files)
@@ -106,64 +102,9 @@ def predict_file(
     return int(bar.done)
 
 
-def embed_file(
-    model: Model,
-    sources: str | Path | Sequence[str | Path],
-    out: str | Path | TextIO,
-    *,
-    source_form: FileFormat | None = None,
-    text: str | None = None,
-    keep: Sequence[str] = (),
-    header: bool = True,
-    encoding: str = "utf-8",
-) -> int:
-    """Write the sentence vector of every row; arguments and errors as in `predict_file`.
-
-    `out` is a .npy file, float32 (N, H), which is there when it is whole; otherwise JSON Lines with `vector`.
-    """
-    encoder, task = model.sentence_encoder, Table(target="number")
-    columns = Columns(text, None, tuple(keep), header, encoding)
-    files = _files(sources, out, task, encoding)
-    inputs = _all_opened(model, task, files, source_form, columns)
-    rows: deque[dict[str, Any]] = deque()
-
-    def texts() -> Iterator[str]:
-        for example, cells, place in examples_of(inputs, task):
-            file = {"file": place} if len(files) > 1 else {}
-            rows.append({**file, **carried(cells, {**file, "vector": None}, place, "jsonl")})
-            yield example.text
-
-    if isinstance(out, (str, Path)) and Path(out).suffix.lower() == ".npy":
-        if keep:
-            raise ConfigError(f"{out} holds only vectors; leave out --keep, or give --output a .jsonl file")
-        _check_place(Path(out))
-        with atomic_write(Path(out)) as raw:
-            return _write_npy(raw, encoder.blocks(texts()), encoder.width)
-    with _kept(out) as file:
-        lines = ({**rows.popleft(), "vector": one.tolist()} for block in encoder.blocks(texts()) for one in block)
-        return write_records(lines, file, "jsonl")
-
-
-def _write_npy(file: IO[bytes], blocks: Iterable[NDArray[np.float32]], width: int) -> int:
-    """Write an array block by block; the header of numpy leaves room for its length."""
-
-    def header(count: int) -> None:
-        about = {"descr": "<f4", "fortran_order": False, "shape": (count, width)}
-        np.lib.format.write_array_header_1_0(file, about)
-
-    header(0)
-    start, count = file.tell(), 0
-    for block in blocks:
-        file.write(block.astype("<f4", copy=False).tobytes())
-        count += len(block)
-    file.seek(0)
-    header(count)
-    assert file.tell() == start
-    return count
-
-
-def _files(sources: str | Path | Sequence[str | Path], out: str | Path | TextIO, task: Task[Any], encoding: str
-           ) -> list[str]:  # fmt: skip
+def files_of_sources(
+    sources: str | Path | Sequence[str | Path], out: str | Path | TextIO, task: Task[Any], encoding: str
+) -> list[str]:
     """The files to read."""
     try:
         codecs.lookup(encoding)
@@ -176,7 +117,7 @@ def _files(sources: str | Path | Sequence[str | Path], out: str | Path | TextIO,
     return files
 
 
-def _all_opened(
+def all_opened(
     model: Model, task: Task[Any], files: Sequence[str], form: FileFormat | None, columns: Columns
 ) -> Iterator[Opened]:
     """The files, one after the other; all are asked for the columns to keep that the first one has."""
@@ -215,13 +156,13 @@ def _rows_of(files: Sequence[str]) -> int | None:
 
 
 @contextmanager
-def _kept(out: str | Path | TextIO) -> Iterator[TextIO]:
+def kept_file(out: str | Path | TextIO) -> Iterator[TextIO]:
     """A file that gets its name when it is written, or in part when that ends early with something in it."""
     if not isinstance(out, (str, Path)):
         yield out
         return
     path, fault = Path(out), None
-    _check_place(path)
+    check_place(path)
     if path.exists() and not path.is_file():  # a pipe or a device
         with open(path, "w", encoding="utf-8", newline="") as file:
             yield file
@@ -237,6 +178,6 @@ def _kept(out: str | Path | TextIO) -> Iterator[TextIO]:
         raise fault
 
 
-def _check_place(path: Path) -> None:
+def check_place(path: Path) -> None:
     if not path.parent.is_dir() or path.is_dir():
         raise ConfigError(f"cannot write {path}; give --output a file in a folder that exists")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litebert import progress
+from litebert.answer.ahead import in_advance
 from litebert.answer.exits import EarlyExit
 from litebert.errors import DataError, LitebertError
 from litebert.finetuning.items import Item
@@ -25,19 +25,6 @@ FIRST = 256
 """Examples that are answered first, before a window of more is read."""
 WINDOW = 4096
 """Examples in memory at a time; they are sorted by length among themselves, so that little is padded."""
-T = TypeVar("T")
-
-
-def in_advance(source: Iterator[T]) -> Generator[T, None, None]:
-    """The same, each made by a thread while the one before is used."""
-    with ThreadPoolExecutor(1, "reading ahead") as thread:
-        coming = thread.submit(next, source, _END)
-        while (item := coming.result()) is not _END:
-            coming = thread.submit(next, source, _END)
-            yield cast(T, item)
-
-
-_END = object()
 
 
 class Answered(NamedTuple):

@@ -22,6 +22,7 @@ from litebert.answer.vectors import SentenceEncoder
 from litebert.config.finetuning import HeadName
 from litebert.errors import LitebertError, ModelError
 from litebert.interop import LoadedModel, read_folder
+from litebert.model.heads import Pooling
 from litebert.registry import ENGINES
 from litebert.tasks.registry import saved_task
 from litebert.train import device as devices
@@ -92,19 +93,24 @@ class Model(LoadedModel):
 
     @cached_property
     def sentence_encoder(self) -> SentenceEncoder:
-        """Its encoder, pretrained or fine-tuned, for vectors of any number of texts.
+        """Its encoder, pretrained or fine-tuned, for vectors of any number of texts as the model makes them; see
+        `SentenceEncoder.of`, also for others.
 
         Raises:
-            ModelError: the model has no tokenizer.
+            ModelError: the model has no tokenizer, or an exported one gives no states.
         """
-        return SentenceEncoder.of(self, self._torch_device)
+        return self.vectors_by()
+
+    def vectors_by(self, pooling: Pooling | None = None, normalized: bool | None = None) -> SentenceEncoder:
+        """The same with a pooling and a normalization of one's own; None is as the model has it."""
+        return SentenceEncoder.of(self, self._torch_device, pooling, normalized)
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """Sentence vectors (N, H): the mean of the last state over the tokens of each text; see `SentenceEncoder`.
+        """Sentence vectors (N, H): by default the mean of the last states of each text; see `SentenceEncoder.of`.
 
         Raises:
             DataError: something is no text.
-            ModelError: the model has no tokenizer.
+            ModelError: as `sentence_encoder`.
         """
         return self.sentence_encoder.encode(texts)
 

@@ -1,9 +1,10 @@
-"""Sentence vectors: the mean of the last state over the tokens of a text."""
+"""Sentence vectors: the last states of a text, pooled."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 
@@ -12,10 +13,19 @@ import torch
 from numpy.typing import NDArray
 
 from litebert import progress
+from litebert.answer.ahead import in_advance
+from litebert.answer.engines import PACKED_TOKENS
+from litebert.answer.graphs import exported_graph
 from litebert.errors import DataError, ModelError
-from litebert.finetuning.rows import by_length, padded
+from litebert.finetuning.items import EncodedRow, single_rows
+from litebert.finetuning.rows import PaddedRows, by_length, pad_rows, padded
+from litebert.finetuning.similarity import unit
 from litebert.interop import LoadedModel
-from litebert.model.encoder import Encoder
+from litebert.interop.sentence_modules import VectorSettings, vector_settings
+from litebert.model.heads import Pooling
+from litebert.model.packed import PackedNetwork
+from litebert.model.task_model import TaskModel
+from litebert.registry import ENGINES
 from litebert.text.records import shown
 from litebert.tokenizer import Tokenizer
 
@@ -58,46 +68,64 @@ def batches(
 
 @dataclass(frozen=True)
 class SentenceEncoder:
-    """The encoder of a model with its tokenizer, on a device."""
+    """Vectors of texts by the encoder of a model: its last states, pooled."""
 
-    encoder: Encoder
+    vectors: Callable[[PaddedRows], NDArray[np.float32]]
+    """(R, H) of R rows, not normalized."""
     tokenizer: Tokenizer
+    width: int
+    """H, the numbers of a vector."""
     length: int
     """Longest row in tokens, special ones included."""
+    positions: int
+    """How many the model has."""
+    normalized: bool = False
+    """Whether vectors have unit length."""
+    tokens: int = BATCH_TOKENS
+    """Tokens per forward pass."""
 
     @classmethod
-    def of(cls, loaded: LoadedModel, device: torch.device) -> SentenceEncoder:
-        """That of a model folder, pretrained or fine-tuned.
+    def of(
+        cls, loaded: LoadedModel, device: torch.device, pooling: Pooling | None = None, normalized: bool | None = None
+    ) -> SentenceEncoder:
+        """That of a model folder: pretrained, fine-tuned, or exported with its states.
+
+        Args:
+            pooling: the mean of the states of a text, special tokens included, or the state of [CLS] (cls). By default
+                what the model was fine-tuned with or its modules.json says, else the mean.
+            normalized: whether vectors have unit length; the same by default, else no.
 
         Raises:
-            ModelError: it has no tokenizer.
+            ModelError: it has no tokenizer, gives no states, or its modules.json asks for what is not computed.
         """
         if loaded.tokenizer is None:
             raise ModelError(f"{loaded.path} has no tokenizer; put the one it was trained with there")
-        length = int(loaded.task.get("length", loaded.config.sequences.length))
-        return cls(loaded.model.to(device).eval().encoder, loaded.tokenizer, length)
+        settings = _settings(loaded, pooling) or VectorSettings()
+        pooling = settings.pooling if pooling is None else pooling
+        shape = loaded.config.encoder
+        length = settings.length or int(loaded.task.get("length", loaded.config.sequences.length))
+        length, own = min(length, shape.max_positions), settings.normalized if normalized is None else normalized
+        compute, tokens = _computing(loaded, device, pooling)
+        return cls(compute, loaded.tokenizer, shape.hidden_size, length, shape.max_positions, own, tokens)
 
-    @property
-    def width(self) -> int:
-        """H, the numbers of a vector."""
-        return self.encoder.config.hidden_size
-
-    def blocks(self, texts: Iterable[str]) -> Iterator[NDArray[np.float32]]:
+    def blocks(self, texts: Iterable[str], *, ahead: bool = False) -> Iterator[NDArray[np.float32]]:
         """The vectors of up to `CHUNK` texts at a time, (n, H), in order and in constant memory.
 
-        A vector is the mean of the last state over the tokens of a text, without [CLS] and [SEP]: of a pretrained
-        encoder their own states were trained on other things or on nothing. A text without tokens has the zero vector.
         Longer texts are truncated, which is logged.
+
+        Args:
+            ahead: read and tokenize the next texts while these are computed, in a thread. For sources that never wait
+                for somebody, as files are.
 
         Raises:
             DataError: something is no text.
         """
-        source, truncated = texts_of(texts), 0
-        with progress.task("encoding", unit="texts") as bar:
-            while chunk := list(islice(source, CHUNK)):
-                encoded = self.tokenizer.encode(chunk)
-                truncated += sum(len(ids) > self.length - 2 for ids in encoded)
-                yield self._vectors([ids[: self.length - 2] for ids in encoded], bar)
+        truncated = 0
+        chunks = self._chunks(texts_of(texts))
+        with progress.task("encoding", unit="texts") as bar, closing(in_advance(chunks) if ahead else chunks) as source:
+            for rows, cut in source:
+                truncated += cut
+                yield self._vectors(rows, bar)
         if truncated:
             log.info(f"texts longer than {self.length} tokens were truncated ({truncated:,})")
 
@@ -105,18 +133,66 @@ class SentenceEncoder:
         """All of them, (N, H)."""
         return np.concatenate([np.zeros((0, self.width), np.float32), *self.blocks(texts)])
 
-    @torch.no_grad()
-    def _vectors(self, encoded: Sequence[Sequence[int]], bar: progress.Task) -> NDArray[np.float32]:
-        found = np.zeros((len(encoded), self.width), np.float32)
-        rows = [[self.tokenizer.cls_id, *ids, self.tokenizer.sep_id] for ids in encoded]
-        device = self.encoder.embedding.word.weight.device
-        for places, ids, mask in batches(rows, self.tokenizer.pad_id):
-            lengths = mask.sum(1)
-            attention = torch.from_numpy(mask).to(device)
-            last = self.encoder(torch.from_numpy(ids).to(device), None, attention).last.float()
-            inner = np.arange(ids.shape[1]) < (lengths - 1)[:, None]  # without [SEP] and, below, without [CLS]
-            inner[:, 0] = False
-            weight = torch.from_numpy(inner / np.maximum(inner.sum(1), 1)[:, None]).to(device, torch.float32)
-            found[places] = torch.einsum("rs,rsh->rh", weight, last).cpu().numpy()
+    def _chunks(self, texts: Iterator[str]) -> Generator[tuple[list[EncodedRow], int], None, None]:
+        """Up to `CHUNK` texts at a time as rows, and how many were truncated."""
+        while chunk := list(islice(texts, CHUNK)):
+            yield single_rows(self.tokenizer, chunk, self.length)
+
+    def _vectors(self, rows: Sequence[EncodedRow], bar: progress.Task) -> NDArray[np.float32]:
+        found = np.zeros((len(rows), self.width), np.float32)
+        for places in by_length([len(row.ids) for row in rows], self.tokens):
+            padded = pad_rows([rows[place] for place in places], self.tokenizer.pad_id, self.positions)
+            found[places] = self.vectors(padded)
             bar.advance(len(places))
+        return unit(found) if self.normalized else found
+
+
+def _settings(loaded: LoadedModel, pooling: Pooling | None) -> VectorSettings | None:
+    """As the folder says; where a pooling is given, modules that are not computed do not matter."""
+    try:
+        return vector_settings(loaded)
+    except ModelError:
+        if pooling is None:
+            raise
+        return None
+
+
+def _computing(
+    loaded: LoadedModel, device: torch.device, pooling: Pooling
+) -> tuple[Callable[[PaddedRows], NDArray[np.float32]], int]:
+    """What computes the vectors of rows, and of how many tokens at a time: on a CPU without padding (model/packed.py)
+    where the encoder can be, or the graph of an exported folder.
+    """
+    if exported_graph(loaded.path) is not None:
+        if not callable(loaded.network) or loaded.task.get("kind") != "backbone":
+            raise ModelError(f"{loaded.path} is an ONNX export that gives no states; export the model again with "
+                             "--head backbone, or embed with the folder it was exported from")  # fmt: skip
+        engine = ENGINES["onnx"](loaded, device.type)
+        return lambda rows: pooled(engine.logits(rows), rows.mask, pooling), engine.tokens
+    network = TaskModel.of_states(loaded.model.to(device).eval().encoder)
+    packed = PackedNetwork.of(network) if device.type == "cpu" else None
+    if packed is not None:
+        return lambda rows: packed.vectors(*rows, pooling), PACKED_TOKENS
+
+    @torch.no_grad()
+    def compute(rows: PaddedRows) -> NDArray[np.float32]:
+        ids, types, mask = (torch.from_numpy(array).to(device) for array in rows)
+        states = network(ids, types, mask).float()
+        if pooling == "cls":
+            states = states[:, 0]
+        else:
+            real = mask[..., None].float()
+            states = (states * real).sum(1) / real.sum(1)
+        found: NDArray[np.float32] = states.cpu().numpy()
         return found
+
+    return compute, BATCH_TOKENS
+
+
+def pooled(states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: Pooling) -> NDArray[np.float32]:
+    """(R, H) from the last states (R, S, H), which may end where all that follows is padding."""
+    if pooling == "cls":
+        return states[:, 0]
+    real = mask[:, : states.shape[1]].astype(np.float32)
+    found: NDArray[np.float32] = np.einsum("rs,rsh->rh", real / real.sum(1, keepdims=True), states)
+    return found

@@ -98,30 +98,44 @@ def predict(words: list[str]) -> int:
 
 @dataclass
 class EmbedArguments(Reading):
-    """Write a sentence vector for every text: the mean of the last states over its tokens.
+    """Write a sentence vector for every text: the mean of its last states, or that of [CLS].
 
-    The suffix of --output may be .npy (float32 of shape (texts, hidden size)) or .jsonl (with the field "vector").
+    The suffix of --output may be .npy (an array of shape (texts, hidden size)), .parquet or .jsonl (with the column
+    "vector").
     """
+
+    pooling: Literal["mean", "cls"] | None = None
+    """What makes the vector of the states of a text: their mean, or the state of [CLS]; by default as the model was
+    fine-tuned or its modules.json says, else the mean."""
+    normalize: Literal["yes", "no"] | None = None
+    """Whether vectors have unit length; by default as the model was fine-tuned or its modules.json says, else no."""
+    dtype: Literal["float32", "int8"] = "float32"
+    """Type of the numbers. With int8, each dimension has a scale and an offset, which are written to NAME.scale.npy
+    beside the output: number = int8 * scale + offset."""
 
 
 def embed(words: list[str]) -> int:
     """litebert embed MODEL --input F --output G.npy"""
     arguments = console.parse(EmbedArguments, words, "embed")
     with console.loading():
-        from litebert.answer.files import embed_file
         from litebert.answer.predictor import load
+        from litebert.answer.vector_files import SUFFIXES, embed_file, scale_file
         from litebert.text.tally import counted
 
     output = Path(arguments.output)
-    if arguments.output != "-" and output.suffix.lower() not in (".npy", ".jsonl", ".ndjson"):
-        raise ConfigError(f"vectors are written as .npy or .jsonl; give --output {output.with_suffix('.npy')}")
+    if arguments.output != "-" and output.suffix.lower() not in SUFFIXES:
+        raise ConfigError(
+            f"vectors are written as .npy, .parquet or .jsonl; give --output {output.with_suffix('.npy')}"
+        )
     model = load(arguments.model, device=arguments.device)
     count = embed_file(
         model, arguments.input, console.data_output() if arguments.output == "-" else arguments.output,
-        source_form=arguments.input_format, text=arguments.text, keep=arguments.kept,
+        pooling=arguments.pooling, normalized=None if arguments.normalize is None else arguments.normalize == "yes",
+        dtype=arguments.dtype, source_form=arguments.input_format, text=arguments.text, keep=arguments.kept,
         header=not arguments.no_header, encoding=arguments.encoding,
     )  # fmt: skip
-    console.ending(None if arguments.output == "-" else f"{counted(count, 'vector')} to {arguments.output}")
+    scale = f", their scale to {scale_file(output)}" if arguments.dtype == "int8" else ""
+    console.ending(None if arguments.output == "-" else f"{counted(count, 'vector')} to {arguments.output}{scale}")
     return 0
 
 

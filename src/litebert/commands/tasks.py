@@ -28,7 +28,8 @@ class FinetuneArguments:
 
     model: ModelPath
     task: str
-    """A GLUE task (sst2, cola, mnli, ...), squad, race, choices, tagging, or table for your own data."""
+    """A GLUE task (sst2, cola, mnli, ...), squad, race, choices, tagging, pairs for sentence vectors, or table for your
+    own data."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--train",))]
     """The benchmark's folder, or the training data: a file, several files, a folder of them or a quoted pattern; for a
     table also a folder with one subfolder of text files per class."""
@@ -39,11 +40,11 @@ class FinetuneArguments:
     test: tuple[str, ...] = ()
     """Files to predict, and to score where they have labels."""
     text: str | None = None
-    """Column of a table that holds the text, by name or by number from 0; "text" by default."""
+    """Column of a table or of pairs that holds the text, by name or by number from 0; "text" by default."""
     pair: str | None = None
-    """Column of a table that holds a second text."""
+    """Column of a table or of pairs that holds a second text."""
     label: str | None = None
-    """Column of a table that holds the label to learn; "label" by default."""
+    """Column of a table that holds the label to learn, "label" by default; of pairs, the one that holds their score."""
     no_header: bool = False
     """The CSV or TSV files have no header; give --text and --label as numbers from 0."""
     input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
@@ -58,6 +59,10 @@ class FinetuneArguments:
     """The separator between several labels in one cell of a table."""
     metric: str | None = None
     """For a table, the score that chooses the best weights; accuracy, micro_f1 or r2 by default."""
+    pooling: Literal["mean", "cls"] | None = None
+    """For pairs, what makes the vector of a text: the mean of its states (default), or the state of [CLS]."""
+    temperature: float | None = None
+    """For pairs, what cosines are divided by in the loss; 0.05 by default."""
     order: Literal["context", "question"] | None = None
     """For choices and race, which text comes first; the context by default."""
     threshold: Literal["half", "dev"] | float | None = None
@@ -163,8 +168,9 @@ def finetune(words: list[str]) -> int:
     return 0
 
 
-_OPTIONS = ("text", "pair", "label", "target", "separator", "metric", "input_format", "encoding", "heldout", "order",
-            "threshold", "stride", "answer_tokens", "question_tokens", "answer_unit")  # fmt: skip
+_OPTIONS = ("text", "pair", "label", "target", "separator", "metric", "input_format", "encoding", "heldout",
+            "pooling", "temperature", "order", "threshold", "stride", "answer_tokens", "question_tokens",
+            "answer_unit")  # fmt: skip
 """Of a verb's arguments, those that the task takes as they are."""
 
 

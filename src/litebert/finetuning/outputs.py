@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.config import EncoderConfig, FinetuneConfig
 from litebert.config.finetuning import HeadName
 from litebert.data import IGNORED
 from litebert.errors import ModelError, nearest
@@ -96,6 +97,10 @@ class Output(ABC):
 
     def settle(self, head: ClassifierHead) -> None:  # noqa: B027 (only numbers have something to do)
         """Change a trained head so that the output as it was before `fit` reads it."""
+
+    def recipe_for(self, config: FinetuneConfig, encoder: EncoderConfig) -> FinetuneConfig:
+        """The recipe with what the output needs of it, or a ConfigError where that cannot be; as it is by default."""
+        return config
 
     def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
         """(B, ...): the targets of a batch of rows of `size` tokens."""

@@ -126,7 +126,8 @@ def task_model(start: InitialModel, task: Task[Any], config: FinetuneConfig) -> 
     if start.state is not None:  # a pooler that it lacks stays fresh, and one without use is left out
         fresh = model.encoder.state_dict()
         model.encoder.load_state_dict({name: start.state.get(name, tensor) for name, tensor in fresh.items()})
-    model.head.load_state_dict({**model.head.state_dict(), **start.head})
+    if task.output.width:
+        model.head.load_state_dict({**model.head.state_dict(), **start.head})
     return model
 
 
@@ -171,6 +172,7 @@ def prepare_task(
     if config.length > start.encoder.max_positions:
         log.info(f"length is {start.encoder.max_positions} instead of {config.length}: {model} has no more positions")
         config = replace(config, length=start.encoder.max_positions)
+    config = task.output.recipe_for(config, start.encoder)
     if config.exits:
         require_exits(task.output, start.encoder.layers)
     if not task.dev:

@@ -39,12 +39,14 @@ _KINDS = {
     "tokens": "gives each word of a sentence a label",
     "span": "answers a question with a span of a given text",
     "choice": "chooses one of several answers to a question about a given text",
+    "backbone": "gives a text a vector; the cosine of two vectors shows how similar their texts are",
 }
 _INPUTS = {
     "sequence": '"A text to classify."',
     "tokens": '["Some", "words", "to", "label"]',
     "span": '("Who wrote it?", "Ada wrote it.")',
     "choice": '("Ada wrote it.", "Who wrote it?", ["Ada did", "Bob did", "Eve did", "nobody did"])',
+    "backbone": '("A first text.", "A second text.")',
 }
 _FIELDS = ("length", "epochs", "steps", "dropout", "head_dropout", "layer_decay", "train.batch", "train.seed",
            "train.precision", "train.optimizer.name", "train.optimizer.learning_rate", "train.optimizer.weight_decay",
@@ -80,7 +82,7 @@ def finetuned_card(
     scored = {name: round(value, 4) for name, value in scores.items() if math.isfinite(value)}
     name = f"{base} fine-tuned on {task}"
     results = {
-        "task": {"type": _PIPELINES[kind]},
+        "task": {"type": _pipeline(kind, True)},
         "dataset": {"name": ", ".join(files.get(dev[0], [])) or f"{task}, {dev[0]} part", "type": task},
         "metrics": [{"type": one, "value": value} for one, value in scored.items()],
     }
@@ -106,6 +108,11 @@ def finetuned_card(
         "- It was not tested on text of other kinds, other languages or another time than the data above.\n"
         "- It repeats the errors and the bias of its data.\n"
     )
+
+
+def _pipeline(head: str, compares: bool) -> str:
+    """The Hub's name of what a head does; the states of a model that was fine-tuned to compare texts are vectors."""
+    return "sentence-similarity" if compares and head == "backbone" else _PIPELINES.get(head, "fill-mask")
 
 
 def _pretrained_card(loaded: LoadedModel) -> str:
@@ -187,14 +194,19 @@ def card_of(
     kind, about = _about(loaded)
     task = head or kind or ("mlm" if any(one.foreign_part == "mlm" for one in _objectives(loaded)) else "backbone")
     library = "transformers" if architecture else "litebert"
-    about = _with(about, {"library_name": library, "pipeline_tag": _PIPELINES.get(task, "fill-mask")})
+    compares = kind == "backbone"
+    if architecture and compares:
+        library = "sentence-transformers"
+    about = _with(about, {"library_name": library, "pipeline_tag": _pipeline(task, compares)})
     end = [
         _OWN_END,
         "## How to use",
         "In litebert, with this folder as the working directory:",
         _python(_ours(loaded, kind)),
     ]
-    if architecture:
+    if architecture and compares:
+        end += ["In `sentence-transformers`:", _python(_SENTENCES)]
+    elif architecture:
         end += ["In `transformers`:", _python(_theirs(loaded, architecture, task, opened))]
     else:
         end += ["`transformers` cannot open this folder. `litebert convert . ../for-transformers --to hf` writes one "
@@ -247,6 +259,13 @@ def _ours(loaded: LoadedModel, kind: str) -> list[str]:
 
 
 _PAIR = '("A first text.", "A second text.")'
+_SENTENCES = (
+    "from sentence_transformers import SentenceTransformer",
+    "",
+    'model = SentenceTransformer(".")',
+    'vectors = model.encode(["A first text.", "A second text."])',
+    "print(model.similarity(vectors, vectors))",
+)
 
 
 def _theirs(

@@ -165,7 +165,7 @@ def _whole_config(
     tensors: Mapping[str, Tensor],
 ) -> Config:
     """A config of a model whose training is not known."""
-    sequences = SequenceConfig(length=min(SequenceConfig().length, encoder.max_positions))
+    sequences = SequenceConfig(length=max(8, _longest(folder, encoder.max_positions)))
     fields: dict[str, Any] = {"encoder": encoder, "sequences": sequences, "objectives": objectives}
     try:
         for name in objectives:

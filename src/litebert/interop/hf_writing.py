@@ -109,7 +109,7 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
         (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         write_tokenizer(loaded, partial)
         (partial / CARD).write_text(card_of(loaded, name, head, notes, **unpooled), encoding="utf-8")
-        notes += carry_modules(loaded, partial)
+        notes += carry_modules(loaded, partial, foreign=head == "backbone")
     return tuple(notes)
 
 
@@ -118,7 +118,7 @@ def parts_of(loaded: LoadedModel) -> list[str]:
     model = loaded.model
     parts = ["pooler"] if model.encoder.pooler is not None else []
     if isinstance(model, TaskModel):
-        return [*parts, HEADS[loaded.head][-1]]
+        return [*parts, *([HEADS[loaded.head][-1]] if model.classes else [])]
     trained = [one.foreign_part for name, one in model.named_objectives.items() if name not in loaded.untrained]
     return parts + [part for part in trained if part]
 

@@ -6,7 +6,11 @@ result as a litebert model folder, `model/`. Checkpoints of TensorFlow 1 are ope
       tokenizer/              tokenizer/                    tokenizer.json ...
       checkpoints/step-N/     model.safetensors            model.safetensors | pytorch_model.bin
         model.safetensors     task.json (fine-tuned)
+                              reading.json (see below)
                               README.md                    README.md
+
+reading.json stands beside a pretrained model whose classifiers read something else than [CLS], as config.json said of
+the folder that it came from.
 
 The kind of a folder is recognised, so no option names it. Nothing is made up silently: a head whose weights are
 not in the folder is named in `LoadedModel.untrained` and in the notes, and stays out of what is written from it.
@@ -18,7 +22,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from litebert import progress
 from litebert.config import Config
@@ -44,6 +48,7 @@ from litebert.tokenizer import Tokenizer
 
 _FINGERPRINT = "tokenizer_fingerprint"
 """In run.json, finetune.json or, of a model folder, in the header of the weights: which tokenizer they know."""
+_READING = "reading.json"
 MOST = 10_000_000
 """No task has more classes or tokens; checked before anything is counted up to it."""
 
@@ -149,6 +154,8 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
         if loaded.task_record:
             (partial / "task.json").write_text(json.dumps(loaded.task_record, indent=2) + "\n", encoding="utf-8")
+        if isinstance(model, Pretrainer) and loaded.pooling != "cls":
+            (partial / _READING).write_text(json.dumps({"pooling": loaded.pooling}) + "\n", encoding="utf-8")
         if loaded.tokenizer is not None:
             loaded.tokenizer.save(partial / "tokenizer")
         (partial / CARD).write_text(card_of(loaded), encoding="utf-8")
@@ -184,7 +191,17 @@ def _load_own(folder: Path, lazy: bool) -> LoadedModel:
                       and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
     fill(model, tensors, untrained, file)
     notes = tuple(untrained_notes(untrained, config, folder))
-    return LoadedModel(model, config, tokenizer, folder, (), untrained, notes, dense=fresh)
+    return LoadedModel(
+        model, config, tokenizer, folder, (), untrained, notes, dense=fresh, pooling=_pooling(folder / _READING)
+    )
+
+
+def _pooling(path: Path) -> Pooling:
+    """What the classifiers of a pretrained model read."""
+    pooling = read_json(path, ModelError).get("pooling", "cls") if path.is_file() else "cls"
+    if pooling not in get_args(Pooling):
+        raise ModelError(f"{path} has pooling {pooling!r}; {nearest(str(pooling), get_args(Pooling))}")
+    return cast(Pooling, pooling)
 
 
 def _load_tuned(folder: Path, config: Config, lazy: bool) -> LoadedModel:
@@ -229,15 +246,16 @@ def _task(path: Path) -> dict[str, Any]:
     """What a task.json says, checked."""
     task = read_json(path, ModelError)
     outputs, classes, labels = outputs_of(task.get("kind")), task.get("classes"), task.get("labels", [])
-    known = {"kind": TASK_HEADS, "dense": (None, *ACTIVATIONS), "problem": (None, *outputs),
+    known = {"kind": (*TASK_HEADS, "backbone"), "dense": (None, *ACTIVATIONS), "problem": (None, *outputs),
              "pooling": (None, *get_args(Pooling))}  # fmt: skip
     for key, names in known.items():
         if (name := task.get(key)) not in names:
             raise ModelError(f"{path} has {key} {name!r}; {nearest(str(name), filter(None, names))}")
     for key in ("classes", "length"):
         number = task.get(key, 1 if key == "length" else None)
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= MOST:
-            raise ModelError(f"{path} has {key} {number!r}; it must be a whole number from 1 to {MOST:,}")
+        least = 0 if key == "classes" and task["kind"] == "backbone" else 1
+        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= MOST:
+            raise ModelError(f"{path} has {key} {number!r}; it must be a whole number from {least} to {MOST:,}")
     exits = task.get("exits", {"patience": 1, "threshold": 1.0})
     right = isinstance(exits, dict) and isinstance(exits.get("patience"), int) and exits["patience"] > 0
     if not right or not isinstance(exits.get("threshold"), (int, float)) or not exits["threshold"] >= 0:

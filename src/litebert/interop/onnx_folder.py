@@ -34,7 +34,7 @@ from litebert.interop.loaded import LoadedModel
 from litebert.interop.onnx_graph import expected_outputs, exported_head, onnx_model
 from litebert.interop.onnx_int8 import Int8Graph
 from litebert.interop.onnx_session import session
-from litebert.interop.sentence_modules import carry_modules
+from litebert.interop.sentence_modules import VectorSettings, carry_modules, vector_settings
 from litebert.interop.settings import layout_for, settings_of
 from litebert.model.task_model import TaskModel
 
@@ -113,14 +113,31 @@ def save_onnx(
         settings, notes = _settings(loaded, head)
         (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
-        if loaded.task_record and head == loaded.head:
-            (partial / "task.json").write_text(json.dumps(loaded.task_record, indent=2) + "\n", encoding="utf-8")
+        task = _task_record(loaded, head)
+        if task:
+            (partial / "task.json").write_text(json.dumps(task, indent=2) + "\n", encoding="utf-8")
         if loaded.tokenizer is None:
             notes.append(f"{loaded.path} has no tokenizer, so whoever uses the export has to tokenize on their own")
         write_tokenizer(loaded, partial)
         (partial / CARD).write_text(exported_card(loaded, head, f"ORTModel{_CLASSES[head]}"), encoding="utf-8")
-        notes += carry_modules(loaded, partial)
+        notes += carry_modules(loaded, partial, foreign=head == "backbone")
     return Written(Path(folder), head, size, difference, tuple(notes))
+
+
+def _task_record(loaded: LoadedModel, head: HeadName) -> dict[str, Any]:
+    """What task.json holds of an export, from which litebert answers; a backbone without a task gives vectors."""
+    if isinstance(loaded.model, TaskModel) and head == loaded.head:
+        return loaded.task_record
+    if head != "backbone":
+        return {}
+    try:
+        settings = vector_settings(loaded) or VectorSettings()
+    except ModelError:  # of modules that are carried along, and nothing here computes
+        return {}
+    vectors = {"pooling": settings.pooling, "normalized": settings.normalized}
+    length = settings.length or int(loaded.task.get("length", loaded.config.sequences.length))
+    return {"task": "pairs", "kind": head, "classes": 0, "problem": "similarity", "pair": True, "length": length,
+            "vectors": vectors}  # fmt: skip
 
 
 def _settings(loaded: LoadedModel, head: HeadName) -> tuple[dict[str, Any], list[str]]:

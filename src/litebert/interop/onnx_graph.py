@@ -215,7 +215,7 @@ def exported_head(loaded: LoadedModel, head: HeadName | None = None) -> HeadName
     """
     model = loaded.model
     if isinstance(model, TaskModel):
-        possible: list[HeadName] = [loaded.head, "backbone"]
+        possible: list[HeadName] = list(dict.fromkeys((loaded.head, "backbone")))
     else:
         trained = _vocabulary_objective(model)
         possible = ["mlm", "backbone"] if trained and trained not in loaded.untrained else ["backbone"]

@@ -1,33 +1,103 @@
 """What a folder of sentence-transformers holds beside its encoder: the pooling and other modules that follow it.
 
-Nothing here computes with them. They are named when the folder is read and copied when its encoder is written, so that
-the folder converts to litebert and back without loss.
+Of a model whose states are vectors (finetuning/similarity.py) they are written: Pooling, and Normalize where its
+vectors have unit length. Those of a foreign folder are read for vectors, and copied when its encoder is written, so
+that the folder converts to litebert and back without loss.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel
+from litebert.model.heads import Pooling
 from litebert.model.pretrainer import Pretrainer
 
 LIST = "modules.json"
-_SETTINGS = ("sentence_bert_config.json", "config_sentence_transformers.json")
+_LENGTHS = "sentence_bert_config.json"
+_SETTINGS = (_LENGTHS, "config_sentence_transformers.json")
+_POOLING, _NORMALIZE = "1_Pooling", "2_Normalize"
+_KINDS = ("Transformer", "Pooling", "Normalize")
+_POOLINGS: Mapping[str, Pooling] = {"mean": "mean", "cls": "cls"}
+_FORMER = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens",
+           "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+           "weightedmean": "pooling_mode_weightedmean_tokens", "lasttoken": "pooling_mode_lasttoken"}  # fmt: skip
+"""By mode, its key in files of sentence-transformers up to 5.2, each true or false."""
+
+
+class VectorSettings(NamedTuple):
+    """How a model makes a vector of a text."""
+
+    pooling: Pooling = "mean"
+    normalized: bool = False
+    """Whether vectors have unit length."""
+    length: int | None = None
+    """Tokens a text may have, special ones included, where the folder says it."""
+
+
+def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
+    """As the task of the model says, or the modules of its folder; None where neither does.
+
+    Raises:
+        ModelError: they ask for what litebert does not compute.
+    """
+    if "vectors" in loaded.task:
+        found = loaded.task["vectors"]
+        pooling = str(found.get("pooling")) if isinstance(found, dict) else ""
+        if pooling not in _POOLINGS:
+            raise ModelError(f"{loaded.path / 'task.json'} has vectors {found!r}; give them the pooling mean or cls")
+        return VectorSettings(_POOLINGS[pooling], bool(found.get("normalized")), loaded.task.get("length"))
+    folder = loaded.path
+    if not (folder / LIST).is_file():
+        return None
+    modules = [one for one in _modules(folder) if isinstance(one, dict)]
+    kinds = [str(one.get("type")).rpartition(".")[2] for one in modules]
+    if unknown := next((kind for kind in kinds if kind not in _KINDS), None):
+        raise ModelError(f"{folder / LIST} lists a module {unknown}, which litebert does not compute; give --pooling "
+                         "mean to take vectors of the encoder alone")  # fmt: skip
+    places = [str(one.get("path")) for one, kind in zip(modules, kinds, strict=True) if kind == "Pooling"]
+    length = _json(folder / _LENGTHS).get("max_seq_length")
+    return VectorSettings(
+        _pooling(folder / (places or [_POOLING])[0] / "config.json"),
+        "Normalize" in kinds,
+        length if isinstance(length, int) and length > 2 else None,
+    )
+
+
+def _pooling(file: Path) -> Pooling:
+    """What a Pooling module does, as files of any version of sentence-transformers say it; the mean by default."""
+    settings = _json(file)
+    named = settings.get("pooling_mode") or [mode for mode, key in _FORMER.items() if settings.get(key)] or "mean"
+    modes = [named] if isinstance(named, str) else list(named)
+    if len(modes) > 1 or modes[0] not in _POOLINGS:
+        raise ModelError(f"{file} asks for the pooling {' + '.join(map(str, modes))}, which litebert does not compute; "
+                         "give --pooling mean or cls")  # fmt: skip
+    return _POOLINGS[modes[0]]
 
 
 def modules_note(folder: Path) -> list[str]:
     """Name the modules that are not part of the encoder."""
     found = _present(folder)
-    return [f"{folder} is a sentence-transformers model; only its encoder is read, and {', '.join(found)} is copied "
-            "when the model is converted"] if found else []  # fmt: skip
+    return [f"{folder} is a sentence-transformers model; litebert embed applies its pooling, and {', '.join(found)} is "
+            "copied when the model is converted"] if found else []  # fmt: skip
 
 
-def carry_modules(loaded: LoadedModel, folder: Path) -> tuple[str, ...]:
-    """Copy the modules of the folder a pretrained model was read from, with a note; a fine-tuned model has none."""
-    found = _present(loaded.path) if isinstance(loaded.model, Pretrainer) else []
+def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> tuple[str, ...]:
+    """Put the modules of a model into a folder, with a note on those that are copied.
+
+    Args:
+        foreign: whether sentence-transformers will open the folder; then modules that a litebert folder describes in
+            its task.json are written.
+    """
+    if foreign and "vectors" in loaded.task and isinstance(settings := vector_settings(loaded), VectorSettings):
+        _write_modules(settings, loaded.config.encoder.hidden_size, folder)
+        return ()
+    found = _present(loaded.path) if isinstance(loaded.network, Pretrainer) else []
     found = [name for name in found if not (folder / name).exists()]
     for name in found:
         source = loaded.path / name
@@ -35,22 +105,53 @@ def carry_modules(loaded: LoadedModel, folder: Path) -> tuple[str, ...]:
             shutil.copytree(source, folder / name)
         else:
             shutil.copyfile(source, folder / name)
-    copied = f"{', '.join(found)} is copied for sentence-transformers; litebert does not apply the modules it lists"
-    return (copied,) if found else ()
+    return (f"{', '.join(found)} is copied for sentence-transformers",) if found else ()
+
+
+def _write_modules(settings: VectorSettings, width: int, folder: Path) -> None:
+    """The files of sentence-transformers, in the form that all versions from 2 on read."""
+    names = ("Transformer", "Pooling", *["Normalize"] * settings.normalized)
+    paths = ("", _POOLING, _NORMALIZE)
+    modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+               for i, (name, path) in enumerate(zip(names, paths, strict=False))]  # fmt: skip
+    pooling = {"word_embedding_dimension": width, **{key: mode == settings.pooling for mode, key in _FORMER.items()}}
+    written: dict[str, Any] = {LIST: modules, f"{_POOLING}/config.json": pooling,
+                               _SETTINGS[1]: {"similarity_fn_name": "cosine"}}  # fmt: skip
+    if settings.length is not None:
+        written[_LENGTHS] = {"max_seq_length": settings.length, "do_lower_case": False}
+    for path in paths[1 : len(names)]:
+        (folder / path).mkdir()
+    for name, content in written.items():
+        (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _present(folder: Path) -> list[str]:
     """The files and folders that belong to the modules; none where the folder is of another kind."""
     if not (folder / LIST).is_file():
         return []
-    try:
-        modules = json.loads((folder / LIST).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{folder / LIST} cannot be read as JSON ({error}); restore it") from None
-    listed = modules if isinstance(modules, list) else []
-    paths = [module.get("path") for module in listed if isinstance(module, dict)]
+    paths = [module.get("path") for module in _modules(folder) if isinstance(module, dict)]
     # An empty path is the folder itself, where the encoder is; nothing outside it is copied.
     named = [path for path in paths if isinstance(path, str) and path not in ("", "..") and "\0" not in path]
     names = [path for path in named if Path(path).name == path]
     inside = [name for name in names if (folder / name).is_dir() and not (folder / name).is_symlink()]
     return [LIST, *(name for name in _SETTINGS if (folder / name).is_file()), *dict.fromkeys(inside)]
+
+
+def _modules(folder: Path) -> list[Any]:
+    """What modules.json lists."""
+    try:
+        modules = json.loads((folder / LIST).read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{folder / LIST} cannot be read as JSON ({error}); restore it") from None
+    return modules if isinstance(modules, list) else []
+
+
+def _json(file: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is none."""
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"{file} cannot be read as JSON ({error}); restore it") from None
+    return found if isinstance(found, dict) else {}

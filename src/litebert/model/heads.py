@@ -103,6 +103,18 @@ class ClassifierHead(nn.Module):
         return logits
 
 
+class StateHead(ClassifierHead):
+    """No map at all: it gives the states that it reads, as models of sentence vectors do."""
+
+    def __init__(self) -> None:
+        nn.Module.__init__(self)
+        self.dropout = nn.Dropout(0.0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., H), unchanged."""
+        return x
+
+
 class SpanBoundaryHead(nn.Module):
     """Two layers over the tokens around a span and a place in it, then the word table (SpanBERT section 3.2).
 

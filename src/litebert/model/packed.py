@@ -28,7 +28,7 @@ from litebert.model.blocks import Attention, AttentionPositions, FeedForward, Ro
 from litebert.model.compiled import WIDEST, library
 from litebert.model.embedding import Embedding, PositionTable, too_long
 from litebert.model.encoder import Encoder
-from litebert.model.heads import ClassifierHead
+from litebert.model.heads import ClassifierHead, Pooling, StateHead
 from litebert.model.passes import ACTIVATIONS, call
 from litebert.model.task_model import TaskModel
 
@@ -36,7 +36,8 @@ _QUERIES, _COLUMNS = 6, 16  # kernels.c
 FEW = 256
 """Tokens up to which products are computed here; of more, the library does it better."""
 _PARTS = (TaskModel, Encoder, Embedding, PositionTable, Attention, FeedForward, AttentionPositions, Rotary,
-          ClassifierHead, nn.Embedding, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity, nn.ModuleList)  # fmt: skip
+          ClassifierHead, StateHead, nn.Embedding, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity,
+          nn.ModuleList)  # fmt: skip
 
 
 class Packed(NamedTuple):
@@ -121,6 +122,23 @@ class PackedNetwork:
         spread = np.zeros((*ids_RS.shape, found.shape[-1]), np.float32)
         spread[mask_RS] = found
         return spread
+
+    @torch.inference_mode()
+    def vectors(
+        self, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_], pooling: Pooling
+    ) -> NDArray[np.float32]:
+        """(R, H): the mean of the last states of each row, or that of [CLS]."""
+        rows = Packed.of(ids_RS, types_RS, mask_RS)
+        self._own.walk = None
+        *_, state = self.states(rows)
+        state = self._encoder.norm(state)
+        if pooling == "cls":
+            first: NDArray[np.float32] = state[rows.starts[:-1]].numpy()
+            return first
+        starts = rows.starts.numpy()
+        total: NDArray[np.float32] = np.add.reduceat(state.numpy(), starts[:-1], axis=0)
+        total /= np.diff(starts)[:, None].astype(np.float32)
+        return total
 
     def walk(self, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_]) -> PackedWalk:
         """The batch layer by layer."""

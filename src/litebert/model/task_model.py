@@ -12,11 +12,13 @@ from litebert import cost
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.model.encoder import Encoder, EncoderOutput
-from litebert.model.heads import ClassifierHead, HeadActivation, Pooling
+from litebert.model.heads import ClassifierHead, HeadActivation, Pooling, StateHead
 
 
 class TaskModel(nn.Module):
     """Logits of C `classes` for every token, (B, S, C), or with `reads_cls` for [CLS], (B, C).
+
+    With no classes there is no classifier, and the logits are the last states, (B, S, H).
 
     Of [CLS] the head reads the pooled state, or without a pooler the last state through a dense map of its own with
     the activation `dense`: tanh in RoBERTa's code, which makes that map a pooler, and gelu in ELECTRA's.
@@ -53,11 +55,22 @@ class TaskModel(nn.Module):
                 "a head reads the pooled [CLS] state or has a dense map of its own; set encoder.pooler=True, or give "
                 "dense an activation, and not both"
             )
+        if reads_cls and classes == 0:
+            raise ModelError("a head without classes gives the states of all tokens; give reads_cls=False")
         if not reads_cls and dense is not None:
             raise ModelError(f"a head that reads every token has no dense map; leave dense={dense} out")
         self.reads_cls, self.classes, self.dense, self.pooling = reads_cls, classes, dense, pooling
         self.encoder = Encoder(config)
-        self.head = ClassifierHead(config, classes, dense, dropout=0.1, predicts=predicts)
+        self.head = ClassifierHead(config, classes, dense, dropout=0.1, predicts=predicts) if classes else StateHead()
+
+    @classmethod
+    def of_states(cls, encoder: Encoder) -> TaskModel:
+        """The last states of an encoder that exists, whose weights it shares."""
+        model = cls.__new__(cls)
+        nn.Module.__init__(model)
+        model.reads_cls, model.classes, model.dense, model.pooling = False, 0, None, "cls"
+        model.encoder, model.head = encoder, StateHead()
+        return model
 
     def forward(
         self,

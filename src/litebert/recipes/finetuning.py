@@ -55,6 +55,7 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
     "bert": {
         "squad1": _point(5e-5, 32, 384, epochs=3),
         "squad2": _point(5e-5, 48, 384, epochs=2),
+        "pairs": _point(3e-5, 64, 128, epochs=1),  # SimCSE, appendix A: bert-base without labels
         **dict.fromkeys(_CHOICES, _point(3e-5, 32, 512, epochs=3)),
         ANY: _point(3e-5, 32, 128, epochs=3),
     },
@@ -76,6 +77,7 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
     # Ours, for encoders of H up to 256 that trained in hours: smaller nets take larger rates (docs/decisions.md).
     "small": {
         "race": _point(5e-4, 16, 256, epochs=3),
+        "pairs": _point(3e-4, 64, 128, epochs=1),  # docs/results.md
         **dict.fromkeys(_SQUAD, _point(1e-3, 32, 256, epochs=3)),
         ANY: FinetuneConfig(),
     },

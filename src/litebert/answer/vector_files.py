@@ -1,0 +1,187 @@
+"""Sentence vectors from files to a file, in order and in constant memory: `.npy`, Parquet or JSON Lines.
+
+In 8 bits each dimension has a scale and an offset of its own, from its lowest and highest number in all the vectors:
+x = q * scale + offset, with q from -128 to 127. Both stand in `NAME.scale.npy` beside the output, float32 (2, H). As
+they are known at the end only, the vectors wait in a temporary file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Literal, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.answer.files import all_opened, check_place, files_of_sources, kept_file
+from litebert.answer.inputs import Columns, carried, examples_of
+from litebert.answer.predictor import Model
+from litebert.answer.vectors import CHUNK
+from litebert.errors import ConfigError, DataError
+from litebert.model.heads import Pooling
+from litebert.storage import atomic_write, json_text
+from litebert.tasks.table import Table
+from litebert.text.records import FileFormat
+
+DType = Literal["float32", "int8"]
+SUFFIXES = (".npy", ".parquet", ".jsonl", ".ndjson")
+"""Of the files that vectors are written to."""
+_LEVELS = 255
+Block = tuple[NDArray[Any], list[dict[str, Any]]]
+"""Vectors (n, H), and of each the cells that stand before it."""
+
+
+def embed_file(
+    model: Model,
+    sources: str | Path | Sequence[str | Path],
+    out: str | Path | TextIO,
+    *,
+    pooling: Pooling | None = None,
+    normalized: bool | None = None,
+    dtype: DType = "float32",
+    source_form: FileFormat | None = None,
+    text: str | None = None,
+    keep: Sequence[str] = (),
+    header: bool = True,
+    encoding: str = "utf-8",
+) -> int:
+    """Write the sentence vector of every row; arguments and errors as in `predict_file`, and as in `Model.vectors_by`.
+
+    Args:
+        out: a `.npy` file, (N, H), or a `.parquet` file with the column `vector`, which are there when they are whole;
+            otherwise JSON Lines with `vector`.
+        dtype: of the numbers; int8 as this file says.
+    """
+    suffix = Path(out).suffix.lower() if isinstance(out, (str, Path)) else ""
+    if suffix == ".npy" and keep:
+        raise ConfigError(f"{out} holds only vectors; leave out --keep, or give --output a .parquet or .jsonl file")
+    if dtype == "int8" and not isinstance(out, (str, Path)):
+        raise ConfigError("the scale of int8 stands in a file beside the output; give --output a file")
+    encoder, task = model.vectors_by(pooling, normalized), Table(target="number")
+    columns = Columns(text, None, tuple(keep), header, encoding)
+    files = files_of_sources(sources, out, task, encoding)
+    inputs = all_opened(model, task, files, source_form, columns)
+    rows: deque[dict[str, Any]] = deque()
+
+    def texts() -> Iterator[str]:
+        for example, cells, place in examples_of(inputs, task):
+            file = {"file": place} if len(files) > 1 else {}
+            rows.append({**file, **carried(cells, {**file, "vector": None}, place, "jsonl")})
+            yield example.text
+
+    found = encoder.blocks(texts(), ahead=all(Path(file).is_file() for file in files))
+    blocks: Iterator[Block] = ((block, [rows.popleft() for _ in block]) for block in found)
+    with ExitStack() as stack:
+        if dtype == "int8":
+            assert isinstance(out, (str, Path))
+            check_place(Path(out))
+            blocks = _in_8_bits(blocks, encoder.width, scale_file(out))
+        if suffix == ".npy":
+            return _write_npy(stack.enter_context(_whole(out)), blocks, encoder.width, dtype)
+        if suffix == ".parquet":
+            return _write_parquet(stack.enter_context(_whole(out)), blocks, encoder.width, dtype)
+        file, count = stack.enter_context(kept_file(out)), 0
+        for vectors, cells in blocks:
+            for row, vector in zip(cells, vectors.tolist(), strict=True):
+                file.write(json_text({**row, "vector": vector}, indent=None))
+            count += len(cells)
+        return count
+
+
+def scale_file(out: str | Path) -> Path:
+    """Where the scale of vectors in 8 bits stands."""
+    return Path(out).with_suffix(".scale.npy")
+
+
+def _whole(out: Any) -> AbstractContextManager[IO[bytes]]:
+    check_place(Path(out))
+    return atomic_write(Path(out))
+
+
+def _in_8_bits(blocks: Iterable[Block], width: int, scales: Path) -> Iterator[Block]:
+    """The blocks in int8; the file of their scale is written first."""
+    place = scales.parent
+    with TemporaryFile(dir=place) as raw, TemporaryFile("w+", encoding="utf-8", dir=place) as beside:
+        low, high = np.full(width, np.inf, np.float32), np.full(width, -np.inf, np.float32)
+        for vectors, cells in blocks:
+            low, high = np.minimum(low, vectors.min(0)), np.maximum(high, vectors.max(0))
+            raw.write(vectors.tobytes())
+            beside.writelines(json.dumps(row) + "\n" for row in cells)
+        if not np.isfinite(low).all():  # there is no vector
+            low = high = np.zeros(width, np.float32)
+        scale = np.where(high > low, (high - low) / _LEVELS, 1).astype(np.float32)
+        offset = low + 128 * scale
+        with atomic_write(scales) as file:
+            np.save(file, np.stack([scale, offset]).astype(np.float32))
+        raw.seek(0)
+        beside.seek(0)
+        while content := raw.read(CHUNK * width * 4):
+            vectors = np.frombuffer(content, np.float32).reshape(-1, width)
+            quantized = np.clip(np.rint((vectors - offset) / scale), -128, 127).astype(np.int8)
+            yield quantized, [json.loads(beside.readline()) for _ in quantized]
+
+
+def _write_npy(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: DType) -> int:
+    """Write an array block by block; the header of numpy leaves room for its length."""
+    descr = {"float32": "<f4", "int8": "|i1"}[dtype]
+
+    def header(count: int) -> None:
+        about = {"descr": descr, "fortran_order": False, "shape": (count, width)}
+        np.lib.format.write_array_header_1_0(file, about)
+
+    header(0)
+    start, count = file.tell(), 0
+    for vectors, _ in blocks:
+        file.write(vectors.astype(descr, copy=False).tobytes())
+        count += len(vectors)
+    file.seek(0)
+    header(count)
+    assert file.tell() == start
+    return count
+
+
+def _write_parquet(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: DType) -> int:
+    """The cells that are kept, and the column `vector` of lists of fixed size; a row group for each block."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kind, count = pa.list_(pa.float32() if dtype == "float32" else pa.int8(), width), 0
+    writer: pq.ParquetWriter | None = None
+    try:
+        for vectors, cells in blocks:
+            column = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(vectors).reshape(-1)), type=kind)
+            names = list(cells[0]) if writer is None else writer.schema.names[:-1]
+            types = [None] * len(names) if writer is None else [writer.schema.field(name).type for name in names]
+            arrays = [_column(name, [row[name] for row in cells], one) for name, one in zip(names, types, strict=True)]
+            table = pa.Table.from_arrays([*arrays, column], [*names, "vector"])
+            if writer is None:
+                writer = pq.ParquetWriter(file, table.schema)
+            writer.write_table(table)
+            count += len(cells)
+        if writer is None:
+            writer = pq.ParquetWriter(file, pa.schema([("vector", kind)]))
+    finally:
+        if writer is not None:
+            writer.close()
+    return count
+
+
+def _column(name: str, values: list[Any], kind: Any) -> Any:
+    """An Arrow array of a column that is kept, of the type that its first rows had.
+
+    Raises:
+        DataError: its values are of several types.
+    """
+    import pyarrow as pa
+
+    try:
+        found = pa.array(values, type=kind)
+    except (pa.ArrowException, TypeError) as error:
+        raise DataError(f"the column '{name}' holds values of several types ({str(error).splitlines()[0]}), and a "
+                        "Parquet file has one; give --output a .jsonl file") from None  # fmt: skip
+    return found.cast(pa.string()) if pa.types.is_null(found.type) else found

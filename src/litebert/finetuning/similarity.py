@@ -1,0 +1,168 @@
+"""How alike two texts are: each is read on its own, pooled to a vector, and the answer is the cosine of the two.
+
+The losses, by what is known of the training pairs:
+
+    texts       nothing: a text is its own pair, read with another dropout mask (SimCSE, Gao et al. 2021)
+    positives   the two belong together: the contrastive loss of the same paper, against the other pairs of the batch
+    scores      how alike the two are: CoSENT (Su 2022), for which only the order of the scores counts
+
+Shapes: B pairs, S tokens, H hidden size.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.config import EncoderConfig, FinetuneConfig, replace
+from litebert.config.amounts import parse_amount
+from litebert.errors import ConfigError
+from litebert.finetuning.items import Item
+from litebert.finetuning.outputs import Output
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from litebert.finetuning.batches import TaskBatch
+    from litebert.model.heads import Pooling
+
+log = logging.getLogger("litebert")
+
+Known = Literal["texts", "positives", "scores"]
+"""What is known of the training pairs."""
+TEMPERATURE = 0.05
+"""What cosines are divided by in the losses."""
+DROPOUT = 0.1
+"""For a network that has none, where two dropout masks are all that tells a text from itself."""
+
+
+class Compared(NamedTuple):
+    """The answer for one pair."""
+
+    value: float
+    """The cosine."""
+    vectors: NDArray[np.float32]
+    """(2, H), of unit length."""
+
+
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(..., H) of unit length; a zero vector stays one."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    found: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return found
+
+
+@dataclass(frozen=True)
+class Similarity(Output):
+    """The cosine of the vectors of two texts.
+
+    A target is int64 (2,), a key of each text, which tells equal texts; or a number, where `known` says scores.
+    """
+
+    pooling: Pooling = "mean"
+    """What makes a vector of the last states of a text: their mean, special tokens included, or that of [CLS]."""
+    known: Known = "positives"
+    temperature: float = TEMPERATURE
+
+    name, head, reads_cls = "similarity", "backbone", False
+    classes, task = 0, "pairs"
+    scores = ("spearman", "pearson")
+
+    # ---- learning --------------------------------------------------------------------------------------------------
+
+    def recipe_for(self, config: FinetuneConfig, encoder: EncoderConfig) -> FinetuneConfig:
+        """With dropout, where that is what it learns from.
+
+        Raises:
+            ConfigError: dropout is off, or a batch of one pair has nothing to tell it from.
+        """
+        if parse_amount(config.train.batch, "train.batch", ("sequences",)).value < 2:
+            raise ConfigError(f"train.batch is '{config.train.batch}', but a pair is compared with the others of its "
+                              "batch; give 2 sequences or more")  # fmt: skip
+        if self.known != "texts":
+            return config
+        if config.dropout == -1 and encoder.hidden_dropout == encoder.attention_dropout == 0:
+            log.info(f"dropout is {DROPOUT} instead of the model's 0, since texts without pairs are learned from "
+                     "two dropout masks")  # fmt: skip
+            return replace(config, dropout=DROPOUT)
+        if config.dropout == 0:
+            raise ConfigError("dropout is 0, but texts without pairs are learned from two dropout masks; leave "
+                              f"--dropout out, or give {DROPOUT}")  # fmt: skip
+        return config
+
+    def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
+        """(B, 2), or (B,) of scores."""
+        return np.array(targets, np.float32 if self.known == "scores" else np.int64)
+
+    def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
+        """The last states of both texts of each pair, (2B, S, H) -> vectors of unit length, (B, 2, H)."""
+        from torch.nn import functional as F
+
+        if self.pooling == "cls":
+            pooled = logits[:, 0].float()
+        else:
+            real = batch.attention_mask[..., None].float()
+            pooled = (logits.float() * real).sum(1) / real.sum(1)
+        return F.normalize(pooled, dim=-1).view(len(pooled) // 2, 2, pooled.shape[-1])
+
+    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """B times the loss of a batch; right are the texts that are nearest to their own second."""
+        return _cosent(logits, targets, self.temperature) if self.known == "scores" else _contrast(
+            logits, targets, self.temperature
+        )  # fmt: skip
+
+    # ---- answering -------------------------------------------------------------------------------------------------
+
+    def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
+        """(2, H): the vectors of both texts, from the last states of their rows, (2, S, H)."""
+        if self.pooling == "cls":
+            return logits[:, 0]
+        return np.stack([one[: len(row.ids)].mean(0) for one, row in zip(logits, item.rows, strict=True)])
+
+    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
+        """A `Compared` for each pair."""
+        pairs = [unit(one) for one in logits]
+        return [Compared(float(np.dot(*pair)), pair) for pair in pairs]
+
+    def record(self, answer: Any) -> dict[str, Any]:
+        """A cosine has no probabilities."""
+        return {"prediction": answer.value}
+
+    def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
+        """Cosines that hardly differ, as of a network that gives every text one vector."""
+        return len(logits) > 1 and float(np.std([answer.value for answer in self.answers(logits)])) < 1e-5
+
+
+def _contrast(vectors: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Cross-entropy of finding the second of each pair among all seconds of the batch (B, 2, H); no text is told from
+    an equal one, as the keys (B, 2) say.
+    """
+    import torch
+    from torch.nn import functional as F
+
+    firsts, seconds = vectors.unbind(1)
+    first, second = keys.unbind(1)
+    likeness = firsts @ seconds.T / temperature
+    same = (second == second[:, None]) | (second == first[:, None]) | (first == first[:, None])
+    own = torch.arange(len(keys), device=keys.device)
+    same[own, own] = False
+    likeness = likeness.masked_fill(same, -torch.inf)
+    return F.cross_entropy(likeness, own, reduction="sum"), (likeness.argmax(1) == own).sum()
+
+
+def _cosent(vectors: Tensor, scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """log(1 + sum of exp((cos_i - cos_j) / temperature) over all i, j of which j has the higher score); none is right.
+
+    As every loss here it is a sum over the pairs: B times that of the paper.
+    """
+    import torch
+
+    cosines = vectors.prod(1).sum(-1) / temperature
+    wrong = (cosines[:, None] - cosines).masked_fill(scores[:, None] >= scores, -torch.inf)
+    total = torch.cat((wrong.new_zeros(1), wrong.flatten())).logsumexp(0)
+    return len(scores) * total, torch.zeros((), dtype=torch.int64, device=scores.device)

@@ -1,0 +1,193 @@
+"""Sentence vectors: parity with `transformers`, the formats of `litebert embed`, int8, exports, foreign folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import litebert
+from litebert.answer import vectors as module
+from litebert.errors import ModelError
+from litebert.interop.onnx_folder import save_onnx
+from litebert.model.task_model import TaskModel
+from litebert.tokenizer import Tokenizer
+from toys.families import theirs
+from toys.folders import loaded, save_litebert
+from toys.points import randomise, shape
+from toys.refusals import names, refused
+
+Run = Callable[..., tuple[int, str, str]]
+TEXTS = ["bado toto kumi.", "kumi", "Kumi mimi lala so ti bado, kumi!", "fa so", "la ti bado"] * 3
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model as `--task pairs` leaves it."""
+    words = Tokenizer.load(tiny_tokenizer)
+    model = TaskModel(shape(vocab_size=words.vocab_size, pooler=False), False, 0).eval()
+    randomise(model, scale=0.15)
+    place = tmp_path_factory.mktemp("vectors") / "pairs"
+    task = {"task": "pairs", "kind": "backbone", "problem": "similarity", "length": 16, "pair": True,
+            "vectors": {"pooling": "mean", "normalized": True}}  # fmt: skip
+    save_litebert(model, words, place, task=task)
+    return place
+
+
+@torch.no_grad()
+def expected(hf: Path, pooling: str = "mean") -> NDArray[np.float32]:
+    """By transformers, and by hand what sentence-transformers does after it."""
+    import transformers
+
+    model = transformers.AutoModel.from_pretrained(hf).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hf)
+    given = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    states, real = model(**given).last_hidden_state, given["attention_mask"][..., None]
+    found: NDArray[np.float32] = (states[:, 0] if pooling == "cls" else (states * real).sum(1) / real.sum(1)).numpy()
+    return found
+
+
+def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    found: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return found
+
+
+def test_a_model_of_vectors_everywhere(folder: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CHUNK", 4)
+    assert run("convert", folder, tmp_path / "hf", "--to", "hf")[0] == 0
+    for name in ("modules.json", "1_Pooling/config.json", "2_Normalize", "sentence_bert_config.json"):
+        assert (tmp_path / "hf" / name).exists()
+    kinds = [one["type"].rpartition(".")[2] for one in json.loads((tmp_path / "hf" / "modules.json").read_text())]
+    assert kinds == ["Transformer", "Pooling", "Normalize"]
+    assert json.loads((tmp_path / "hf" / "sentence_bert_config.json").read_text())["max_seq_length"] == 16
+    save_onnx(litebert.load(folder), tmp_path / "onnx")
+    wanted = unit(expected(tmp_path / "hf"))
+    for place in (folder, tmp_path / "hf", tmp_path / "onnx"):
+        np.testing.assert_allclose(litebert.load(place).encode(TEXTS), wanted, atol=1e-5)
+    assert run("convert", tmp_path / "hf", tmp_path / "own", "--to", "litebert")[0] == 0
+    np.testing.assert_allclose(litebert.load(tmp_path / "own").encode(TEXTS), wanted, atol=1e-5)
+    plain = litebert.load(folder).vectors_by("cls", False).encode(TEXTS)
+    np.testing.assert_allclose(plain, expected(tmp_path / "hf", "cls"), atol=1e-5)
+    pairs = list(pairwise(TEXTS))
+    for engine in ("torch", "exact"):
+        answers = litebert.load(folder, engine=engine).predict(pairs)
+        cosines = (wanted[:-1] * wanted[1:]).sum(1)
+        np.testing.assert_allclose([one["prediction"] for one in answers], cosines, atol=1e-5)
+    answers = litebert.load(tmp_path / "onnx").predict(pairs)
+    np.testing.assert_allclose([one["prediction"] for one in answers], cosines, atol=1e-5)
+
+
+def test_formats(folder: Path, tmp_path: Path, run: Run) -> None:
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(TEXTS)))
+    found: dict[str, Any] = {}
+    for name, words in {"a.npy": (), "a.parquet": ("--keep", "id"), "a.jsonl": ("--keep", "id"),
+                        "b.npy": ("--dtype", "int8"), "b.parquet": ("--dtype", "int8", "--keep", "id"),
+                        "b.jsonl": ("--dtype", "int8", "--keep", "id")}.items():  # fmt: skip
+        status, _, err = run("embed", folder, "--input", source, "--output", tmp_path / name, *words)
+        assert status == 0, err
+        if name.endswith(".npy"):
+            found[name] = np.load(tmp_path / name)
+            continue
+        table = pq.read_table(tmp_path / name).to_pylist() if name.endswith(".parquet") else [
+            json.loads(line) for line in (tmp_path / name).read_text().splitlines()
+        ]  # fmt: skip
+        assert [row["id"] for row in table] == list(range(len(TEXTS)))
+        found[name] = np.array([row["vector"] for row in table])
+    wanted = litebert.load(folder).encode(TEXTS)
+    assert found["a.npy"].dtype == np.float32
+    assert found["b.npy"].dtype == np.int8
+    for name in ("a.npy", "a.parquet", "a.jsonl"):
+        np.testing.assert_allclose(found[name], wanted, atol=1e-6)
+    scale, offset = np.load(tmp_path / "b.scale.npy")
+    for name in ("b.npy", "b.parquet", "b.jsonl"):
+        np.testing.assert_array_equal(found[name], found["b.npy"])
+        assert (np.abs(found[name] * scale + offset - wanted) <= 0.51 * scale).all(), "half a step"
+    np.testing.assert_allclose(scale, (wanted.max(0) - wanted.min(0)) / 255, rtol=1e-4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*found, "b.scale.npy", "in.jsonl"])
+
+
+def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "in.txt").write_text("bado\n")
+    for words, places in (
+        (("--output", tmp_path / "a.csv"), ("a.npy",)),
+        (("--output", tmp_path / "a.npy", "--keep", "id"), ("a.npy", "--keep")),
+        (("--dtype", "int8"), ("int8", "--output")),
+    ):
+        status, out, err = run("embed", folder, "--input", tmp_path / "in.txt", *words)
+        assert (status, out) == (2, "")
+        names(err, *places)
+    (tmp_path / "in.jsonl").write_text('{"text": "a", "id": 1}\n{"text": "b", "id": "x"}\n')
+    status, _, err = run("embed", folder, "--input", tmp_path / "in.jsonl", "--keep", "id", "--output",
+                         tmp_path / "a.parquet")  # fmt: skip
+    assert status == 2
+    names(err, "'id'", ".jsonl")
+    words = Tokenizer.load(tiny_tokenizer)
+    classifier = TaskModel(shape(vocab_size=words.vocab_size), True, 2).eval()
+    save_onnx(loaded(classifier, words, labels=("a", "b"), task={"kind": "sequence"}), tmp_path / "onnx")
+    with refused(ModelError, "onnx", "--head backbone"):
+        litebert.load(tmp_path / "onnx").encode(["bado"])
+
+
+def foreign(folder: Path, tokenizer: Path, pooling: dict[str, Any], *kinds: str) -> Path:
+    """A folder as sentence-transformers writes it."""
+    words = Tokenizer.load(tokenizer)
+    theirs("Bert", "backbone", vocab_size=words.vocab_size).save_pretrained(folder)
+    words.save(folder)
+    listed = ["Transformer", "Pooling", *kinds]
+    modules = [{"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.{kind}"}
+               for i, kind in enumerate(listed)]  # fmt: skip
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 6}')
+    return folder
+
+
+@pytest.mark.parametrize("pooling", [{"pooling_mode": "cls"}, {"pooling_mode_cls_token": True}])
+def test_foreign_modules_are_applied_and_survive(
+    pooling: dict[str, Any], tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    place = foreign(tmp_path / "foreign", tiny_tokenizer, pooling, "Normalize")
+    model = litebert.load(place)
+    assert model.sentence_encoder.length == 6
+    wanted = model.encode(TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(wanted, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(wanted, unit(model.vectors_by("cls", False).encode(TEXTS)), atol=1e-6)
+    assert np.abs(wanted - model.vectors_by("mean").encode(TEXTS)).max() > 1e-3
+    for first, second, to in (("foreign", "own", "litebert"), ("own", "back", "hf")):
+        assert run("convert", tmp_path / first, tmp_path / second, "--to", to)[0] == 0
+        np.testing.assert_allclose(litebert.load(tmp_path / second).encode(TEXTS), wanted, atol=1e-5)
+    save_onnx(litebert.load(tmp_path / "own"), tmp_path / "onnx", "backbone")
+    np.testing.assert_allclose(litebert.load(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
+
+
+def test_foreign_modules_that_are_not_computed_are_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    place = foreign(tmp_path / "max", tiny_tokenizer, {"pooling_mode": "max"})
+    with refused(ModelError, "1_Pooling", "max"):
+        litebert.load(place).encode(TEXTS)
+    place = foreign(tmp_path / "dense", tiny_tokenizer, {"pooling_mode": "mean"}, "Dense")
+    with refused(ModelError, "modules.json", "Dense", "--pooling"):
+        litebert.load(place).encode(TEXTS)
+    assert litebert.load(place).vectors_by("mean").encode(TEXTS).shape[0] == len(TEXTS)
+
+
+def test_the_pooling_of_classifiers_survives_a_litebert_folder(tmp_path: Path, run: Run) -> None:
+    theirs("ModernBert", "backbone", classifier_pooling="mean").save_pretrained(tmp_path / "theirs")
+    for first, second, to in (("theirs", "own", "litebert"), ("own", "back", "hf")):
+        assert litebert.load(tmp_path / first).pooling == "mean"
+        assert run("convert", tmp_path / first, tmp_path / second, "--to", to)[0] == 0
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["classifier_pooling"] == "mean"
+
+
+def test_a_foreign_model_reads_as_many_tokens_as_it_has_positions(tmp_path: Path) -> None:
+    theirs("ModernBert", "backbone", max_position_embeddings=700).save_pretrained(tmp_path / "long")
+    assert litebert.load(tmp_path / "long").config.sequences.length == 700

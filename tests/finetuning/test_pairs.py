@@ -1,0 +1,222 @@
+"""`--task pairs`: what is read, the losses, runs of each kind, and answers as a user gets them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import litebert
+from litebert.config import EncoderConfig, replace
+from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import ConfigError, DataError
+from litebert.finetuning.batches import TaskBatch, collate
+from litebert.finetuning.run import Finetuned, finetune
+from litebert.finetuning.similarity import Similarity
+from litebert.registry import TASKS
+from litebert.tasks.pairs import Pairs
+from litebert.tasks.registry import task_of
+from litebert.tokenizer import Tokenizer
+from litebert.train.loop import Loop
+from toys.finetuning import config, recipe_file
+from toys.refusals import names, refused
+
+Run = Callable[..., tuple[int, str, str]]
+WORDS = [a + b + c + d for a in "bdfg" for b in "aei" for c in "klmn" for d in "aou"]
+
+
+def write_pairs(path: Path, count: int, seed: int = 0) -> Path:
+    """Two texts of some words, and how many of them they share, from 0 to 4."""
+    draw = random.Random(seed)
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["one", "two", "score"])
+        for _ in range(count):
+            first, shared = draw.sample(WORDS, 4), draw.randint(0, 4)
+            second = first[:shared] + draw.sample(WORDS, 4 - shared)
+            rows.writerow([" ".join(first), " ".join(draw.sample(second, 4)), shared])
+    return path
+
+
+COLUMNS = {"text": "one", "pair": "two", "label": "score"}
+
+
+def learned(task: Pairs, out: Path, tokenizer: Path, settings: FinetuneConfig, **options: Any) -> Finetuned:
+    model = out.parent / "small.toml"
+    if not model.exists():
+        recipe_file(out.parent)
+    return finetune(model, task, out, settings, tokenizer=tokenizer, **options)
+
+
+def batch_of(task: Pairs, tokenizer: Path) -> TaskBatch:
+    words = Tokenizer.load(tokenizer)
+    return collate(task.encode(task.read("train"), words, 32), task.output, words.pad_id)
+
+
+# ---- losses, as formulas --------------------------------------------------------------------------------------------
+
+
+def test_the_contrastive_loss_leaves_out_equal_texts(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    rows = [("bado", "kumi"), ("toto", "lala"), ("bado", "mimi"), ("fa", "lala"), ("so", "toto")]
+    (tmp_path / "a.csv").write_text("one,two\n" + "".join(f"{a},{b}\n" for a, b in rows))
+    task = Pairs(tmp_path / "a.csv", text="one", pair="two", dev=tmp_path / "a.csv", temperature=0.1)
+    batch = batch_of(task, tiny_tokenizer)
+    draw = torch.Generator().manual_seed(0)
+    states = torch.randn(*batch.input_ids.shape, 6, generator=draw)
+    found = task.output.loss(states, batch)
+    vectors = []
+    for row, mask in zip(states, batch.attention_mask, strict=True):
+        mean = row[mask].mean(0)
+        vectors.append((mean / mean.norm()).tolist())
+    expected = 0.0
+    for i, (a, b) in enumerate(rows):
+        weights = {j: np.exp(np.dot(vectors[2 * i], vectors[2 * j + 1]) / 0.1) for j in range(len(rows))}
+        others = [j for j, (c, d) in enumerate(rows) if j != i and d not in (a, b) and c != a]
+        expected -= np.log(weights[i] / (weights[i] + sum(weights[j] for j in others)))
+    assert float(found.total) == pytest.approx(expected, rel=1e-5)
+    assert int(found.count) == 5
+    assert task.output.known == "positives"
+
+
+def test_the_loss_of_scores_counts_pairs_in_wrong_order(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    task = Pairs(write_pairs(tmp_path / "a.csv", 6), dev=tmp_path / "a.csv", **COLUMNS)
+    batch = batch_of(task, tiny_tokenizer)
+    states = torch.randn(*batch.input_ids.shape, 6, generator=torch.Generator().manual_seed(0))
+    cosines = task.output.arrange(states, batch).prod(1).sum(-1).tolist()
+    truth = batch.targets.tolist()
+    wrong = sum(np.exp((cosines[i] - cosines[j]) / 0.05) for i in range(6) for j in range(6) if truth[i] < truth[j])
+    assert float(task.output.loss(states, batch).total) == pytest.approx(6 * np.log(1 + wrong), rel=1e-4)
+
+
+# ---- runs -----------------------------------------------------------------------------------------------------------
+
+
+class _Stop(Exception):
+    """Stands for the instant a run is killed."""
+
+
+def test_scores_are_learned_and_a_killed_run_ends_with_the_same_bits(
+    tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    train, dev = write_pairs(tmp_path / "train.csv", 160), write_pairs(tmp_path / "dev.csv", 60, 1)
+    settings = replace(config(epochs=3), dropout=0.1)
+    made = [Pairs(train, dev, **COLUMNS) for _ in range(3)]
+    whole = learned(made[0], tmp_path / "whole", tiny_tokenizer, settings)
+    assert whole.scores["spearman"] > 0.6
+
+    def stop(loop: Loop[TaskBatch]) -> None:
+        if loop.step == 11:
+            raise _Stop
+
+    with pytest.raises(_Stop):
+        learned(made[1], tmp_path / "cut", tiny_tokenizer, settings, on_step=stop)
+    assert learned(made[2], tmp_path / "cut", tiny_tokenizer, settings).scores == whole.scores
+    for name in ("metrics.jsonl", "best.safetensors", "model/model.safetensors", "predictions/dev.csv"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+    status, out, err = run("score", tmp_path / "whole", "--data", dev, "--device", "cpu", "--json")
+    assert status == 0, err
+    assert json.loads(out)["scores"] == pytest.approx(whole.scores, abs=1e-6)
+    status, _, err = run("predict", tmp_path / "whole", "--input", dev, "--output", tmp_path / "a.csv")
+    assert status == 0, err
+    with open(tmp_path / "a.csv", encoding="utf-8") as file:
+        found = [float(row["prediction"]) for row in csv.DictReader(file)]
+    model = litebert.load(tmp_path / "whole")
+    with open(dev, encoding="utf-8") as file:
+        rows = [(row["one"], row["two"]) for row in csv.DictReader(file)]
+    firsts, seconds = (model.encode([row[i] for row in rows]) for i in (0, 1))
+    np.testing.assert_allclose(np.linalg.norm(firsts, axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(found, (firsts * seconds).sum(1), atol=1e-5)
+
+
+def test_pairs_that_belong_together_are_scored_by_finding_them(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    draw = random.Random(0)
+    lines = [" ".join(draw.sample(WORDS, 3)) for _ in range(120)]
+    data = [json.dumps({"text": line, "pair": " ".join(reversed(line.split()))}) for line in lines]
+    (tmp_path / "train.jsonl").write_text("\n".join(data))
+    task = task_of("pairs", tmp_path / "train.jsonl", pair="pair", heldout=0.3)
+    done = learned(task, tmp_path / "run", tiny_tokenizer, config(epochs=2))
+    assert done.scores.keys() == {"mrr", "recall_at_1"}
+    assert done.scores["mrr"] > 0.5
+
+
+def test_texts_alone_are_learned_with_dropout(tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:
+    draw = random.Random(0)
+    (tmp_path / "texts.txt").write_text("\n".join(" ".join(draw.sample(WORDS, 6)) for _ in range(60)))
+    dev = write_pairs(tmp_path / "dev.csv", 30, 1)
+    task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
+    assert task.output.known == "texts"
+    done = learned(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), dropout=-1))
+    assert json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["dropout"] == 0.1
+    assert done.scores.keys() == {"spearman", "pearson"}
+    assert any("0.1" in line and "dropout" in line for line in logged)
+    with refused(ConfigError, "dropout is 0"):
+        learned(task, tmp_path / "none", tiny_tokenizer, replace(config(), dropout=0.0))
+    alone = task_of("pairs", tmp_path / "texts.txt", heldout=0.5)
+    (first, *_) = alone.read("dev")
+    assert (len(first.text.split()), len(first.pair.split())) == (3, 3)
+    answers = alone.output.answers([np.eye(2, 5, dtype=np.float32)] * 2)
+    assert alone.score([first] * 2, answers) == {"mrr": 1.0, "recall_at_1": 1.0}
+
+
+def test_dropout_of_the_model_stays_and_one_pair_is_no_batch() -> None:
+    output, shape = Similarity(known="texts"), EncoderConfig(hidden_dropout=0.2)
+    assert output.recipe_for(FinetuneConfig(), shape).dropout == -1
+    alone = replace(config(), train=replace(config().train, batch="1 sequences"))
+    with refused(ConfigError, "train.batch", "'1 sequences'"):
+        output.recipe_for(alone, shape)
+
+
+def test_sts_b_as_vectors(shared_data: Path) -> None:
+    task = TASKS["stsb-vectors"].from_data("stsb-vectors", shared_data / "glue" / "STS-B")
+    assert (task.dev, task.output.known) == (("dev",), "scores")
+    (example, *_) = task.read("dev")
+    assert (example.label, example.pair is None) == (5.0, False)
+
+
+# ---- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "words", "places"),
+    [
+        ("one,two,score\na,b,1\nc,d,2\n", ("--text", "one", "--pair", "zwei"), ("in.csv", "'zwei'", "two")),
+        ("one,two,score\na,b,1\nc,d,high\n", ("--text", "one", "--pair", "two", "--label", "score"),
+         ("in.csv:3", "'score'", "'high'")),
+        ("one,two,score\na,b,1\nc,d,nan\n", ("--text", "one", "--pair", "two", "--label", "score"),
+         ("in.csv:3", "'nan'")),
+        ("one,two,score\na,b,1\nc,d,1\n", ("--text", "one", "--pair", "two", "--label", "score"), ("in.csv", "1")),
+        ("one,two,score\na,b,1\n", ("--text", "one", "--pair", "two"), ("in.csv", "one row")),
+        ("one,two,score\na,b,1\nc,d,1\n", ("--text", "one", "--label", "score"), ("'score'", "second column")),
+        ("one,two,score\na,b,1\nc,d,1\n", ("--text", "one", "--temperature", "0"), ("temperature", "0")),
+    ],
+)  # fmt: skip
+def test_refusals(
+    table: str, words: tuple[str, ...], places: tuple[str, ...], tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "in.csv").write_text(table)
+    status, out, err = run(
+        "finetune", recipe_file(tmp_path), "--task", "pairs", "--data", tmp_path / "in.csv", "--tokenizer",
+        tiny_tokenizer, "--out", tmp_path / "run", "--device", "cpu", "--length", 64, *words,
+    )  # fmt: skip
+    assert (status, out) == (2, "")
+    names(err, *places)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_training_file_of_several_kinds_is_refused(tmp_path: Path) -> None:
+    rows = [{"text": "a", "pair": "b", "score": 1}, {"text": "c", "pair": "d"}]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_pairs(tmp_path / "dev.csv", 4)
+    task = Pairs(tmp_path / "in.jsonl", tmp_path / "in.jsonl", text="text", pair="pair", label="score")
+    with refused(DataError, "in.jsonl:2", "'score'"):
+        task.read("train")
+    with refused(ConfigError, "'max'", "mean"):
+        Pairs(tmp_path / "in.jsonl", pooling="max")  # type: ignore[arg-type]
