@@ -138,14 +138,14 @@ def test_a_worker_that_dies_is_replaced(models: Path, tmp_path: Path) -> None:
 
         def ask() -> None:
             with service.client() as client:
-                answer = client.post("/predict", json={"inputs": [f"{SECRET} b c d e f" * 8] * 4000})
+                answer = client.post("/predict", json={"inputs": ["b c d e f " * 4] * 4000})
                 seen.append((answer.status_code, answer.json()))
 
         thread = threading.Thread(target=ask)
         thread.start()
         with service.client() as client:
             while 'litebert_queue_rows{model="x-colours"} 0' in client.get("/metrics").text:
-                pass
+                assert thread.is_alive()
             os.kill(pid, signal.SIGKILL)
             thread.join()
             assert seen[0][0] == 503
@@ -169,10 +169,8 @@ def test_the_end_loses_nothing_that_was_taken(models: Path, tmp_path: Path) -> N
         for thread in threads:
             thread.start()
         with service.client() as client:
-            while "litebert_queue_rows" not in (text := client.get("/metrics").text) or text.count("_rows{") == 0:
-                pass
             while 'litebert_queue_rows{model="x-colours"} 0' in client.get("/metrics").text:
-                pass
+                assert threads[0].is_alive()
         status = service.stop()
         for thread in threads:
             thread.join()
@@ -206,12 +204,12 @@ def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
     ("words", "places"),
     [
         (["none"], ["none"]),
-        (["a=x", "a=y"], ["a"]),
-        (["x", "--port", "70000"], ["70000"]),
-        (["x", "--key-file", "nowhere"], ["nowhere"]),
-        (["x", "--max-rows", "0"], ["0"]),
-        (["x", "--workers", "0"], ["--workers"]),
-        (["x", "--allow-origin", "example.org"], ["--allow-origin"]),
+        (["a=.", "a=./"], ["a"]),
+        ([".", "--port", "70000"], ["70000"]),
+        ([".", "--key-file", "nowhere"], ["nowhere"]),
+        ([".", "--max-rows", "0"], ["0"]),
+        ([".", "--workers", "0"], ["--workers"]),
+        ([".", "--allow-origin", "example.org"], ["--allow-origin"]),
     ],
 )
 def test_a_wrong_command_is_one_sentence(words: list[str], places: list[str], run: Run) -> None:
