@@ -85,9 +85,8 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
         entries = archive.read(about.replace("METADATA", "entry_points.txt")).decode()
     source = ROOT / "src"
     modules = {str(path.relative_to(source).as_posix()) for path in (source / "litebert").rglob("*.py")}
-    assert modules | {"litebert/py.typed", "litebert/model/kernels.c"} == {
-        name for name in names if name.startswith("litebert/")
-    }
+    beside = {"litebert/py.typed", "litebert/model/kernels.c", "litebert/serve/playground.html"}
+    assert modules | beside == {name for name in names if name.startswith("litebert/")}
     assert {name.partition("/")[0] for name in names} == {"litebert", about.partition("/")[0]}
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{facts["Version"]}"' in declared

@@ -75,6 +75,7 @@ def serve(words: list[str]) -> int:
     from litebert.serve.server import Settings, names_of
     from litebert.serve.server import serve as run
 
+    require(0 <= given.port < 1 << 16, f"--port is {given.port}; give one from 0 to 65535")
     require(given.workers > 0, f"--workers is {given.workers}; give 1 or more")
     require(given.threads is None or given.threads > 0, f"--threads is {given.threads}; give 1 or more")
     require(given.batch_wait >= 0, f"--batch-wait is {given.batch_wait}; give 0 or more")

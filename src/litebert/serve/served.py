@@ -77,7 +77,7 @@ class Served:
         return (
             self.predictor is not None
             and self.predictor.task.output.name == "number"
-            and bool(self.predictor.task.pair)
+            and self.predictor.task.pair is not False
         )
 
     def info(self) -> dict[str, Any]:

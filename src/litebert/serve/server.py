@@ -18,7 +18,7 @@ import uvicorn
 from starlette.middleware.cors import CORSMiddleware
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from litebert.errors import ConfigError
+from litebert.errors import ConfigError, ModelError
 from litebert.serve import logs
 from litebert.serve.app import application
 from litebert.serve.batching import Batch, Queue
@@ -217,6 +217,7 @@ def names_of(words: Sequence[str]) -> dict[str, Path]:
 
     Raises:
         ConfigError: two have the same name, or a name has other characters than those of a path.
+        ModelError: there is no such folder.
     """
     found: dict[str, Path] = {}
     for word in words:
@@ -226,6 +227,8 @@ def names_of(words: Sequence[str]) -> dict[str, Path]:
             path, name = word, resolved.parent.name if resolved.name == "model" else resolved.name
         if not name or not all(char.isalnum() or char in "._-" for char in name) or not name.isascii():
             raise ConfigError(f"'{name}' cannot be the name of a model in a path; give another one, as in name={path}")
+        if not Path(path).is_dir():
+            raise ModelError(f"there is no folder {path}; give a run, a litebert model or a Hugging Face folder")
         if name in found:
             raise ConfigError(f"two models are called '{name}'; name one of them, as in other={path}")
         found[name] = Path(path)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import LitebertError
+from litebert.errors import DataError, LitebertError
 from litebert.serve import logs, wire
 
 
@@ -71,5 +71,7 @@ def _answered(served: Any, group: wire.Group) -> list[wire.Row]:
     except Exception as error:  # whatever a text sets off in a library
         if len(group.inputs) > 1:
             return [row for value in group.inputs for row in _answered(served, group._replace(inputs=[value]))]
+        if isinstance(error, DataError):  # half a character, say; the message quotes it
+            return [wire.Row(b"", 0, " cannot be read as text; send whole characters", "validation")]
         logs.event("an input failed", logging.ERROR, operation=group.operation, **logs.failure(error))
         return [wire.Row(b"", 0, " could not be answered; the log of the service names the reason", "internal")]

@@ -1,0 +1,53 @@
+"""Models to serve, and one service for all tests of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+import litebert
+from answer.test_predict import made
+from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.model.pretrainer import Pretrainer
+from litebert.tokenizer import Tokenizer
+from toys.folders import save_litebert
+from toys.points import randomise
+from toys.serving import Service, serving
+
+
+@pytest.fixture(scope="module")
+def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of models: `colours`, a classifier; `base`, a pretrained model; and exports of them, small to start."""
+    folder = tmp_path_factory.mktemp("models")
+    made(folder / "colours", tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"problem": "classes"})
+    tokenizer = Tokenizer.load(tiny_tokenizer)
+    encoder = EncoderConfig(
+        vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=16, layers=2, heads=2, intermediate_size=32,
+        max_positions=64,
+    )  # fmt: skip
+    config = Config(name="base", encoder=encoder, sequences=SequenceConfig(length=64), objectives=("mlm",))
+    model = Pretrainer(config)
+    randomise(model)
+    save_litebert(model, tokenizer, folder / "base")
+    litebert.export(folder / "colours", folder / "x-colours")
+    litebert.export(folder / "base", folder / "x-masks", head="mlm")
+    litebert.export(folder / "base", folder / "x-base", head="backbone")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def service(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """The three exports, behind one address."""
+    words = [f"{name}={models / f'x-{name}'}" for name in ("colours", "base", "masks")]
+    with serving(tmp_path_factory.mktemp("service"), *words, "--max-rows", 40, "--max-wait", 20000) as one:
+        yield one
+
+
+@pytest.fixture(scope="module")
+def client(service: Service) -> Iterator[httpx.Client]:
+    """A client of it."""
+    with service.client() as one:
+        yield one

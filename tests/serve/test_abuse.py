@@ -1,0 +1,227 @@
+"""What a service must stand: malformed bodies, foreign pages, slow clients, workers that die, and its own end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from toys.refusals import names
+from toys.serving import Service, serving
+
+Run = Callable[..., tuple[int, str, str]]
+SECRET = "xylophone"
+"""A word in every text of this file, which no log and no error may hold."""
+JSON = {"content-type": "application/json"}
+
+
+def raw(service: Service, content: bytes, wait: float = 10) -> bytes:
+    """The answer to bytes as they are."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), wait) as connection:
+        connection.sendall(content)
+        connection.settimeout(wait)
+        found = b""
+        while b"\r\n\r\n" not in found and (more := connection.recv(65536)):
+            found += more
+        return found
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "status", "field"),
+    [
+        ("/predict", b"", (400, 422), None),
+        ("/predict", b"{", (400,), None),
+        ("/predict", b'{"inputs": "\xff"}', (400,), None),
+        ("/predict", b"[" * 100_000, (400,), None),
+        ("/predict", b'{"inputs": ' + b"9" * 5000 + b"}", (400, 422), None),
+        ("/predict", b"[]", (422,), None),
+        ("/predict", b'"x"', (422,), None),
+        ("/predict", b"{}", (422,), "inputs"),
+        ("/predict", b'{"inputs": null}', (422,), "inputs"),
+        ("/predict", b'{"inputs": []}', (422,), "inputs"),
+        ("/predict", b'{"inputs": ["a", 3]}', (422,), "inputs[1]"),
+        ("/predict", b'{"inputs": ["a", ["a", "b", "c"]]}', (422,), "inputs[1]"),
+        ("/predict", b'{"inputs": ["a", {"words": ["a"], "text": "b"}]}', (422,), "inputs[1]"),
+        ("/predict", b'{"inputs": "\\ud800"}', (422,), "inputs"),
+        ("/predict", b'{"inputs": "a", "\\ud800": 1}', (422,), None),
+        ("/predict", b'{"inputs": "a", "input": "b"}', (422,), "input"),
+        ("/predict", b'{"inputs": "a", "truncate": NaN}', (422,), "truncate"),
+        ("/predict", json.dumps({"inputs": f"{SECRET} " * 60, "truncate": False}).encode(), (413,), "inputs"),
+        ("/predict", json.dumps({"inputs": ["a"] * 41}).encode(), (413,), "inputs"),
+        ("/predict", json.dumps({"inputs": ["a", "b" * 200_001]}).encode(), (413,), "inputs[1]"),
+        ("/predict", b'{"inputs": "' + b"x" * (5 << 20) + b'"}', (413,), "body"),
+        ("/fill-mask", b'{"inputs": "[MASK]", "top": 0}', (422,), "top"),
+        ("/v1/embeddings", b'{"input": [[1, 2]]}', (422,), "input[0]"),
+    ],
+)
+def test_a_wrong_body_is_refused(
+    client: httpx.Client, path: str, content: bytes, status: tuple[int, ...], field: str | None
+) -> None:
+    answer = client.post(path, content=content, headers=JSON)
+    assert answer.status_code in status, answer.text
+    error = answer.json()
+    if path.startswith("/v1/"):
+        error = {"error": error["error"]["message"], "field": error["error"]["param"]}
+    assert SECRET not in answer.text
+    assert field is None or error["field"] == field
+    names(error["error"], *([field] if field else []))
+
+
+def test_what_is_no_post_of_json_is_refused(client: httpx.Client, service: Service) -> None:
+    body = b'{"inputs": "a"}'
+    assert client.post("/predict", content=body).status_code == 415
+    assert client.post("/predict", content=body, headers={"content-type": "text/plain"}).status_code == 415
+    assert client.get("/predict").status_code == 405
+    assert client.delete("/info").status_code == 405
+    assert client.post("/nowhere", content=body, headers=JSON).status_code == 404
+    assert client.get("/models/none/info").status_code in (200, 404)
+    assert b"400" in raw(service, b"\x16\x03\x01 nonsense\r\n\r\n").splitlines()[0]
+
+
+def test_only_our_own_pages_may_call(client: httpx.Client, service: Service) -> None:
+    body, own = {"inputs": "a"}, service.url
+    assert client.post("/predict", json=body, headers={"origin": own}).status_code == 200
+    for origin in ("https://example.org", "null", own.replace("127.0.0.1", "127.0.0.2"), "http://[", f"{own}.org"):
+        refused = client.post("/predict", json=body, headers={"origin": origin})
+        assert (refused.status_code, "access-control-allow-origin" in refused.headers) == (403, False), origin
+    for host in ("example.org", "localhost.example.org", "", "127.0.0.1.example.org:80", "[::1"):
+        assert client.get("/info", headers={"host": host}).status_code == 403, host
+    assert client.get("/info", headers={"host": "localhost:1234"}).status_code == 200
+
+
+def test_the_pages_load_nothing_from_elsewhere(client: httpx.Client) -> None:
+    page = client.get("/docs")
+    assert page.status_code == 200
+    assert "http" not in page.text.replace("/predict", "")
+    assert "default-src 'none'" in page.headers["content-security-policy"]
+    schema = client.get("/openapi.json").json()
+    assert {"/predict", "/embed", "/fill-mask", "/tokenize", "/rerank", "/v1/embeddings"} <= schema["paths"].keys()
+
+
+def test_metrics_count_and_logs_hold_no_texts(client: httpx.Client, service: Service) -> None:
+    client.post("/predict", json={"inputs": [f"{SECRET} a", "b"]})
+    client.get(f"/{SECRET}", params={"q": SECRET})
+    client.post("/predict", json={"inputs": "a", "model": SECRET})
+    text = client.get("/metrics").text
+    assert 'litebert_requests_total{route="/predict",model="colours",status="200"}' in text
+    assert 'litebert_workers{model="colours"} 1' in text
+    for line in text.splitlines():
+        assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0
+    last = service.events("request")[-1]
+    assert (last["route"], last["status"]) == ("/metrics", 200)
+    assert SECRET not in service.log.read_text() + text
+
+
+def test_a_client_that_goes_leaves_the_queue(service: Service, client: httpx.Client) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        client.post("/predict", json={"inputs": [f"{SECRET} a b c d e f g" * 40] * 40}, timeout=0.001)
+    deadline = time.monotonic() + 10
+    while 'litebert_queue_rows{model="colours"} 0' not in (text := client.get("/metrics").text):
+        assert time.monotonic() < deadline, text
+    assert client.post("/predict", json={"inputs": "a"}).status_code == 200
+
+
+def test_a_worker_that_dies_is_replaced(models: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, models / "x-colours", "--max-rows", 4000, "--max-wait", 20000) as service:
+        (pid,) = service.events("a model is ready")[0]["pids"]
+        seen: list[tuple[int, Any]] = []
+
+        def ask() -> None:
+            with service.client() as client:
+                answer = client.post("/predict", json={"inputs": ["b c d e f " * 4] * 4000})
+                seen.append((answer.status_code, answer.json()))
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        with service.client() as client:
+            while 'litebert_queue_rows{model="x-colours"} 0' in client.get("/metrics").text:
+                assert thread.is_alive()
+            os.kill(pid, signal.SIGKILL)
+            thread.join()
+            assert seen[0][0] == 503
+            assert seen[0][1]["error_type"] == "unavailable"
+            assert client.post("/predict", json={"inputs": "a"}).status_code == 200
+            assert client.get("/health").json() == {"status": "ok"}
+        assert service.events("a worker died")
+        assert service.events("a worker was replaced")
+        assert service.stop() == 0
+
+
+def test_the_end_loses_nothing_that_was_taken(models: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, models / "x-colours", "--max-rows", 4000, "--max-wait", 20000) as service:
+        seen: list[int] = []
+
+        def ask() -> None:
+            with service.client() as client:
+                seen.append(client.post("/predict", json={"inputs": [f"{SECRET} b c"] * 1500}).status_code)
+
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        with service.client() as client:
+            while 'litebert_queue_rows{model="x-colours"} 0' in client.get("/metrics").text:
+                assert threads[0].is_alive()
+        status = service.stop()
+        for thread in threads:
+            thread.join()
+        assert (status, seen) == (0, [200] * 4)
+        assert service.events("stopped")
+
+
+def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("open sesame\n")
+    words = (models / "x-colours", "--key-file", key, "--allow-origin", "https://example.org", "--quiet")
+    with serving(tmp_path, *words) as service, service.client() as client:
+        body = {"inputs": "a"}
+        for given in ({}, {"authorization": "Bearer open"}, {"authorization": "Basic open sesame"}):
+            refused = client.post("/predict", json=body, headers=given)
+            assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert client.get("/health").status_code == 200
+        right = {"authorization": "Bearer open sesame", "origin": "https://example.org"}
+        answered = client.post("/predict", json=body, headers=right)
+        assert answered.status_code == 200
+        assert answered.headers["access-control-allow-origin"] == "https://example.org"
+        asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        assert client.options("/predict", headers={**asked, "origin": "https://example.org"}).status_code == 200
+        other = client.options("/predict", headers={**asked, "origin": "https://example.com"})
+        assert "access-control-allow-origin" not in other.headers
+        assert "sesame" not in service.log.read_text()
+        assert not service.events("request")  # --quiet
+
+
+@pytest.mark.parametrize(
+    ("words", "places"),
+    [
+        (["none"], ["none"]),
+        (["a=.", "a=./"], ["a"]),
+        ([".", "--port", "70000"], ["70000"]),
+        ([".", "--key-file", "nowhere"], ["nowhere"]),
+        ([".", "--max-rows", "0"], ["0"]),
+        ([".", "--workers", "0"], ["--workers"]),
+        ([".", "--allow-origin", "example.org"], ["--allow-origin"]),
+    ],
+)
+def test_a_wrong_command_is_one_sentence(words: list[str], places: list[str], run: Run) -> None:
+    status, _, err = run("serve", *words)
+    assert status == 2
+    names(err.splitlines()[-1], *places)
+
+
+def test_a_missing_package_names_the_extra(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    status, _, err = run("serve", "x")
+    assert status == 2
+    names(err, "litebert[serve]")

@@ -1,0 +1,193 @@
+"""What the service answers: the same as the verbs, in the shapes of other services, to their own clients."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+import litebert
+from answer.test_predict import made, texts
+from litebert.serve.served import Served
+from litebert.serve.wire import Group, Row
+from toys.serving import Service
+
+LINES = texts(12, most=9)
+OPENING: dict[str, Any] = {"engine": None, "device": "cpu", "exit": "auto", "threads": 1, "tokens": 4096}
+
+
+def rows(served: Served, operation: str, inputs: list[Any], **options: Any) -> list[Row]:
+    return served.answer(Group(operation, tuple(options.items()), inputs))
+
+
+def close(one: Any, other: Any) -> bool:
+    """Equal but for the last digits of numbers."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(close, one, other))
+    return one == other if isinstance(one, str) else bool(one == pytest.approx(other, abs=2e-5))
+
+
+def test_predictions_are_those_of_predict(client: httpx.Client, models: Path) -> None:
+    answer = client.post("/predict", json={"inputs": LINES}).json()
+    assert (answer["model"], answer["kind"]) == ("colours", "classes")
+    assert close(answer["predictions"], litebert.load(models / "colours").predict(LINES))
+    single = client.post("/predict", json={"inputs": LINES[0]}).json()
+    assert close(single["predictions"], answer["predictions"][:1])
+    pair = client.post("/predict", json={"inputs": [LINES[:2], {"text": LINES[0], "pair": LINES[1]}]}).json()
+    assert close(pair["predictions"], litebert.load(models / "colours").predict([LINES[:2]]) * 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "labels", "task", "asked"),
+    [
+        ("sequence", 3, ("a", "b", "c"), {"problem": "labels"}, LINES),
+        ("sequence", 1, (), {"problem": "number"}, LINES),
+        ("tokens", 3, ("O", "B-X", "I-X"), None, [*LINES, LINES[0].split(), ""]),
+        ("span", 2, (), None, [[LINES[0], text] for text in LINES]),
+        ("choice", 1, (), None, [[LINES[0], LINES[1], LINES[2:5]]]),
+    ],
+)
+def test_every_kind_of_head_answers_as_predict(
+    kind: str, classes: int, labels: tuple[str, ...], task: Any, asked: list[Any], tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    folder = made(tmp_path / "m", tiny_tokenizer, kind, classes, labels, task)
+    served = Served(folder, OPENING)
+    found = [json.loads(row.payload) for row in rows(served, "predict", asked)]
+    for one, other in zip(found, litebert.load(folder).predict(asked), strict=True):
+        assert close({name: one[name] for name in other}, other)
+    for value, one in zip(asked, found, strict=True):
+        if kind == "tokens":
+            text = value if isinstance(value, str) else " ".join(value)
+            assert [text[start:end] for start, end in one["offsets"]] == one["words"]
+            assert all(text[each["start"] : each["end"]] == each["text"] for each in one["entities"])
+        if kind == "span" and one["prediction"]:
+            assert value[1][one["start"] : one["end"]] == one["prediction"]
+    assert served.info()["kind"] == {"sequence": (task or {}).get("problem")}.get(kind, kind)
+
+
+def test_an_input_of_another_form_is_refused_and_the_others_answered(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    served = Served(made(tmp_path / "m", tiny_tokenizer, "span", 2), {**OPENING, "tokens": 64})
+    secret = "secret words"
+    found = rows(served, "predict", [[LINES[0], LINES[1]], secret, [secret, "ba " * 300]])
+    assert [row.kind for row in found] == ["", "validation", "too_large"]
+    assert not any("secret" in row.refusal for row in found)
+
+
+def test_vectors_are_those_of_embed(client: httpx.Client, models: Path) -> None:
+    plain = client.post("/embed", json={"inputs": LINES, "normalize": False}).json()
+    expected = litebert.load(models / "base").encode(LINES)
+    assert np.allclose(plain, expected, atol=1e-5)
+    unit = np.array(client.post("/embed", json={"inputs": LINES}).json())
+    assert np.allclose(unit, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
+    asked = {"inputs": {"source_sentence": LINES[0], "sentences": LINES}}
+    assert np.allclose(client.post("/similarity", json=asked).json(), unit @ unit[0], atol=1e-5)
+    ranked = client.post("/rerank", json={"query": LINES[0], "texts": LINES, "return_text": True}).json()
+    assert ranked[0]["text"] == LINES[0]
+    assert [one["score"] for one in ranked] == sorted((one["score"] for one in ranked), reverse=True)
+
+
+def test_a_model_of_pairs_with_a_number_reranks(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 1, (), {"problem": "number", "task": "stsb"})
+    served, pairs = Served(folder, OPENING), [(LINES[0], text) for text in LINES]
+    expected = [one["prediction"] for one in litebert.load(folder).predict([list(pair) for pair in pairs])]
+    raw = [float(row.payload) for row in rows(served, "score", pairs, raw=True)]
+    assert raw == pytest.approx(expected, abs=1e-5)
+    squashed = [float(row.payload) for row in rows(served, "score", pairs)]
+    assert squashed == pytest.approx([1 / (1 + np.exp(-one)) for one in expected], abs=1e-5)
+
+
+def test_masks_are_filled_as_by_fill(client: httpx.Client, models: Path) -> None:
+    text = f"{LINES[0]} [MASK] {LINES[1]} ___"
+    answer = client.post("/fill-mask", json={"inputs": [text], "top": 3}).json()
+    expected = [[one._asdict() for one in mask] for mask in litebert.load(models / "base").fill(text, 3)]
+    assert close(answer["predictions"][0]["masks"], expected)
+    refused = client.post("/fill-mask", json={"inputs": [text, "ba"]})
+    assert (refused.status_code, refused.json()["field"]) == (422, "inputs[1]")
+
+
+def test_tokens_have_their_characters(client: httpx.Client) -> None:
+    text = f"{LINES[0]}  {LINES[1]}"
+    pieces = client.post("/tokenize", json={"inputs": text}).json()[0]
+    assert pieces[0]["special"]
+    assert pieces[0]["start"] is None
+    inner = client.post("/tokenize", json={"inputs": text, "add_special_tokens": False}).json()[0]
+    assert inner == pieces[1:-1]
+    assert "".join(text[one["start"] : one["stop"]] for one in inner) == text.replace(" ", "")
+
+
+def test_a_model_is_chosen_by_field_or_path(client: httpx.Client) -> None:
+    for answer in (
+        client.post("/tokenize", json={"inputs": "ba", "model": "masks"}),
+        client.post("/models/masks/tokenize", json={"inputs": "ba"}),
+    ):
+        assert answer.status_code == 200
+    unable = client.post("/models/masks/predict", json={"inputs": "ba"})
+    assert (unable.status_code, unable.json()["field"]) == (422, "model")
+    unknown = client.post("/predict", json={"inputs": "ba", "model": "mask"})
+    assert (unknown.status_code, unknown.json()["error_type"]) == (404, "not_found")
+    info = client.get("/info").json()
+    assert {one["name"]: one["kind"] for one in info["models"]} == {
+        "colours": "classes", "base": "pretrained", "masks": "pretrained",
+    }  # fmt: skip
+    assert info["models"][2]["mask"] == "[MASK]"
+
+
+def test_openais_client_is_answered(service: Service, models: Path) -> None:
+    import openai
+
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0) as client:
+        found = client.embeddings.create(model="base", input=LINES[:3])
+        listed = client.embeddings.create(model="base", input=LINES[:3], encoding_format="float")
+        assert [one.id for one in client.models.list()] == ["colours", "base", "masks"]
+        with pytest.raises(openai.NotFoundError) as unknown:
+            client.embeddings.create(model="text-embedding-3-small", input="ba")
+        with pytest.raises(openai.APIStatusError) as wrong:
+            client.embeddings.create(model="base", input=LINES[0], dimensions=3)
+    assert unknown.value.code == "model_not_found"
+    assert wrong.value.param == "dimensions"
+    expected = litebert.load(models / "base").encode(LINES[:3])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    for one, other, vector in zip(found.data, listed.data, expected, strict=True):
+        assert np.allclose(one.embedding, vector, atol=1e-5)
+        assert np.allclose(other.embedding, vector, atol=1e-5)
+    assert found.usage.total_tokens > 0
+
+
+def test_hugging_faces_client_is_answered(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import InferenceClient, constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # so that it asks our address
+    client = InferenceClient(token="none")
+    vector = client.feature_extraction(LINES[0], model=f"{service.url}/embed")
+    assert vector.shape == (1, 16)
+    assert np.linalg.norm(vector) == pytest.approx(1)
+    cosines = client.sentence_similarity(LINES[0], other_sentences=LINES[:3], model=f"{service.url}/similarity")
+    assert cosines[0] == pytest.approx(1, abs=1e-5)
+
+
+def test_an_export_answers_without_torch(models: Path) -> None:
+    import subprocess
+    import sys
+
+    program = """
+import json, sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "onnx", "transformers", "sklearn", "scipy", "pyarrow"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Blocked())
+from pathlib import Path
+from litebert.serve import server
+from litebert.serve.served import Served
+served = Served(Path(sys.argv[1]), {"engine": None, "device": "auto", "exit": "auto", "threads": 1, "tokens": 99})
+print(served.predict(["ba de fi"])[0].payload.decode())
+"""
+    done = subprocess.run([sys.executable, "-c", program, models / "x-colours"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert close(json.loads(done.stdout), litebert.load(models / "colours").predict(["ba de fi"])[0])
