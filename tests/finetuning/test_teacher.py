@@ -12,16 +12,21 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+import litebert
+from litebert.answer.engines import TorchEngine
+from litebert.answer.export import export
 from litebert.config import FinetuneConfig, TaskDistillConfig
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.finetuning.batches import TaskBatch, collate
 from litebert.finetuning.items import EncodedRow, Item
 from litebert.finetuning.outputs import Number, OneChoice, OneClass, Output, SeveralLabels
 from litebert.finetuning.run import Finetuned, finetune, finetune_seeds
+from litebert.finetuning.task import Task
 from litebert.finetuning.teacher import KEPT
 from litebert.finetuning.token_outputs import OneSpan, Tags
-from litebert.interop import read_folder
+from litebert.interop import convert, read_folder
 from litebert.interop.files import read_tensors
+from litebert.tasks.registry import task_of
 from litebert.tasks.table import Table
 from litebert.tokenizer import train_tokenizer
 from litebert.train.loop import Loop
@@ -169,8 +174,6 @@ def recipe_model(run: Finetuned) -> Path:
 
 
 def test_its_answers_are_those_it_gives(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    import litebert
-
     run = taught(place, tmp_path / "run", tiny_tokenizer)
     texts = [example.text for example in table(place).read("train")]
     said = litebert.load(place / "teacher").predict(texts)
@@ -219,8 +222,6 @@ def test_unlabelled_texts_are_learned_and_a_kill_changes_nothing(
 def test_seeds_ask_the_teacher_once(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from litebert.answer.engines import TorchEngine
-
     asked, logits = [], TorchEngine.logits
     monkeypatch.setattr(TorchEngine, "logits", lambda self, rows: asked.append(rows) or logits(self, rows))
     finetune_seeds(recipe_file(tmp_path), table(place), tmp_path / "run", quick(), seeds=2,
@@ -239,23 +240,63 @@ def test_a_teacher_may_have_another_tokenizer_and_another_order_of_labels(
     turned = Table(place / "train.csv", place / "dev.csv", labels=("yes", "no"))
     finetune(recipe_file(tmp_path), turned, tmp_path / "teacher", settings, tokenizer=tmp_path / "other")
     run = taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "teacher")
-    import litebert
-
     said = litebert.load(tmp_path / "teacher").predict(texts)
     kept = read_tensors(run.folder / KEPT)["logits"].float().view(-1, 2)
     likely = F.softmax(kept, -1)[:, 1].tolist()
     assert likely == pytest.approx([one["probabilities"]["yes"] for one in said], abs=2e-3)
 
 
-def test_an_exported_teacher_teaches(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
-    from litebert.answer.export import export
-
-    export(place / "teacher", tmp_path / "exported")
-    run = taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "exported")
+@pytest.mark.parametrize("form", ["exported", "hf"])
+def test_a_teacher_of_another_form_teaches_the_same(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path, form: str
+) -> None:
+    if form == "hf":
+        convert(place / "teacher", tmp_path / form, to="hf")
+    else:
+        pytest.importorskip("onnxruntime")
+        export(place / "teacher", tmp_path / form)
+    run = taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / form)
     same = taught(place, tmp_path / "same", tiny_tokenizer)
     one, two = (read_tensors(each.folder / KEPT)["logits"].float() for each in (run, same))
     assert torch.allclose(one, two, atol=2e-3)
+
+
+def tables_of(name: str, folder: Path) -> Task[Any]:
+    """A few made-up examples with answers at tokens or among choices."""
+    for part in ("train", "dev"):
+        if name == "tagging":
+            sentence = "bado B-PER\ntoto O\nfegi B-PER\nmimi O\n\n"
+            (folder / f"{part}.txt").write_text(sentence * 12)
+        else:
+            rows = [{"context": "toto", "question": "", "choices": ["mimi", "bado", "ko"][: 2 + i % 2], "label": i % 2}
+                    for i in range(24)]  # fmt: skip
+            (folder / f"{part}.txt").write_text("\n".join(map(json.dumps, rows)))
+    form = "conll" if name == "tagging" else "jsonl"
+    paths = [(folder / f"{part}.txt").rename(folder / f"{part}.{form}") for part in ("train", "dev")]
+    return task_of(name, str(paths[0]), dev=str(paths[1]))
+
+
+@pytest.mark.parametrize("name", ["tagging", "choices"])
+def test_answers_at_tokens_and_among_choices_are_learned(tiny_tokenizer: Path, tmp_path: Path, name: str) -> None:
+    task, recipe = tables_of(name, tmp_path), recipe_file(tmp_path)
+    finetune(recipe, task, tmp_path / "teacher", quick(), tokenizer=tiny_tokenizer)
+    run = finetune(recipe, task, tmp_path / "run", quick(), tokenizer=tiny_tokenizer, teacher=tmp_path / "teacher")
+    row = [row for row in read(run.folder / "metrics.jsonl") if "teacher_loss" in row][-1]
+    assert 0 <= row["teacher_loss"] < 1
+    texts = ["toto mimi bado", "fegi ko"] * 50
+    train_tokenizer(texts, kind="wordpiece", vocab_size=30).save(tmp_path / "other")
+    if name == "tagging":
+        with refused(ModelError, tmp_path / "teacher", "tokens"):
+            finetune(recipe, task, tmp_path / "new", quick(), tokenizer=tmp_path / "other",
+                     teacher=tmp_path / "teacher")  # fmt: skip
+        with refused(ConfigError, "--unlabelled", "tokens"):
+            finetune(recipe, task, tmp_path / "new", quick(), tokenizer=tiny_tokenizer, teacher=tmp_path / "teacher",
+                     unlabelled=task.read("dev"))  # fmt: skip
+    else:
+        new = finetune(recipe, task, tmp_path / "new", quick(), tokenizer=tmp_path / "other",
+                       teacher=tmp_path / "teacher")  # fmt: skip
+        kept = [read_tensors(each.folder / KEPT)["logits"] for each in (run, new)]
+        assert torch.equal(*kept)
 
 
 # ---- refusals ------------------------------------------------------------------------------------------------------

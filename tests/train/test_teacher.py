@@ -185,3 +185,18 @@ def test_the_command_as_it_is_typed(run: Any, place: Path, tiny_data: Path, tmp_
     status, _, err = run(*words, "--out", tmp_path / "run")
     assert status == 2
     names(err.splitlines()[-1], tmp_path / "run", "--teacher")
+
+
+def test_a_model_made_smaller_learns_from_the_one_it_was_made_of(
+    run: Any, place: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    small = tmp_path / "small"
+    status, out, _ = run("convert", place / "teacher", small, "--share", "all", "--embedding-size", 8,
+                         "--data", tiny_data)  # fmt: skip
+    assert status == 0
+    assert "held-out mlm loss" in out
+    words = ("pretrain", small / "recipe.json", "--from", small, "--teacher", place / "teacher", "--data", tiny_data)
+    status, out, err = run(*words, "--budget", "2 steps", "--distill.states", 1, "--out", tmp_path / "run", "--json")
+    assert status == 0
+    assert "untrained: states head" in err
+    assert {"mlm_loss", "soft_loss", "states_loss"} <= json.loads(out)["heldout"].keys()
