@@ -7,8 +7,8 @@ and answered (the last hidden states), in float32. litebert runs ModernBERT's po
 with none; `transformers` runs ModernBERT with the same weights as the former, and a Longformer whose window is as wide.
 Every measurement is a process of its own: a small step first, then --rounds of each kind, of which the median counts.
 Memory is the peak resident memory above what the process held before it had a model (Linux). The loss of litebert and
-of ModernBERT must agree to 1e-4 at every length. `--clock processor` counts processor time, of which other programs that
-run beside take less.
+of ModernBERT must agree to 1e-4 at every length. `--clock processor` counts processor time, of which other programs
+that run beside take less.
 """
 
 from __future__ import annotations
