@@ -112,9 +112,12 @@ class _Words:
         chosen: list[tuple[_Key, int]] = []
         while self._heap and len(chosen) < size:
             negative, key = heapq.heappop(self._heap)
-            if -negative != self._gains[key]:  # counted before another run was joined
+            gain = self._gains[key]
+            if -negative != gain:  # counted before another run was joined, since when it can only have become less
+                if gain > 0:
+                    heapq.heappush(self._heap, (-gain, key))
                 continue
-            if -negative < 2:
+            if gain < 2:
                 break
             piece = self._speller.joined(key)
             if piece in self._known:
@@ -133,28 +136,28 @@ class _Words:
         return {piece: math.log(max(1, counts[piece]) / total) for piece in pieces}
 
     def _join(self, key: _Key, piece: str) -> None:
-        words = self._places.pop(key)
-        changed = {key}
+        words = [word for word in self._places.pop(key) if any(run.key == key for run in self._found[word])]
         for word in words:
-            changed.update(self._count(word, -1))
+            self._count(word, -1)
         self._known.add(piece)
+        new: set[_Key] = set()
         for word in words:
             self._pieces[word] = self._joined(word, key)
             self._found[word] = self._runs(self._pieces[word])
-            changed.update(self._count(word, 1))
-        for one in changed:
-            if self._gains[one] > 0:
-                heapq.heappush(self._heap, (-self._gains[one], one))
-            else:
-                del self._gains[one]
+            new.update(self._count(word, 1))
+        for one in new:  # in BPE, pairs with the new piece
+            heapq.heappush(self._heap, (-self._gains[one], one))
 
     def _count(self, word: str, sign: int) -> list[_Key]:
-        """Count, or with -1 forget, what the runs of a word would save; the keys of the runs."""
-        times = sign * self._counts[word]
+        """Count, or with -1 forget, what the runs of a word would save; the keys that were never met before."""
+        times, new = sign * self._counts[word], []
         for run in self._found[word]:
+            if run.key not in self._gains:
+                new.append(run.key)
             self._gains[run.key] += run.saved * times
-            self._places[run.key].add(word)
-        return [run.key for run in self._found[word]]
+            if sign > 0:
+                self._places[run.key].add(word)
+        return new
 
     def _joined(self, word: str, key: _Key) -> list[str]:
         pieces, result, end = self._pieces[word], list[str](), 0
