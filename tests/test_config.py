@@ -93,7 +93,7 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
     (TrainConfig, {"depth_schedule": ((0.5, 1), (0.2, 2))}, ["train.depth_schedule", "[0.5, 0.2]"]),
     (TrainConfig, {"depth_schedule": ((1.0, 1),)}, ["train.depth_schedule", "[1.0]"]),
     (TrainConfig, {"depth_schedule": ((0.5, 0),)}, ["train.depth_schedule"]),
-    (Config, {"objectives": ()}, ["objectives", "mlm, sop, nsp, rtd, sbo"]),
+    (Config, {"objectives": ()}, ["objectives", "mlm, clm, sop, nsp, rtd, sbo"]),
     (Config, {"objectives": ("mlm", "mlm")}, ["objectives", "('mlm', 'mlm')"]),
     (Config, {"objectives": ("mln",)}, ["objectives", "'mln'", "'mlm'"]),
     (Config, {"objectives": ("sop", "nsp")}, ["objectives", "sop", "nsp"]),

@@ -67,7 +67,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("write", "changes"), CASES, ids=str)
+@pytest.mark.parametrize(("write", "changes"), CASES, ids=lambda one: getattr(one, "__name__", str(one)))
 def test_a_checkpoint_of_the_time_converts(
     write: Callable[..., Any], changes: dict[str, Any], run: Callable[..., Output], tmp_path: Path
 ) -> None:
