@@ -130,7 +130,7 @@ def test_every_recipe(name: str) -> None:
     narrow = 8 if old.embedding_size < old.hidden_size else 16
     sizes = {"vocab_size": PIECES, "embedding_size": narrow, "hidden_size": 16, "heads": 4, "intermediate_size": 24,
              "max_positions": 24, "layers": 4}  # fmt: skip
-    train, sequences = replace(whole.train, depth_schedule=()), replace(whole.sequences, length=16)
+    train, sequences = replace(whole.train, depth_schedule=(), length_schedule=()), replace(whole.sequences, length=16)
     encoder = replace(old, **sizes)
     model = Pretrainer(replace(whole, encoder=encoder, sequences=sequences, train=train, objectives=("mlm",))).eval()
     randomise(model)

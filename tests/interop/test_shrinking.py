@@ -107,7 +107,7 @@ def test_the_mean_and_its_distance() -> None:
     key = "encoder.feedforward.{}.input.weight"
     mean = (theirs[key.format(2)] + theirs[key.format(3)]) / 2
     torch.testing.assert_close(own[key.format(1)], mean)
-    blocks = [torch.cat([one.flatten() for one in model.encoder.attention[i].parameters()]) for i in (0, 1)]
+    blocks = [torch.cat([one.flatten() for one in model.encoder.attention[i].state_dict().values()]) for i in (0, 1)]
     half = (blocks[0] - blocks[1]).norm() / 2
     expected = math.sqrt(2 * half**2 / (blocks[0].norm() ** 2 + blocks[1].norm() ** 2))
     assert made.distances["attention 1"] == pytest.approx(expected, rel=1e-4)

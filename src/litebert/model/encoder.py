@@ -122,7 +122,7 @@ class Encoder(nn.Module):
             kept = yield x_BSH
 
     def _reads(
-        self, within: bool, x_BSH: Tensor, real_BS: Tensor | None, causal: bool
+        self, within: bool, x_BSH: Tensor, real_BS: Tensor | None, causal: bool = False
     ) -> tuple[Tensor | None, nn.Module, int]:
         """What attention of the layers within the window, or of the others, is given besides a state."""
         (batch, length), device = x_BSH.shape[:2], x_BSH.device
