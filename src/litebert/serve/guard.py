@@ -41,6 +41,7 @@ class Guard:
         self, app: Any, service: Service, key: bytes | None, hosts: Collection[str], origins: Collection[str]
     ) -> None:
         self._app, self._service, self._key = app, service, key
+        self._known: set[str] = set()  # paths of routes, as they are first asked for
         self._hosts, self._origins = {host.lower() for host in hosts}, set(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,7 +132,9 @@ class Guard:
     def _note(self, scope: Scope, about: dict[str, Any]) -> None:
         """Log and count a request."""
         metrics, seconds = self._service.metrics, time.monotonic() - about["start"]
-        route = getattr(scope.get("route"), "path", "other")
+        if (found := getattr(scope.get("route"), "path", None)) is not None:
+            self._known.add(found)
+        route = scope["path"] if scope["path"] in self._known else "other"
         status, model = str(about.get("status", 499)), about.get("model", "")
         metrics.requests.add(route=route, model=model, status=status)
         metrics.seconds.add(seconds, route=route)

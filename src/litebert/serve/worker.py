@@ -36,6 +36,10 @@ def main() -> None:
     except LitebertError as error:
         out.write(wire.packed(("failed", str(error))))
         return
+    except Exception as error:  # of a library that is broken or missing
+        logs.event("a model cannot be opened", logging.ERROR, **logs.failure(error))
+        out.write(wire.packed(("failed", f"{settings['path']} cannot be opened: {type(error).__name__}: {error}")))
+        return
     logging.getLogger("litebert").setLevel(logging.CRITICAL)  # from here on, messages may quote texts
     logs.LOG.setLevel(logging.ERROR)
     out.write(wire.packed(("ready", *ready)))

@@ -6,8 +6,6 @@ import re
 from collections.abc import Iterator
 from difflib import get_close_matches
 
-import sentencex
-
 from litebert.errors import DataError
 from litebert.text.lines import cut
 
@@ -38,6 +36,8 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
     if language == "line":
         sentences = text.split("\n")
     else:
+        import sentencex  # whoever only answers does without it
+
         check_language(language)
         sentences = [sentence for line in text.split("\n") for sentence in sentencex.segment(language, line)]
     if len(text) > MAX_SENTENCE:
