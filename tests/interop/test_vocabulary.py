@@ -52,11 +52,10 @@ POINTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    ("kind", "point"), [("wordpiece", "albert"), ("bpe", "albert"), *(("unigram", point) for point in POINTS)]
+)
 def test_new_rows_are_the_means_of_the_old_pieces(kind: str, point: str, run: Run, text: Path, tmp_path: Path) -> None:
-    if kind != "unigram" and point != "albert":
-        pytest.skip("the kind of tokenizer changes no table")
     old = train(kind)
     save_litebert(model_of(old, **POINTS[point]), old, tmp_path / "model")
     size = 20 if kind == "bpe" else 8  # a word takes several merges

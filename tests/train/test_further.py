@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from conftest import made_up_documents
 from litebert.config import MaskingConfig, OptimizerConfig, ScheduleConfig
 from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
@@ -44,10 +43,11 @@ def source(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def new_text(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Other documents of the same language, prepared with the same tokenizer."""
+def new_text(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Text of the same words in another order, prepared with the same tokenizer."""
     folder = tmp_path_factory.mktemp("new")
-    (folder / "text.txt").write_text("\n\n".join(made_up_documents(120, seed=5)))
+    documents = tiny_corpus.read_text(encoding="utf-8").split("\n\n")[:120]
+    (folder / "text.txt").write_text("\n\n".join(" ".join(reversed(one.split())) for one in documents))
     prepare([str(folder / "text.txt")], folder / "data", tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
     return folder / "data"
 
