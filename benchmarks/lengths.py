@@ -57,13 +57,8 @@ def ours(config: Any) -> Passes:
 
     torch.manual_seed(0)
     model = Pretrainer(config)
-<<<<<<< HEAD
     mlm: Any = model.objectives["mlm"]
     head = mlm["head"]
-=======
-    network: Any = model.objectives["mlm"]
-    head = network["head"]
->>>>>>> vocab
 
     def loss(ids: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         states = model.encoder(ids).last[0, places]
