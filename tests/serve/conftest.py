@@ -18,7 +18,7 @@ from toys.points import randomise
 from toys.serving import Service, serving
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of models: `colours`, a classifier; `base`, a pretrained model; and exports of them, small to start."""
     folder = tmp_path_factory.mktemp("models")
@@ -38,7 +38,7 @@ def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def service(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The three exports, behind one address."""
     words = [f"{name}={models / f'x-{name}'}" for name in ("colours", "base", "masks")]
@@ -46,7 +46,7 @@ def service(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield one
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def client(service: Service) -> Iterator[httpx.Client]:
     """A client of it."""
     with service.client() as one:
