@@ -28,9 +28,9 @@ from litebert.serve.batching import Queue  # noqa: E402
 from litebert.serve.metrics import Metrics  # noqa: E402
 from litebert.serve.playground import page as playground  # noqa: E402
 from litebert.serve.pool import Pool, Worker  # noqa: E402
-from litebert.serve.served import Served  # noqa: E402
 from litebert.serve.server import Settings, _config  # noqa: E402
 from litebert.serve.service import Service  # noqa: E402
+from litebert.serve.worker import _opened  # noqa: E402
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -74,9 +74,9 @@ def service(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> I
 class Here(Worker):
     """A worker without a process of its own, which would take seconds to begin."""
 
-    async def start(self) -> tuple[dict[str, Any], float, float]:
-        self._served = Served(Path(self._settings["path"]), self._settings)
-        return self._served.info(), 0.001, 10.0
+    async def start(self) -> Any:
+        self._served, ready = _opened(self._settings)
+        return ready
 
     @property
     def pid(self) -> int | None:
@@ -94,31 +94,34 @@ def served(*folders: Path) -> Iterator[str]:
     """The address of a service in a thread of this process."""
     settings = Settings({folder.name: folder for folder in folders}, threads=1)
     opening = {"engine": "exact", "device": "cpu", "exit": "auto", "threads": 1, "tokens": settings.limits.tokens}
-    listening, ready, servers = socket.create_server(("127.0.0.1", 0)), threading.Event(), []
+    ready, servers = threading.Event(), []
 
     async def run() -> None:
         pools = {}
-        for name, path in settings.models.items():
-            queue = Queue(settings.batch_characters, 0, 60, lambda *_: None)
-            pools[name] = Pool(name, {**opening, "path": str(path)}, queue, 1, 60)
-            await pools[name].start()
-        servers.append(uvicorn.Server(_config(settings, Service(pools, settings.limits, Metrics()))))
-        ready.set()
+        try:
+            for name, path in settings.models.items():
+                queue = Queue(settings.batch_characters, 0, 60)
+                pools[name] = Pool(name, {**opening, "path": str(path)}, queue, 1, 60)
+                await pools[name].start()
+            servers.append(uvicorn.Server(_config(settings, Service(pools, settings.limits, Metrics()))))
+        finally:
+            ready.set()
         await servers[0].serve(sockets=[listening])
         for pool in pools.values():
             await pool.stop()
 
-    with pytest.MonkeyPatch.context() as patch:
+    with socket.create_server(("127.0.0.1", 0)) as listening, pytest.MonkeyPatch.context() as patch:
         patch.setattr("litebert.serve.pool.Worker", Here)
         thread = threading.Thread(target=lambda: asyncio.run(run()))
         thread.start()
-        assert ready.wait(60)
+        ready.wait()
         try:
+            assert servers, "a model could not be opened"
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
-            servers[0].should_exit = True
-            thread.join(30)
-            listening.close()
+            for server in servers:
+                server.should_exit = True
+            thread.join()
 
 
 @pytest.fixture(scope="module")
@@ -138,6 +141,7 @@ def opened(browser: Any, service: str) -> Iterator[Callable[..., Any]]:
         context = browser.new_context(viewport={"width": 390, "height": 844}, reduced_motion="reduce")
         contexts.append(context)
         page = context.new_page()
+        page.set_default_timeout(120_000)  # on a machine with much else to do
         page.on("console", lambda message: heard.append(message.text))
         page.on("pageerror", lambda error: heard.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
