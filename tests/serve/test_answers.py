@@ -133,7 +133,7 @@ def test_a_model_is_chosen_by_field_or_path(client: httpx.Client) -> None:
     assert (unknown.status_code, unknown.json()["error_type"]) == (404, "not_found")
     info = client.get("/info").json()
     assert {one["name"]: one["kind"] for one in info["models"]} == {
-        "colours": "classes", "base": "pretrained", "masks": "pretrained",
+        "colours": "classes", "base": "similarity", "masks": "pretrained",
     }  # fmt: skip
     assert info["models"][2]["mask"] == "[MASK]"
 

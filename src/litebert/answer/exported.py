@@ -19,6 +19,8 @@ from litebert.config import Config
 from litebert.config.serialization import from_dict
 from litebert.errors import LitebertError, ModelError
 from litebert.finetuning.rows import PaddedRows, by_length, padded
+from litebert.finetuning.similarity import pooled, unit
+from litebert.interop.sentence_modules import VectorSettings, settings_of
 from litebert.storage import read_json
 from litebert.tasks.registry import saved_task
 from litebert.tokenizer import Tokenizer
@@ -101,16 +103,13 @@ class Exported:
         """
         if not self.gives_vectors:
             raise ModelError(f"{self.path} gives no vectors; export the model with --head backbone")
+        settings = settings_of(self.path, self.record) or VectorSettings()
         rows = [self._with_specials(ids[: self.length - 2]) for ids in self.tokenizer.encode(list(texts))]
         found = np.zeros((len(rows), self.config.encoder.hidden_size), np.float32)
         for places in by_length(list(map(len, rows)), self.engine.tokens):
             given = self._padded([rows[place] for place in places])
-            last = self.engine.run(given)[0]
-            inner = given.mask.copy()  # without [CLS] and [SEP]
-            inner[:, 0] = inner[np.arange(len(inner)), given.mask.sum(1) - 1] = False
-            weight = (inner / np.maximum(inner.sum(1, keepdims=True), 1)).astype(np.float32)
-            found[places] = np.einsum("rs,rsh->rh", weight[:, : last.shape[1]], last)
-        return found
+            found[places] = pooled(self.engine.run(given)[0], given.mask, settings.pooling)
+        return unit(found) if settings.normalized else found
 
     def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
         """The `top` likeliest pieces for each mask of a text, as `MaskReader.fill` gives them.

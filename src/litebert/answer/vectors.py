@@ -19,7 +19,7 @@ from litebert.answer.graphs import exported_graph
 from litebert.errors import DataError, ModelError
 from litebert.finetuning.items import EncodedRow, single_rows
 from litebert.finetuning.rows import PaddedRows, by_length, pad_rows, padded
-from litebert.finetuning.similarity import unit
+from litebert.finetuning.similarity import pooled, unit
 from litebert.interop import LoadedModel
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.model.heads import Pooling
@@ -187,12 +187,3 @@ def _computing(
         return found
 
     return compute, BATCH_TOKENS
-
-
-def pooled(states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: Pooling) -> NDArray[np.float32]:
-    """(R, H) from the last states (R, S, H), which may end where all that follows is padding."""
-    if pooling == "cls":
-        return states[:, 0]
-    real = mask[:, : states.shape[1]].astype(np.float32)
-    found: NDArray[np.float32] = np.einsum("rs,rsh->rh", real / real.sum(1, keepdims=True), states)
-    return found

@@ -57,6 +57,15 @@ def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return found
 
 
+def pooled(states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: Pooling) -> NDArray[np.float32]:
+    """(R, H) from the last states (R, S, H), which may end where all that follows is padding."""
+    if pooling == "cls":
+        return states[:, 0]
+    real = mask[:, : states.shape[1]].astype(np.float32)
+    found: NDArray[np.float32] = np.einsum("rs,rsh->rh", real / real.sum(1, keepdims=True), states)
+    return found
+
+
 @dataclass(frozen=True)
 class Similarity(Output):
     """The cosine of the vectors of two texts.

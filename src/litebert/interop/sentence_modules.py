@@ -11,12 +11,13 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litebert.errors import ModelError
-from litebert.interop.loaded import LoadedModel
-from litebert.model.heads import Pooling
-from litebert.model.pretrainer import Pretrainer
+
+if TYPE_CHECKING:
+    from litebert.interop.loaded import LoadedModel
+    from litebert.model.heads import Pooling
 
 LIST = "modules.json"
 _LENGTHS = "sentence_bert_config.json"
@@ -46,13 +47,17 @@ def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
     Raises:
         ModelError: they ask for what litebert does not compute.
     """
-    if "vectors" in loaded.task:
-        found = loaded.task["vectors"]
+    return settings_of(loaded.path, loaded.task)
+
+
+def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
+    """The same of a folder and what its task.json holds."""
+    if "vectors" in task:
+        found = task["vectors"]
         pooling = str(found.get("pooling")) if isinstance(found, dict) else ""
         if pooling not in _POOLINGS:
-            raise ModelError(f"{loaded.path / 'task.json'} has vectors {found!r}; give them the pooling mean or cls")
-        return VectorSettings(_POOLINGS[pooling], bool(found.get("normalized")), loaded.task.get("length"))
-    folder = loaded.path
+            raise ModelError(f"{folder / 'task.json'} has vectors {found!r}; give them the pooling mean or cls")
+        return VectorSettings(_POOLINGS[pooling], bool(found.get("normalized")), task.get("length"))
     if not (folder / LIST).is_file():
         return None
     modules = [one for one in _modules(folder) if isinstance(one, dict)]
@@ -94,6 +99,8 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
         foreign: whether sentence-transformers will open the folder; then modules that a litebert folder describes in
             its task.json are written.
     """
+    from litebert.model.pretrainer import Pretrainer
+
     if foreign and "vectors" in loaded.task and isinstance(settings := vector_settings(loaded), VectorSettings):
         _write_modules(settings, loaded.config.encoder.hidden_size, folder)
         return ()

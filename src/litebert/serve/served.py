@@ -58,7 +58,8 @@ class Served:
         self.tokenizer: Tokenizer = tokenizer
         self.length = int(record.get("length", config.sequences.length))
         self.layers, self.width = config.encoder.layers, config.encoder.hidden_size
-        self.predictor: Predictor | None = self.model.predictor if record else None
+        self.compares = record.get("kind") == "backbone"  # a model of pairs, or an export of states
+        self.predictor: Predictor | None = self.model.predictor if record and not self.compares else None
         self.exits = bool(record.get("exits")) and not self.exported and settings["exit"] != "off"
         scores = self._pairs_to_number
         self._does: dict[str, Callable[..., list[Row]]] = {"tokenize": self.tokenize}
@@ -86,7 +87,7 @@ class Served:
         routes: list[str] = [name for name in ("predict", "fill-mask", "embed") if name in self._does]
         routes += [*["similarity"] * ("embed" in self._does), *["rerank"] * ("score" in self._does), "tokenize"]
         return {
-            "kind": task.output.name if task is not None else "pretrained",
+            "kind": task.output.name if task is not None else "similarity" if self.compares else "pretrained",
             "routes": routes,
             "pair": task.pair if task is not None else False,
             "labels": list(task.output.labels) if task is not None else [],
