@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import threading
@@ -139,11 +140,18 @@ def asking(service: Service, seen: list[tuple[int, Any]], rows: int) -> threadin
             answer = client.post("/predict", json={"inputs": ["b c d e f " * 4] * rows})
             seen.append((answer.status_code, answer.json()))
 
+    def queued() -> int:
+        found = re.search(r'litebert_queue_rows{model="x-colours"} (\d+)', client.get("/metrics").text)
+        assert found
+        return int(found[1])
+
     thread = threading.Thread(target=ask)
     with service.client() as client:
+        before = queued()
         thread.start()
-        while 'litebert_queue_rows{model="x-colours"} 0' in client.get("/metrics").text:
+        while (now := queued()) <= before:  # it falls until these rows arrive
             assert thread.is_alive()
+            before = now
     return thread
 
 
