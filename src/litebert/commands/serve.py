@@ -23,6 +23,7 @@ class ServeArguments:
     """
 
     models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """Folders of models; NAME=FOLDER gives one a name."""
     host: str = "127.0.0.1"
     """Address to listen at; 0.0.0.0 is every network this machine is in."""
     port: int = 8000

@@ -203,7 +203,7 @@ class Pool:
         """Have a batch answered, or fail what is in it; whether it was answered."""
         try:
             answered, seconds = await asyncio.wait_for(worker.compute(batch.groups), self._timeout)
-        except (OSError, asyncio.TimeoutError) as error:
+        except Exception as error:  # the process has died, or what it wrote is no answer
             slow = isinstance(error, asyncio.TimeoutError)
             await worker.kill()
             logs.event(
