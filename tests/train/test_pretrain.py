@@ -210,7 +210,7 @@ def test_checkpoints_without_a_run_are_not_overwritten(tiny_data: Path, tmp_path
 def test_a_start_cut_short_starts_again(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed after the recipe was written and before the run was."""
 
-    def killed(*arguments: Any) -> None:
+    def killed(*arguments: Any, **options: Any) -> None:
         raise SystemExit(9)
 
     with monkeypatch.context() as patch:
