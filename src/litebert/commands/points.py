@@ -18,7 +18,7 @@ from litebert.commands.console import (
     show,
     table,
 )
-from litebert.config import Config, replace
+from litebert.config import PAIR_FORMATS, Config, replace
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError
 
@@ -45,16 +45,17 @@ def recipes(words: list[str]) -> int:
         masks += f" {mask.copies}x" if mask.copies else ""
         rows.append((
             name, _short(count), str(shape.layers), str(shape.hidden_size), str(shape.embedding_size), shape.sharing,
-            config.sequences.format.split("-")[0], masks, "+".join(config.objectives),
+            "pair" if config.sequences.format in PAIR_FORMATS else config.sequences.format.split("-")[0], masks,
+            "+".join(config.objectives),
         ))  # fmt: skip
-    table(("recipe", "params", "L", "H", "E", "shared", "format", "masks", "learns"), rows)
+    table(("recipe", "size", "L", "H", "E", "share", "input", "masks", "learns"), rows)
     ending(None, ("plan", next(iter(configs))))
     return 0
 
 
 def _short(count: float) -> str:
     unit = next((i for i in (3, 2, 1) if count >= 1000**i), 0)
-    return f"{count / 1000**unit:.{min(unit, 1)}f}{('', 'K', 'M', 'B')[unit]}"
+    return f"{count / 1000**unit:.3g}{('', 'K', 'M', 'B')[unit]}"
 
 
 @dataclass

@@ -14,8 +14,6 @@ from litebert.recipes.published import PUBLISHED as PUBLISHED
 from litebert.recipes.published import SPANS as SPANS
 
 _FUNCTIONS: tuple[Callable[[], Config], ...] = (
-    albert_next.albert_next_tiny, albert_next.albert_next_mini, albert_next.albert_next_base,
-    albert_next.albert_next_large,
     small.albert_tiny, small.albert_mini,
     published.albert_base, published.albert_large, published.albert_xlarge, published.albert_xxlarge,
     published.albert_base_v1, published.albert_large_v1, published.albert_xlarge_v1, published.albert_xxlarge_v1,
@@ -24,6 +22,8 @@ _FUNCTIONS: tuple[Callable[[], Config], ...] = (
     small.electra_mini, published.electra_small, published.electra_base, published.electra_large,
     small.spanbert_mini, published.spanbert_base, published.spanbert_large,
     published.modernbert_base, published.modernbert_large,
+    albert_next.albert_next_tiny, albert_next.albert_next_mini, albert_next.albert_next_base,
+    albert_next.albert_next_large,
 )  # fmt: skip
 RECIPES = {function.__name__.replace("_", "-"): function for function in _FUNCTIONS}
 
