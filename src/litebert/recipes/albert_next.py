@@ -1,31 +1,23 @@
 """albert-next: the shared-weights encoder that measurement found best in a given time (docs/speedrun.md).
 
-The block is that of the small recipes. Beside it: a first and a last layer of their own around one shared middle,
-next-token prediction for the first half of the run, masks at 30 % after it, short sequences before long ones, and a
-batch that follows from the budget.
+The block, the optimizer and the growing depth are those of the small recipes. Masks hide 30 % of the tokens, long
+sequences come after short ones, and the batch follows from the budget. What else was tried is on that page.
 """
 
 from __future__ import annotations
 
-from litebert.config import CausalConfig, Config, MaskingConfig, SequenceConfig, replace
+from litebert.config import Config, replace
 from litebert.recipes.small import small
 
 
 def _next(name: str, hidden: int, embedding: int, layers: int, length: int, budget: str) -> Config:
     block = small(name, hidden=hidden, embedding=embedding, layers=layers, length=length, budget=budget)
+    lengths = ((0.7, length // 2),) if length > 64 else ()
     return replace(
         block,
-        encoder=replace(block.encoder, own_ends=1, heads=hidden // (32 if hidden < 512 else 64)),
-        sequences=SequenceConfig(length=length),
-        masking=MaskingConfig(rate=0.3, unit="word", span="ngram", max_span=3, copies=0),
-        objectives=("mlm", "clm", "sop"),
-        clm=CausalConfig(share=0.5),
-        train=replace(
-            block.train,
-            batch="auto",
-            depth_schedule=((0.6, 2 + (layers - 2) // 4),),
-            length_schedule=((0.7, length // 2),) if length > 64 else (),
-        ),
+        encoder=replace(block.encoder, heads=hidden // (32 if hidden < 512 else 64)),
+        masking=replace(block.masking, rate=0.3),
+        train=replace(block.train, batch="auto", length_schedule=lengths),
     )
 
 
@@ -38,7 +30,7 @@ def albert_next_tiny() -> Config:
 
 
 def albert_next_mini() -> Config:
-    """albert-next-mini: 8 layers of H 192, the best encoder of half an hour and more on two CPU cores.
+    """albert-next-mini: 8 layers of H 192, for half an hour and more on two CPU cores.
 
     litebert pretrain albert-next-mini --data D --out R --budget 30m
     """
@@ -46,7 +38,7 @@ def albert_next_mini() -> Config:
 
 
 def albert_next_base() -> Config:
-    """albert-next-base: 12 layers of H 768, for a GPU; not trained by us yet.
+    """albert-next-base: 12 layers of H 768, for a GPU, on which we have not trained it yet.
 
     litebert pretrain albert-next-base --data D --out R --budget 8h
     """
@@ -54,7 +46,7 @@ def albert_next_base() -> Config:
 
 
 def albert_next_large() -> Config:
-    """albert-next-large: 24 layers of H 1024, for a GPU; not trained by us yet.
+    """albert-next-large: 24 layers of H 1024, for a GPU, on which we have not trained it yet.
 
     litebert pretrain albert-next-large --data D --out R --budget 24h
     """
