@@ -50,8 +50,8 @@ def sensible_batch(config: Config, machine: Device, ranks: Ranks) -> int:
     least one sequence for each process.
 
     Noise in the gradient matters less as the loss falls, so longer runs gain from larger batches (McCandlish et al.
-    2018, "An Empirical Model of Large-Batch Training"); the factor was measured at five million tokens
-    (docs/speedrun.md). A budget in steps decides nothing, and leaves `config.batch_sequences`.
+    2018, "An Empirical Model of Large-Batch Training"); the factor gives ten minutes on two cores the batch that the
+    small recipes have (docs/decisions.md). A budget in steps decides nothing, and leaves `config.batch_sequences`.
     """
     budget = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS)
     if budget.unit == "steps":
