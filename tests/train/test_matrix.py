@@ -103,7 +103,7 @@ def test_a_cell(
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
     scores = whole.outcome.scores
-    asked = {name for name in objectives if name not in ("sop", "nsp", "clm")}  # few pairs carry a label; clm has no scores
+    asked = {name for name in objectives if name not in ("sop", "nsp", "clm")}  # few labelled pairs; clm has no scores
     assert {f"{name}_loss" for name in asked} <= scores.keys()
 
 

@@ -318,7 +318,7 @@ def convert(words: list[str]) -> int:
     shrinking = Shrinking(**sizes)
     to = arguments.to or ("litebert" if shrinking.asked or stretches else None)
     if to is None:
-        raise ConfigError("nothing says what to convert to; give --to hf or --to litebert (litebert convert --help lists the options)")
+        raise ConfigError("nothing says what to convert to; give --to hf or --to litebert, or see --help")
     if arguments.data is not None and not shrinking.asked:
         raise ConfigError("--data scores a model before and after it is made smaller; leave it out")
     done = run(arguments.source, arguments.destination, to=to, head=arguments.head, shrinking=shrinking, **longer)
