@@ -160,3 +160,12 @@ def test_what_cannot_be_made_smaller_is_refused(tmp_path: Path) -> None:
         shrink(loaded(large(objectives=("mlm", "rtd"))), Shrinking(share="all"))
     with refused(ModelError, "own_vectors"):
         shrink(loaded(tiny(own_vectors=True)), Shrinking(layers=1))
+
+
+def test_sizes_that_change_nothing_are_refused() -> None:
+    with refused(ConfigError, "--groups", "--share"):
+        Shrinking(groups=2)
+    with refused(ConfigError, "--merge", "--share"):
+        Shrinking(merge="first", embedding_size=4)
+    with refused(ConfigError, "encoder.layers", 0):
+        shrink(loaded(large()), Shrinking(layers=0))

@@ -11,19 +11,21 @@ import pytest
 import torch
 
 from litebert import cost
-from litebert.config import Config, DistillConfig, replace
+from litebert.config import CausalConfig, Config, DistillConfig, replace
 from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import convert, read_folder
 from litebert.interop.files import read_tensors
+from litebert.interop.shrinking import Shrinking
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import train_tokenizer
 from litebert.train.evaluate import evaluate
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from litebert.train.pretrain import Run, pretrain
+from litebert.train.start import recipe_of
 from litebert.train.teacher import taught_by
 from toys.pretraining import config, result
 from toys.refusals import names, refused
@@ -200,3 +202,25 @@ def test_a_model_made_smaller_learns_from_the_one_it_was_made_of(
     assert status == 0
     assert "untrained: states head" in err
     assert {"mlm_loss", "soft_loss", "states_loss"} <= json.loads(out)["heldout"].keys()
+
+
+def test_what_belongs_to_a_run_stays_with_it(place: Path, tiny_data: Path, tmp_path: Path) -> None:
+    """Causal steps learn nothing of states that read both ways; the student goes on without its teacher or steps."""
+    point = student(train={"budget": "6 steps", "evaluate_every": "100%"})
+    point = replace(point, objectives=("mlm", "clm"), clm=CausalConfig(share=0.5))
+    run = taught(place, tiny_data, tmp_path / "run", point)
+    rows = [row for row in read(run.folder / "metrics.jsonl") if row["kind"] == "train"]
+    learned = [{key.removesuffix("_loss") for key in row if key.endswith("_loss")} for row in rows]
+    assert learned == [{"clm"}] * 3 + [{"mlm", "soft", "states", "relations"}] * 3
+
+    further = recipe_of(run.folder)
+    assert further.objectives == ("mlm",)
+    assert further.distill == DistillConfig()
+    pretrain(replace(further, train=replace(further.train, budget="2 steps")), tiny_data, tmp_path / "further",
+             from_model=run.folder)  # fmt: skip
+    changed = replace(further, objectives=("mlm", "soft"), distill=DistillConfig(relations=1.0))
+    again, _ = taught_by(place / "teacher", changed, Shards.open(tiny_data))
+    assert again.objectives == ("mlm", "soft", "relations")
+    convert(run.folder, tmp_path / "small", shrinking=Shrinking(layers=1))
+    convert(run.folder, tmp_path / "long", window=16, global_every=2)
+    assert "clm" not in read_folder(tmp_path / "long").config.objectives

@@ -321,15 +321,16 @@ def convert(words: list[str]) -> int:
         raise ConfigError("nothing says what to convert to; give --to hf or --to litebert, or see --help")
     if arguments.data is not None and not shrinking.asked:
         raise ConfigError("--data scores a model before and after it is made smaller; leave it out")
+    from litebert.train.evaluate import evaluate as score
+
+    before = None if arguments.data is None else score(arguments.source, arguments.data)  # which may find a mistake
     done = run(arguments.source, arguments.destination, to=to, head=arguments.head, shrinking=shrinking, **longer)
     for note in done.notes:
         log.warning(note)
     if done.shrunk is not None:
         rows = done.shrunk.rows()
-        if arguments.data is not None:
-            from litebert.train.evaluate import evaluate as score
-
-            before, after = (score(one, arguments.data) for one in (arguments.source, arguments.destination))
+        if arguments.data is not None and before is not None:
+            after = score(arguments.destination, arguments.data)
             rows += [(f"held-out {name.replace('_', ' ')}", f"{before[name]:.3f} -> {after[name]:.3f}")
                      for name in after if name.endswith("_loss") and name in before]  # fmt: skip
         console.table(("made smaller", Path(arguments.destination).name), rows)

@@ -204,6 +204,13 @@ class Config:
         """Share of the tokens that are predicted, on average over the steps of a run."""
         return self.causal_share + (1 - self.causal_share) * self.masking.mean_rate
 
+    def without_its_run(self) -> Config:
+        """The config that another run or another shape begins from: without a teacher, without next tokens first, and
+        at full depth and length from the first step."""
+        kept = tuple(name for name, one in self.named_objectives().items() if not one.taught and not one.causal_share)
+        train = replace(self.train, depth_schedule=(), length_schedule=())
+        return replace(self, objectives=kept or self.objectives, distill=DistillConfig(), train=train)
+
     def phases(self) -> tuple[tuple[float, int, int], ...]:
         """The parts of a run with one depth and one length: the share of the run at which each ends, its layers, and
         the tokens of its sequences."""

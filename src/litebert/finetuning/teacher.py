@@ -140,8 +140,9 @@ def _answers(teacher: TaskTeacher, engine: Any, prepared: PreparedTask, part: En
     task, length = prepared.task, prepared.config.length
     positions = teacher.loaded.config.encoder.max_positions
     items = part.items
-    if teacher.tokenizer.fingerprint != prepared.start.tokenizer.fingerprint or length > positions:
-        read = min(positions, max(length, int(teacher.loaded.task_record.get("length", length))))
+    read = min(positions, max(length, int(teacher.loaded.task_record.get("length", length))))
+    whole = read > length and teacher.output.reads_cls  # answers by token must be those of the student's tokens
+    if teacher.tokenizer.fingerprint != prepared.start.tokenizer.fingerprint or length > positions or whole:
         encoded = {item.example: item for item in task.encode(part.examples, teacher.tokenizer, read)}
         items = [encoded[item.example] for item in items]
     most = getattr(engine, "tokens", EVALUATION_TOKENS)

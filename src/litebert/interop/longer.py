@@ -53,7 +53,10 @@ def lengthened(
     elif was.positions != "learned" and positions > was.max_positions:
         raise ModelError(f"{loaded.path} has encoder.positions={was.positions}, which cannot be stretched; leave "
                          "--positions out")  # fmt: skip
-    config = replace(loaded.config, encoder=replace(was, **changes))
+    before = loaded.config
+    if changes.get("window"):  # next tokens first cannot be trained on it any more, and has no weights
+        before = replace(before, objectives=tuple(name for name in before.objectives if name != "clm"))
+    config = replace(before, encoder=replace(was, **changes))
     other = replace(config, encoder=replace(config.encoder, max_positions=positions + 1))
     return rebuilt(loaded, config, other, lambda table: _repeated(table, was.position_offset, positions))
 

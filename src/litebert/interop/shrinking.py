@@ -18,7 +18,7 @@ from torch import Tensor
 
 from litebert import cost
 from litebert.config import Config, EncoderConfig, Sharing
-from litebert.errors import ConfigError, ModelError
+from litebert.errors import ConfigError, ModelError, require
 from litebert.interop.loaded import LoadedModel
 from litebert.model.pretrainer import Pretrainer
 
@@ -36,6 +36,12 @@ class Shrinking:
     embedding_size: int | None = None
     merge: Merge = "average"
     """What a block becomes of the teacher's blocks in its layers: their mean, or the first, middle or last."""
+
+    def __post_init__(self) -> None:
+        require(
+            self.share is not None or (self.groups == 1 and (self.merge == "average" or self.layers is not None)),
+            "--groups and --merge say how blocks become fewer; give --share or --layers too",
+        )
 
     @property
     def asked(self) -> bool:
@@ -77,7 +83,7 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
     if not isinstance(model, Pretrainer):
         raise ModelError(f"{path} is fine-tuned; shrink the pretrained model, and let it learn the task with "
                          "litebert finetune --teacher")  # fmt: skip
-    theirs, depth = model.encoder.config, how.layers or model.encoder.config.layers
+    theirs, depth = model.encoder.config, model.encoder.config.layers if how.layers is None else how.layers
     if loaded.config.generator is not None:
         raise ModelError(f"{path} has a generator that borrows its embeddings, which cannot be shrunk with it; convert "
                          "it to a model without one first")  # fmt: skip
@@ -104,8 +110,9 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
                 own, distances[f"{part} {block + 1}"] = _merged(state, f"encoder.{part}", found, how.merge)
                 merged.update({f"encoder.{part}.{block}.{leaf}": tensor for leaf, tensor in own.items()})
         state = {name: one for name, one in state.items() if not name.startswith(_BLOCKS)} | merged
-    objectives, left_out = _fitting(loaded.config, shape, state)
-    config = replace(loaded.config, encoder=shape, objectives=objectives)
+    of_old = loaded.config.without_its_run()
+    objectives, left_out = _fitting(of_old, shape, state)
+    config = replace(of_old, encoder=shape, objectives=objectives)
     student = Pretrainer(config)
     wanted = student.state_dict()
     absent = tuple(f"objectives.{name}." for name in loaded.untrained)

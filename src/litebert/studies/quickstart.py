@@ -172,6 +172,10 @@ def _check(folder: Path, text: Sequence[str], language: str, vocab_size: int | N
         check_size(vocab_size)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; give --out a folder")
+    if (begun := folder / RECIPE / "recipe.json").is_file():
+        there = read_json(begun, RunError).get("train", {}).get("budget")
+        if there != budget:
+            raise ConfigError(f"{folder} holds a quickstart with --budget '{there}'; give that, or another --out")
     if amount.unit == "time" and amount.value < SHORT_SECONDS and not (folder / RECIPE).exists():
         config = recipe(RECIPE)
         sized = replace(config.encoder, vocab_size=vocab_size or VOCABULARY)

@@ -45,7 +45,7 @@ def _seconds(config: Config, rate: Rate) -> tuple[float, float]:
     return 0.0, rate.mean_step_seconds + rate.evaluation_seconds / every.value
 
 
-def sensible_batch(config: Config, machine: Device, ranks: Ranks) -> int:
+def sensible_batch(config: Config, machine: Device, ranks: Ranks, teacher: Teacher | None = None) -> int:
     """What `train.batch=auto` becomes, in sequences: a power of two near 2 sqrt(T) tokens for a budget of T, and at
     least one sequence for each process.
 
@@ -58,7 +58,7 @@ def sensible_batch(config: Config, machine: Device, ranks: Ranks) -> int:
         return config.batch_sequences
     tokens = budget.value
     if budget.unit == "time":
-        rate = ranks.agree(measure(config, machine, QUICK_SECONDS, ranks))
+        rate = ranks.agree(measure(config, machine, QUICK_SECONDS, ranks, teacher))
         tokens *= config.batch_sequences * config.mean_length / rate.mean_step_seconds
     each = 2.0 ** round(math.log2(2 * math.sqrt(tokens)))
     return max(ranks.size, round(each / config.sequences.length))

@@ -296,7 +296,7 @@ def _pretrain(
     machine = devices.choose(recipe.train.precision, ranks.device(device))
     config, teacher = taught_by(teacher_model, resolve(recipe, shards), shards)
     taught = record_of(teacher_model, None if teacher is None else teacher.fingerprint)
-    config = settled(config, folder, machine, overwrite)
+    config = settled(config, folder, machine, overwrite, teacher)
     if ranks.size > 1:
         config = replace(config, train=replace(config.train, parallel=parallel_for(config, machine, ranks)))
     require_memory(config, machine, ranks=ranks)

@@ -89,7 +89,9 @@ def new_run(
     return run
 
 
-def settled(config: Config, folder: RunFolder, machine: Device, overwrite: bool) -> Config:
+def settled(
+    config: Config, folder: RunFolder, machine: Device, overwrite: bool, teacher: Teacher | None = None
+) -> Config:
     """The config with numbers for `train.batch=auto` and `train.micro_batch=auto`: those of the run in the folder, else
     what suits the budget and fits in the free memory.
 
@@ -102,7 +104,7 @@ def settled(config: Config, folder: RunFolder, machine: Device, overwrite: bool)
     if not overwrite and folder.ranks.decide(folder.identity_file.exists):
         there = _recorded(folder).train
     if config.train.batch == "auto":
-        batch = there.batch if there else f"{sensible_batch(config, machine, folder.ranks)} sequences"
+        batch = there.batch if there else f"{sensible_batch(config, machine, folder.ranks, teacher)} sequences"
         config = replace(config, train=replace(config.train, batch=batch))
         if there is None:
             log.info(f"train.batch is {batch}, which suits a budget of {config.train.budget} on this machine")
@@ -214,8 +216,9 @@ def earlier_ends(run: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def recipe_of(source: str | Path) -> Config:
-    """The recipe to train a model further with: its own, at full depth and length from the first step, with the masks
-    that it ended with, and a learning rate that rises again over the first twentieth of the run.
+    """The recipe to train a model further with: its own without teacher and next tokens first, at full depth and length
+    from the first step, with the masks that it ended with, and a learning rate that rises again over the first
+    twentieth of the run.
 
     Of a folder that does not say how it was trained (Hugging Face), the shape and the objectives that its heads are
     for, and the defaults of everything else.
@@ -223,11 +226,10 @@ def recipe_of(source: str | Path) -> Config:
     Raises:
         ModelError: the folder cannot be opened.
     """
-    config = config_of(source)
+    config = config_of(source).without_its_run()
     masking = replace(config.masking, rate=config.masking.last_rate, final_rate=0.0)
     calm = replace(config.train.schedule, warmup=schedule.REWARM)
-    train = replace(config.train, depth_schedule=(), length_schedule=(), schedule=calm)
-    return replace(config, masking=masking, train=train)
+    return replace(config, masking=masking, train=replace(config.train, schedule=calm))
 
 
 def optimizer_of(source: str | Path, config: Config) -> dict[str, torch.Tensor] | None:

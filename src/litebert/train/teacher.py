@@ -49,8 +49,8 @@ def taught_by(source: str | Path | None, config: Config, shards: Shards) -> tupl
     if not asked:
         raise ConfigError(f"--teacher {source} has nothing to teach: distill.soft, distill.states and "
                           "distill.relations are all 0; set one of them above 0")  # fmt: skip
-    if not own:
-        config = replace(config, objectives=(*config.objectives, *asked))
+    if set(own) != set(asked):
+        config = replace(config, objectives=(*(name for name in config.objectives if name not in own), *asked))
         if "soft" in asked and "mlm" not in config.objectives:
             raise ConfigError("distill.soft compares guesses of masked tokens, and objectives has no mlm; add it, or "
                               "set distill.soft=0")  # fmt: skip

@@ -45,9 +45,9 @@ class Distillation(Objective):
         weight: float = getattr(self.config.distill, self.name)
         return weight
 
-    def nothing(self, output: EncoderOutput) -> Loss:
-        """The loss without a teacher."""
-        zero = output.last.sum() * 0
+    def nothing(self, output: EncoderOutput, context: Context) -> Loss:
+        """The loss where there is nothing to learn; its gradient is zero in every parameter."""
+        zero = output.last.sum() * 0 + sum(parameter.sum() * 0 for parameter in context.network.parameters())
         return Loss(zero, zero.detach(), zero.detach())
 
 
@@ -81,7 +81,7 @@ class SoftLabels(Distillation):
         from litebert.model.distillation import divergence
 
         if context.teacher is None:
-            return self.nothing(output)
+            return self.nothing(output, context)
         logits_KV = context.shared[GUESSES]
         taught_KV = context.teacher.logits(logits_KV.shape[-1])
         total = divergence(logits_KV, taught_KV, self.config.distill.temperature).sum()
@@ -137,7 +137,7 @@ class _Layers(Distillation):
         return Loss(found.sum(), zero + batch.tokens, zero)
 
     def count(self, batch: Batch) -> int:
-        return batch.tokens
+        return 0 if batch.causal else batch.tokens
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
         """The distance alone: nothing is right or wrong."""
@@ -182,8 +182,8 @@ class States(_Layers):
         from litebert.model.distillation import state_distance
 
         lesson = context.teacher
-        if lesson is None:
-            return self.nothing(output)
+        if lesson is None or batch.causal:  # the teacher reads both ways
+            return self.nothing(output, context)
         head = context.network.head
         return self.summed(
             output, batch, lambda own, its: state_distance(output.states[own], lesson.states[its], head)
@@ -211,8 +211,8 @@ class Relations(_Layers):
         from litebert.model.distillation import relation_distance
 
         lesson, heads = context.teacher, self.config.distill.relation_heads
-        if lesson is None:
-            return self.nothing(output)
+        if lesson is None or batch.causal:  # the teacher reads both ways
+            return self.nothing(output, context)
 
         def distance(own: int, its: int) -> Tensor:
             mine = context.encoder.projections(own - 1, output.states[own - 1])
