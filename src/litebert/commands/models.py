@@ -337,7 +337,7 @@ def convert(words: list[str]) -> int:
     place = str(Path(arguments.destination).resolve())
     opened = f"transformers.AutoModel.from_pretrained({place!r})" if to == "hf" else f"litebert.load({place!r})"
     following: list[Sequence[object] | str] = [f"in Python, {opened}"]
-    if stretches:
+    if stretches and not Path(arguments.destination, "task.json").is_file():
         length = () if arguments.positions is None else ("--sequences.length", arguments.positions)
         following.insert(0, ("pretrain", "--from", arguments.destination, "--data", "DATA", "--out", "RUN", *length))
     console.ending(arguments.destination, *following)

@@ -192,7 +192,7 @@ def _extend(words: list[str]) -> int:
         from litebert.interop.files import require_new
         from litebert.interop.vocabulary import known_tokenizer, with_tokenizer
 
-    require_new(arguments.out)
+    require_new(arguments.out, arguments.model)
     loaded = read_folder(arguments.model)
     own = known_tokenizer(loaded)
     lines = _lines(arguments, arguments.text, arguments.memory, arguments.seed)
@@ -214,7 +214,7 @@ def _transplant(words: list[str]) -> int:
         from litebert.interop.vocabulary import with_tokenizer
         from litebert.tokenizer import Tokenizer
 
-    require_new(arguments.out)
+    require_new(arguments.out, arguments.model)
     new = Tokenizer.load(arguments.tokenizer)
     moved = with_tokenizer(read_folder(arguments.model), new)
     for note in (*moved.model.notes, *save_litebert(moved.model, arguments.out)):
@@ -318,6 +318,9 @@ def _say_rows(moved: Moved) -> None:
 
 
 def _end(out: Path, sources: list[str]) -> None:
+    if (out / "task.json").is_file():  # further pretraining would drop its head
+        ending(out, ("finetune", out, "--task", "table", "--data", "TABLE.csv", "--out", "RUN"))
+        return
     ending(
         out,
         ("prepare", *sources, "--tokenizer", out, "--out", "DATA"),

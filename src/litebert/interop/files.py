@@ -112,12 +112,14 @@ def read_tokenizer(folder: Path) -> Tokenizer | None:
     return Tokenizer.load(folder) if any((folder / name).is_file() for name in _TOKENIZER_FILES) else None
 
 
-def require_new(folder: Path) -> None:
-    """Refuse a folder to write to that holds anything.
+def require_new(folder: Path, source: str | Path | None = None) -> None:
+    """Refuse a folder to write to that holds anything, or lies in the one that is read.
 
     Raises:
-        ModelError: the name is taken.
+        ModelError: the name is taken, or inside `source`.
     """
+    if source is not None and (inside := Path(os.path.realpath(source))) in Path(os.path.realpath(folder)).parents:
+        raise ModelError(f"the destination {folder} lies inside {inside}, the folder to convert; choose one outside it")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ModelError(f"{folder} exists already; delete it or choose another destination")
 

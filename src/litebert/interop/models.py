@@ -19,7 +19,6 @@ not in the folder is named in `LoadedModel.untrained` and in the notes, and stay
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -123,10 +122,7 @@ def convert(
             express the model.
     """
     save = FORMATS[to]
-    if (inside := Path(os.path.realpath(source))) in Path(os.path.realpath(destination)).parents:  # at loops, too
-        raise ModelError(
-            f"the destination {destination} lies inside {inside}, the folder to convert; choose one outside it"
-        )
+    files.require_new(Path(destination), source)
     loaded = read_folder(source, head)
     if (positions, window, global_every) != (None, None, None):
         loaded = lengthened(loaded, positions, window, global_every)
