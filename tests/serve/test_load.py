@@ -15,7 +15,7 @@ import pytest
 
 import litebert
 from answer.test_predict import texts
-from serve.test_answers import close
+from serve.test_served_answers import close
 from toys.serving import Service, load, serving
 
 pytestmark = pytest.mark.slow
