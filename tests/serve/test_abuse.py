@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import threading
@@ -16,6 +18,8 @@ from typing import Any
 import httpx
 import pytest
 
+from litebert.serve.batching import Queue
+from litebert.serve.pool import Pool
 from toys.refusals import names
 from toys.serving import Service, serving
 
@@ -181,6 +185,58 @@ def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(models: Path, 
         assert seen[1][0] == 200
         assert len(seen[1][1]["predictions"]) == 4000
         assert service.events("stopped")
+
+
+def until(true: Callable[[], Any]) -> None:
+    """Wait for something that comes soon."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_an_idle_worker_that_dies_is_replaced_once_it_can_be(models: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(models / "x-colours", tmp_path / "model")
+    with serving(tmp_path, model) as service, service.client() as client:
+        health = lambda: client.get("/health").status_code  # noqa: E731
+        os.kill(service.events("a model is ready")[0]["pids"][0], signal.SIGKILL)
+        until(lambda: service.events("a worker was replaced"))
+        assert health() == 200
+
+        model.rename(tmp_path / "away")
+        os.kill(service.events("a worker was replaced")[-1]["pid"], signal.SIGKILL)
+        until(lambda: service.events("a worker cannot be replaced"))
+        names(service.events("a worker cannot be replaced")[0]["reason"], str(model))
+        refused = client.post("/predict", json={"inputs": "a"})
+        assert (refused.status_code, health()) == (503, 503)
+        assert int(refused.headers["retry-after"]) > 0
+        (tmp_path / "away").rename(model)
+        until(lambda: health() == 200)
+        assert client.post("/predict", json={"inputs": "a"}).status_code == 200
+
+
+def test_a_worker_that_could_not_be_spawned_is_tried_again(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawn, failures = asyncio.create_subprocess_exec, [OSError(24, "Too many open files"), RuntimeError("other")]
+
+    async def failing(*words: Any, **options: Any) -> Any:
+        if pool.pids or not pool.info or not failures:
+            return await spawn(*words, **options)
+        raise failures.pop()
+
+    async def check() -> None:
+        await pool.start()
+        os.kill(pool.pids[0], signal.SIGKILL)
+        for _ in range(1000):
+            if pool.restarts:
+                break
+            await asyncio.sleep(0.02)
+        await pool.stop()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", failing)
+    opening = {"path": str(models / "x-colours"), "engine": None, "device": "auto", "exit": "auto", "threads": 1}
+    pool = Pool("colours", {**opening, "tokens": 100}, Queue(8192, 0.0, None), 1, 30)
+    asyncio.run(check())
+    assert (failures, pool.restarts) == ([], 1)
 
 
 def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
