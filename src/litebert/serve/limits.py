@@ -59,14 +59,14 @@ class Limits:
             parts = value.values() if isinstance(value, dict) else value
             waiting += [one for one in parts if isinstance(one, (dict, list))] if parts else []
 
-    def check(self, field: str, inputs: Sequence[Any]) -> None:
-        """Refuse inputs beyond the limits.
+    def check(self, field: str, inputs: Sequence[Any], query: str = "") -> None:
+        """Refuse inputs, and a query with all of them, beyond the limits.
 
         Raises:
             Refusal: they are.
         """
         self._check_rows(field, inputs)
-        total = 0
+        total = len(query)
         for place, value in enumerate(inputs):
             total += characters(value)
             if total > self.characters:
