@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import threading
@@ -16,7 +18,14 @@ from typing import Any
 import httpx
 import pytest
 
-from toys.refusals import names
+from litebert.errors import ConfigError
+from litebert.serve.batching import Queue
+from litebert.serve.limits import Limits
+from litebert.serve.metrics import Metrics
+from litebert.serve.pool import Pool
+from litebert.serve.server import Settings, _bound, _config, _Server
+from litebert.serve.service import Service as Serving
+from toys.refusals import names, refused
 from toys.serving import Service, serving
 
 Run = Callable[..., tuple[int, str, str]]
@@ -35,6 +44,14 @@ def raw(service: Service, content: bytes, wait: float = 10) -> bytes:
         while b"\r\n\r\n" not in found and (more := connection.recv(65536)):
             found += more
         return found
+
+
+def until(true: Callable[[], Any]) -> None:
+    """Wait for something that comes soon."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.mark.parametrize(
@@ -61,6 +78,13 @@ def raw(service: Service, content: bytes, wait: float = 10) -> bytes:
         ("/predict", json.dumps({"inputs": ["a"] * 41}).encode(), (413,), "inputs"),
         ("/predict", json.dumps({"inputs": ["a", "b" * 200_001]}).encode(), (413,), "inputs[1]"),
         ("/predict", b'{"inputs": "' + b"x" * (5 << 20) + b'"}', (413,), "body"),
+        ("/predict", b'{"inputs": [' + b"1," * 1_000_000 + b"1]}", (413,), "inputs"),
+        ("/predict", b'{"inputs": [[' + b"1," * 1_000_000 + b"1]]}", (413,), None),
+        ("/predict", b'{"inputs": [{' + b",".join(b'"%d": 1' % i for i in range(100_000)) + b"}]}", (422,), None),
+        ("/embed", b'{"inputs": "a", ' + b",".join(b'"%d": 1' % i for i in range(100_000)) + b"}", (422,), None),
+        ("/similarity", b'{"inputs": {"source_sentence": "a", "sentences": [' + b"1," * 99_999 + b"1]}}", (413,), None),
+        ("/embed", b'{"inputs": []}', (422,), "inputs"),
+        ("/rerank", b'{"query": "a", "texts": ["' + b"x" * 200_000 + b'"]}', (413,), "texts[0]"),
         ("/fill-mask", b'{"inputs": "[MASK]", "top": 0}', (422,), "top"),
         ("/v1/embeddings", b'{"input": [[1, 2]]}', (422,), "input[0]"),
     ],
@@ -87,6 +111,40 @@ def test_what_is_no_post_of_json_is_refused(client: httpx.Client, service: Servi
     assert client.post("/nowhere", content=body, headers=JSON).status_code == 404
     assert client.get("/models/none/info").status_code in (200, 404)
     assert b"400" in raw(service, b"\x16\x03\x01 nonsense\r\n\r\n").splitlines()[0]
+
+
+def test_two_lengths_of_a_body_are_refused(service: Service) -> None:
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = raw(service, head + lengths + b"0\r\n\r\n").lower()
+    assert b" 400 " in answer.splitlines()[0]
+    assert b"connection: close" in answer
+
+
+def test_a_query_counts_once(client: httpx.Client) -> None:
+    assert client.post("/rerank", json={"query": "ba " * 3000, "texts": ["ba"] * 40}).status_code == 200
+
+
+def test_this_machine_may_ask_whatever_hosts_are_allowed() -> None:
+    own = Settings({}, host="0.0.0.0", hosts=("reviews",))
+    app = _config(own, Serving({}, Limits(), Metrics())).app
+
+    async def statuses() -> list[int]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as asking:
+            names = ("127.0.0.1:8000", "reviews:8000", "example.org")
+            return [(await asking.get("/health", headers={"host": name})).status_code for name in names]
+
+    assert asyncio.run(statuses()) == [200, 200, 403]
+
+
+def test_an_address_that_is_taken_while_the_models_open_is_named() -> None:
+    service = Serving({}, Limits(), Metrics())
+    with _bound("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with _bound("127.0.0.1", port) as second:
+            first.listen()
+            with refused(ConfigError, f"127.0.0.1:{port}", "--port"):
+                asyncio.run(_Server(_config(Settings({}), service), service).serve(sockets=[second]))
 
 
 def test_only_our_own_pages_may_call(client: httpx.Client, service: Service) -> None:
@@ -118,8 +176,8 @@ def test_metrics_count_and_logs_hold_no_texts(client: httpx.Client, service: Ser
     assert 'litebert_workers{model="colours"} 1' in text
     for line in text.splitlines():
         assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0
-    last = service.events("request")[-1]
-    assert (last["route"], last["status"]) == ("/metrics", 200)
+    until(lambda: service.events("request")[-1]["route"] == "/metrics")  # logged when the answer has been sent
+    assert service.events("request")[-1]["status"] == 200
     assert SECRET not in service.log.read_text() + text
 
 
@@ -178,6 +236,50 @@ def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(models: Path, 
         assert service.events("stopped")
 
 
+def test_an_idle_worker_that_dies_is_replaced_once_it_can_be(models: Path, tmp_path: Path) -> None:
+    model = shutil.copytree(models / "x-colours", tmp_path / "model")
+    with serving(tmp_path, model) as service, service.client() as client:
+        health = lambda: client.get("/health").status_code  # noqa: E731
+        os.kill(service.events("a model is ready")[0]["pids"][0], signal.SIGKILL)
+        until(lambda: service.events("a worker was replaced"))
+        assert health() == 200
+
+        model.rename(tmp_path / "away")
+        os.kill(service.events("a worker was replaced")[-1]["pid"], signal.SIGKILL)
+        until(lambda: service.events("a worker cannot be replaced"))
+        names(service.events("a worker cannot be replaced")[0]["reason"], str(model))
+        refused = client.post("/predict", json={"inputs": "a"})
+        assert (refused.status_code, health()) == (503, 503)
+        assert int(refused.headers["retry-after"]) > 0
+        (tmp_path / "away").rename(model)
+        until(lambda: health() == 200)
+        assert client.post("/predict", json={"inputs": "a"}).status_code == 200
+
+
+def test_a_worker_that_could_not_be_spawned_is_tried_again(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spawn, failures = asyncio.create_subprocess_exec, [OSError(24, "Too many open files"), RuntimeError("other")]
+
+    async def failing(*words: Any, **options: Any) -> Any:
+        if pool.pids or not pool.info or not failures:
+            return await spawn(*words, **options)
+        raise failures.pop()
+
+    async def check() -> None:
+        await pool.start()
+        os.kill(pool.pids[0], signal.SIGKILL)
+        for _ in range(1000):
+            if pool.restarts:
+                break
+            await asyncio.sleep(0.02)
+        await pool.stop()
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", failing)
+    opening = {"path": str(models / "x-colours"), "engine": None, "device": "auto", "exit": "auto", "threads": 1}
+    pool = Pool("colours", {**opening, "tokens": 100}, Queue(8192, 0.0, None), 1, 30)
+    asyncio.run(check())
+    assert (failures, pool.restarts) == ([], 1)
+
+
 def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("open sesame\n")
@@ -209,6 +311,8 @@ def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
         ([".", "--key-file", "nowhere"], ["nowhere"]),
         ([".", "--max-rows", "0"], ["0"]),
         ([".", "--workers", "0"], ["--workers"]),
+        ([".", "--batch-characters", "0"], ["--batch-characters"]),
+        ([".", "--batch-wait", "inf"], ["--batch-wait"]),
         ([".", "--allow-origin", "example.org"], ["--allow-origin"]),
     ],
 )

@@ -12,8 +12,14 @@ import pytest
 
 import litebert
 from answer.test_predict import made, texts
+from litebert.errors import ConfigError
+from litebert.model.task_model import TaskModel
 from litebert.serve.served import Served
 from litebert.serve.wire import Group, Row
+from litebert.tokenizer import Tokenizer
+from toys.folders import save_litebert
+from toys.points import randomise, shape
+from toys.refusals import refused
 from toys.serving import Service
 
 LINES = texts(12, most=9)
@@ -90,6 +96,27 @@ def test_vectors_are_those_of_embed(client: httpx.Client, models: Path) -> None:
     ranked = client.post("/rerank", json={"query": LINES[0], "texts": LINES, "return_text": True}).json()
     assert ranked[0]["text"] == LINES[0]
     assert [one["score"] for one in ranked] == sorted((one["score"] for one in ranked), reverse=True)
+
+
+def test_vectors_of_a_model_that_normalises_are_plain_where_asked(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    words = Tokenizer.load(tiny_tokenizer)
+    model = TaskModel(shape(vocab_size=words.vocab_size, pooler=False), False, 0).eval()
+    randomise(model, scale=0.15)
+    task = {"task": "pairs", "kind": "backbone", "problem": "similarity", "length": 16, "pair": True,
+            "vectors": {"pooling": "mean", "normalized": True}}  # fmt: skip
+    save_litebert(model, words, tmp_path / "own", task=task)
+    litebert.export(tmp_path / "own", tmp_path / "exported", head="backbone")
+    expected = litebert.load(tmp_path / "own").vectors_by(None, False).encode(LINES)
+    assert not np.allclose(np.linalg.norm(expected, axis=1), 1, atol=0.01)
+    for name in ("own", "exported"):
+        found = rows(Served(tmp_path / name, OPENING), "embed", LINES, normalize=False)
+        assert np.allclose([json.loads(row.payload) for row in found], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "value"), [("device", "foo"), ("device", "cuda"), ("exit", 2.0)])
+def test_an_export_refuses_what_it_does_not_have(models: Path, name: str, value: Any) -> None:
+    with refused(ConfigError, f"--{name}", value):
+        Served(models / "x-colours", {**OPENING, name: value})
 
 
 def test_a_model_of_pairs_with_a_number_reranks(tiny_tokenizer: Path, tmp_path: Path) -> None:

@@ -95,8 +95,8 @@ class Exported:
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         return Predictor(self.tokenizer, task, self.engine, self.length, self.config.encoder.max_positions)
 
-    def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """Sentence vectors (N, H) of a backbone, as those of `SentenceEncoder`.
+    def encode(self, texts: Iterable[str], normalized: bool | None = None) -> NDArray[np.float32]:
+        """Sentence vectors (N, H) of a backbone, as those of `SentenceEncoder`; `normalized` as there.
 
         Raises:
             ModelError: it is none.
@@ -109,7 +109,7 @@ class Exported:
         for places in by_length(list(map(len, rows)), self.engine.tokens):
             given = self._padded([rows[place] for place in places])
             found[places] = pooled(self.engine.run(given)[0], given.mask, settings.pooling)
-        return unit(found) if settings.normalized else found
+        return unit(found) if (settings.normalized if normalized is None else normalized) else found
 
     def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
         """The `top` likeliest pieces for each mask of a text, as `MaskReader.fill` gives them.

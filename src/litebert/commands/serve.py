@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -79,8 +80,11 @@ def serve(words: list[str]) -> int:
     require(0 <= given.port < 1 << 16, f"--port is {given.port}; give one from 0 to 65535")
     require(given.workers > 0, f"--workers is {given.workers}; give 1 or more")
     require(given.threads is None or given.threads > 0, f"--threads is {given.threads}; give 1 or more")
-    require(given.batch_wait >= 0, f"--batch-wait is {given.batch_wait}; give 0 or more")
-    require(given.max_wait is None or given.max_wait > 0, f"--max-wait is {given.max_wait}; give more than 0")
+    require(0 <= given.batch_wait < math.inf, f"--batch-wait is {given.batch_wait}; give 0 or more")
+    require(given.batch_characters > 0, f"--batch-characters is {given.batch_characters}; give 1 or more")
+    require(
+        given.max_wait is None or 0 < given.max_wait < math.inf, f"--max-wait is {given.max_wait}; give more than 0"
+    )
     for origin in given.allow_origin:
         if origin != "*" and (not origin.startswith(("http://", "https://")) or origin.count("/") != 2):
             raise ConfigError(f"--allow-origin is {origin}; give it as browsers write it, such as https://example.org")

@@ -65,7 +65,7 @@ def _response(request: Request, error: Refusal) -> Response:
 
 def _of_validation(error: RequestValidationError) -> Refusal:
     """Of the innermost fault. What the client wrote does not stand in it, but for the name of an unknown field."""
-    first: dict[str, Any] = max(error.errors(), key=lambda one: len(one["loc"]))
+    first: dict[str, Any] = max(error.errors()[:100], key=lambda one: (one["type"] == "too_short", len(one["loc"])))
     if first["type"] == "json_invalid":
         return Refusal(400, "bad_request", "the body is no JSON; check its quotes and commas")
     field, names = "", [*first["loc"][1:]]
@@ -80,6 +80,8 @@ def _of_validation(error: RequestValidationError) -> Refusal:
         return Refusal(422, "validation", f"{field[:60]} is unknown here; leave it out", field[:60])
     if first["type"] == "missing":
         return Refusal(422, "validation", f"{field} is missing", field)
+    if first["type"] == "too_short":
+        return Refusal(422, "validation", f"{field} is empty; give one at least", field)
     return Refusal(
         422, "validation", f"{field} is of the wrong form: {first['msg'][:1].lower()}{first['msg'][1:]}", field
     )

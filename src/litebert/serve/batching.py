@@ -115,6 +115,7 @@ class Queue:
         self._more, self._full, self._turn = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._underway = 0.0
         self._pace, self._workers = Pace(), 1
+        self._closed: Refusal | None = None
 
     @property
     def rows(self) -> int:
@@ -163,6 +164,8 @@ class Queue:
 
     def refusal(self) -> Refusal | None:
         """Why a request that came now would be refused, if it would."""
+        if self._closed is not None:
+            return self._closed
         if not self._jobs or ((wait := self._wait()) <= self.patience and self.rows <= MOST_ROWS):
             return None
         retry = max(1, math.ceil(wait))
@@ -174,6 +177,19 @@ class Queue:
         ahead = self._underway + sum(min(other.waiting, max(room, other.costs[0])) for other in self._jobs)
         batches = math.ceil(ahead / max(room, self._jobs[0].costs[0]))
         return (batches * self._pace.fixed + self._pace.slope * ahead) / self._workers
+
+    def close(self, refusal: Refusal) -> None:
+        """Refuse what waits and what comes, until it is opened."""
+        self._closed = refusal
+        for job in self._jobs:
+            if not job.done.done():
+                job.done.set_exception(refusal)
+        self._jobs.clear()
+        self._weigh()
+
+    def open(self) -> None:
+        """Take requests again."""
+        self._closed = None
 
     def leave(self, job: Job) -> None:
         """Take a request out whose client has gone."""

@@ -6,8 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from litebert.serve.limits import PARTS
+
 Text = str
-Texts = Annotated[list[Text], Field(min_length=1)]
+Texts = Annotated[list[Text], Field(min_length=1, fail_fast=True)]
+Words = Annotated[list[str], Field(fail_fast=True)]
 MODEL = Field(None, description="Name of the model; by default the first that can do this.")
 TRUNCATE = Field(True, description="Whether longer texts lose their ends; else they are refused.")
 
@@ -27,10 +30,10 @@ class Asked(BaseModel):
 
     text: str | None = None
     pair: str | None = None
-    words: list[str] | None = None
+    words: Words | None = None
     question: str | None = None
     context: str | None = None
-    choices: list[str] | None = None
+    choices: Words | None = None
 
     def value(self) -> Any:
         """In the form that `litebert.load(...).predict` takes, None where the names do not belong together."""
@@ -50,7 +53,7 @@ class Asked(BaseModel):
         return None
 
 
-Input = str | Asked | Annotated[list[str | list[str]], Field(min_length=1, max_length=10_000)]
+Input = str | Asked | Annotated[list[str | Words], Field(min_length=1, max_length=PARTS, fail_fast=True)]
 
 
 class Predict(Body):
@@ -58,7 +61,7 @@ class Predict(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["a fine film", "dull"]}]})
 
-    inputs: str | Asked | Annotated[list[Input], Field(min_length=1)]
+    inputs: str | Asked | Annotated[list[Input], Field(min_length=1, fail_fast=True)]
     truncate: bool | None = TRUNCATE
 
 

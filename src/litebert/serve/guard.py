@@ -62,6 +62,8 @@ class Guard:
             headers = dict(scope["headers"])
             self._named(scope, about)
             self._admit(scope, headers)
+            if b"content-length" in headers and b"transfer-encoding" in headers:  # RFC 9112, section 6.3
+                raise Refusal(400, "bad_request", "Content-Length and Transfer-Encoding exclude each other; send one")
             if scope["method"] == "POST" and (full := self._service.refusal()) is not None:
                 raise full
             body = await self._body(scope, headers, receive)
@@ -189,7 +191,7 @@ async def _refuse(send: Send, refusal: Refusal, path: str) -> None:
     body = refusal.body(path)
     headers = [(name.encode(), value.encode()) for name, value in refusal.headers.items()]
     headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if refusal.status in (408, 413, 415):
+    if refusal.status in (400, 408, 413, 415):
         headers.append((b"connection", b"close"))  # the rest of the body is not read
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

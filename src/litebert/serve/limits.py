@@ -16,6 +16,10 @@ BODY = 20.0
 """Seconds in which its body must be there."""
 SENDING = 30.0
 """Seconds for which a client may leave an answer unread."""
+NAMES = 20
+"""Fields of an object in a body."""
+PARTS = 10_000
+"""Elements of an array within an input, such as words."""
 
 
 @dataclass(frozen=True)
@@ -34,22 +38,46 @@ class Limits:
         for name, value in vars(self).items():
             require(math.isfinite(value) and value > 0, f"{name.replace('_', ' ')} is {value}; give more than 0")
 
-    def check(self, field: str, inputs: Sequence[Any]) -> None:
-        """Refuse inputs beyond the limits.
+    def check_shape(self, body: Any) -> None:
+        """Refuse JSON with far more in it than a route reads: validating it would take long and much memory.
+
+        Raises:
+            Refusal: there are more lists or names than a request may have.
+        """
+        for name, value in body.items() if isinstance(body, dict) and len(body) <= NAMES else ():
+            if isinstance(value, list):
+                self._check_rows(name[:60], value)
+        waiting = [body]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, dict) and len(value) > NAMES:
+                message = f"an object in the body has {len(value):,} fields, and no route knows more than {NAMES}"
+                raise Refusal(422, "validation", f"{message}; GET /docs shows those of each route")
+            if isinstance(value, list) and len(value) > max(PARTS, self.rows):
+                message = f"an array in the body has {len(value):,} elements, and the limit is {PARTS:,}; send less"
+                raise Refusal(413, "too_large", message)
+            parts = value.values() if isinstance(value, dict) else value
+            waiting += [one for one in parts if isinstance(one, (dict, list))] if parts else []
+
+    def check(self, field: str, inputs: Sequence[Any], query: str = "") -> None:
+        """Refuse inputs, and a query with all of them, beyond the limits.
 
         Raises:
             Refusal: they are.
         """
-        if len(inputs) > self.rows:
-            message = f"{field} has {len(inputs):,} inputs, and the limit is {self.rows:,}; send several requests"
-            raise Refusal(413, "too_large", message, field)
-        total = 0
+        self._check_rows(field, inputs)
+        total = len(query)
         for place, value in enumerate(inputs):
             total += characters(value)
             if total > self.characters:
                 name = f"{field}[{place}]"
                 message = f"up to {name} there are {total:,} characters, and the limit is {self.characters:,}"
                 raise Refusal(413, "too_large", f"{message}; send less text", name)
+
+    def _check_rows(self, field: str, inputs: Sequence[Any]) -> None:
+        if len(inputs) > self.rows:
+            message = f"{field} has {len(inputs):,} inputs, and the limit is {self.rows:,}; send several requests"
+            raise Refusal(413, "too_large", message, field)
 
 
 def characters(value: Any) -> int:

@@ -25,6 +25,9 @@ PASSING = 0.001
 PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds before a worker that has died again without answering is replaced."""
 
+RETRY = 10
+"""Seconds after which to come again where a worker cannot be replaced."""
+
 
 class Worker:
     """One process."""
@@ -34,6 +37,10 @@ class Worker:
         self._process: asyncio.subprocess.Process | None = None
         self._pending: deque[asyncio.Future[Any]] = deque()
         self._reader: asyncio.Task[None] | None = None
+        self.ended: asyncio.Task[int] | None = None
+        """Done when the process has ended."""
+        self.ready = False
+        """Whether its model has been opened."""
 
     @property
     def pid(self) -> int | None:
@@ -46,15 +53,21 @@ class Worker:
         Raises:
             ModelError: it cannot be opened.
         """
+        self.ready = False
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": str(self._settings["threads"]),
             "TOKENIZERS_PARALLELISM": "false",
         }
         code = f"import sys; sys.path[:] = {sys.path!r}; from litebert.serve.worker import main; main()"
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", code, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, env=environment
-        )
+        pipe = asyncio.subprocess.PIPE
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", code, stdin=pipe, stdout=pipe, env=environment
+            )
+        except OSError as error:  # no more processes or files, say
+            raise ModelError(f"no worker process can be started for {self._settings['path']}: {error}") from None
+        self.ended = asyncio.create_task(self._process.wait())
         try:
             await self._send(self._settings)
             reply = await asyncio.wait_for(self._receive(), STARTING)
@@ -65,7 +78,7 @@ class Worker:
             await self.stop()
             raise ModelError(reply[1])
         self._pending = deque()
-        self._reader = asyncio.create_task(self._read())
+        self._reader, self.ready = asyncio.create_task(self._read()), True
         return reply[1], reply[2], reply[3]
 
     async def compute(self, groups: Sequence[wire.Group]) -> tuple[list[list[wire.Row]], float]:
@@ -141,8 +154,8 @@ class Pool:
 
     @property
     def healthy(self) -> bool:
-        """Whether a worker lives."""
-        return bool(self.pids)
+        """Whether a worker lives and its model is open."""
+        return any(worker.ready and worker.pid is not None for worker in self._workers)
 
     async def start(self) -> None:
         """Open the model in every worker.
@@ -165,6 +178,7 @@ class Pool:
     async def _run(self, worker: Worker) -> None:
         """Keep a worker alive and busy: a second batch goes to it while it computes the first, but only a full one."""
         deaths, underway = 0, set[asyncio.Task[bool]]()
+        held: Batch | None = None
         try:
             while True:
                 if worker.pid is None:
@@ -173,7 +187,16 @@ class Pool:
                     await asyncio.sleep(PAUSES[min(deaths, len(PAUSES) - 1)])
                     deaths += 1
                     if not await self._replaced(worker):
+                        refusal = Refusal(503, "unavailable", "the worker has ended and cannot be replaced yet; the "
+                                          "log names the reason", retry=RETRY)  # fmt: skip
+                        if held is not None:
+                            held.fail(refusal)
+                            self.queue.finished(held)
+                            held = None
+                        if not self.healthy:
+                            self.queue.close(refusal)
                         continue
+                    self.queue.open()
                 if underway:
                     if len(underway) == 1:
                         await self.queue.full(underway)
@@ -184,16 +207,34 @@ class Pool:
                     deaths = 0 if any(task.result() for task in done) else deaths
                     if worker.pid is None:
                         continue
-                underway.add(asyncio.create_task(self._answer(worker, await self.queue.take())))
+                held = held or await self._taken(worker)
+                if worker.pid is None:
+                    if not underway:
+                        logs.event("a worker died", logging.ERROR, model=self.name, rows=0)
+                elif held is not None:
+                    underway.add(asyncio.create_task(self._answer(worker, held)))
+                    held = None
         finally:
             for task in underway:
                 task.cancel()
 
+    async def _taken(self, worker: Worker) -> Batch | None:
+        """The next batch, None where the worker ends before there is one."""
+        assert worker.ended is not None
+        taking = asyncio.create_task(self.queue.take())
+        try:
+            await asyncio.wait({taking, worker.ended}, return_when="FIRST_COMPLETED")
+            return taking.result() if taking.done() else None
+        finally:
+            taking.cancel()
+
     async def _replaced(self, worker: Worker) -> bool:
         try:
             await worker.start()
-        except ModelError as error:
-            logs.event("a worker cannot be replaced", logging.ERROR, model=self.name, **logs.failure(error))
+        except Exception as error:  # it is tried again, whatever it was
+            await worker.kill()
+            reason = {"reason": str(error)} if isinstance(error, ModelError) else {}  # opening reads no client's text
+            logs.event("a worker cannot be replaced", logging.ERROR, model=self.name, **reason, **logs.failure(error))
             return False
         self.restarts += 1
         logs.event("a worker was replaced", logging.WARNING, model=self.name, pid=worker.pid)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from fastapi.routing import APIRoute
 
 from litebert.serve import bodies, metrics
 from litebert.serve.refusals import Refusal
@@ -42,7 +45,21 @@ def _inputs(value: Any, field: str = "inputs") -> tuple[list[Any], str]:
 
 def api(service: Service) -> APIRouter:
     """The routes that compute."""
-    router = APIRouter(responses=FAILURES)
+
+    class Route(APIRoute):
+        """One whose body is looked at before it is validated."""
+
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def checked(request: Request) -> Response:
+                with suppress(ValueError, RecursionError):  # no JSON: the handler reads it again and refuses it
+                    service.limits.check_shape(await request.json())
+                return await handle(request)
+
+            return checked
+
+    router = APIRouter(responses=FAILURES, route_class=Route)
 
     def wrapped(request: Request, model: str, payloads: list[bytes], **more: Any) -> Response:
         spent = round(1000 * (time.monotonic() - request.scope[ABOUT]["start"]), 2)

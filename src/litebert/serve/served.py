@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.exported import Exported, is_exported
+from litebert.answer.graphs import check_device
 from litebert.answer.mask_texts import masked_row
 from litebert.answer.predicting import Predictor
-from litebert.errors import DataError, ModelError
+from litebert.errors import ConfigError, DataError, ModelError
+from litebert.finetuning.similarity import unit
 from litebert.serve.details import detailed
 from litebert.serve.wire import Group, Row
 from litebert.tokenizer import Tokenizer
@@ -43,6 +46,9 @@ class Served:
         self.most_tokens = int(settings["tokens"])
         self.exported = is_exported(folder) and self.engine in (None, "onnx")
         if self.exported:
+            check_device("onnx", settings["device"])
+            if settings["exit"] not in ("auto", "off"):
+                raise ConfigError(f"an exported model has no exits; leave --exit {settings['exit']} out")
             self.model: Any = Exported.open(folder, settings["threads"])
             record, tokenizer, config = self.model.record, self.model.tokenizer, self.model.config
             self.engine, vectors, fills = "onnx", self.model.gives_vectors, self.model.fills
@@ -242,8 +248,16 @@ class Served:
         return {"id": piece, "text": self.tokenizer.piece(piece), "special": True, "start": None, "stop": None}
 
     def _vectors(self, texts: Sequence[str], normalize: bool) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = self.model.encode(texts)
-        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12) if normalize else found
+        found: NDArray[np.float32] = self._encode(texts)
+        return unit(found) if normalize else found
+
+    @cached_property
+    def _encode(self) -> Callable[[Sequence[str]], NDArray[np.float32]]:
+        """Vectors that are not normalised, also of a model that normalises its own."""
+        if self.exported:
+            return partial(self.model.encode, normalized=False)
+        encode: Callable[[Sequence[str]], NDArray[np.float32]] = self.model.vectors_by(None, False).encode
+        return encode
 
     def _lengths(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special ones included."""

@@ -79,9 +79,13 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
     except (OSError, OverflowError) as error:
-        raise ConfigError(f"cannot listen at {host}:{port} ({error}); give another --host or --port") from None
+        raise _taken(host, port, error) from None
     with listening:
         yield listening
+
+
+def _taken(host: str, port: int, error: Exception) -> ConfigError:
+    return ConfigError(f"cannot listen at {host}:{port} ({error}); give another --host or --port")
 
 
 async def _serve(settings: Settings, listening: socket.socket) -> None:
@@ -113,9 +117,8 @@ def _watch(metrics: Metrics, name: str, batch: Batch, seconds: float) -> None:
 
 
 def _config(settings: Settings, service: Service) -> uvicorn.Config:
-    hosts = {*settings.hosts}
-    if settings.host in ("127.0.0.1", "::1", "localhost"):
-        hosts |= {*LOOPBACK}
+    local = settings.host in ("127.0.0.1", "::1", "localhost")
+    hosts = {*settings.hosts, *LOOPBACK} if settings.hosts or local else set()
     app: Any = Guard(application(service), service, settings.key, hosts, settings.origins)
     if settings.origins:
         app = CORSMiddleware(app, allow_origins=settings.origins, allow_methods=["GET", "POST"],
@@ -196,9 +199,12 @@ class _Server(uvicorn.Server):
         self.should_exit = self._service.draining = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
         assert sockets is not None
         host, port = sockets[0].getsockname()[:2]
+        try:
+            await super().startup(sockets)
+        except OSError as error:  # another service that was starting too has it
+            raise _taken(host, port, error) from None
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         logs.event("listening", url=url, models=list(self._service.pools))
 

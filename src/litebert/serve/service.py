@@ -64,7 +64,11 @@ class Service:
         Raises:
             Refusal: the request is beyond a limit, the queue is full, or there is no answer in time.
         """
-        self.limits.check(field.replace("[{}]", ""), inputs)
+        name = field.replace("[{}]", "")
+        if operation == "score":  # pairs of one query with each text
+            self.limits.check(name, [text for _, text in inputs], inputs[0][0])
+        else:
+            self.limits.check(name, inputs)
         group = Group(
             operation, tuple((name, value) for name, value in options.items() if value is not None), list(inputs)
         )
