@@ -233,8 +233,10 @@ class Pool:
             await worker.start()
         except Exception as error:  # it is tried again, whatever it was
             await worker.kill()
-            reason = {"reason": str(error)} if isinstance(error, ModelError) else {}  # opening reads no client's text
-            logs.event("a worker cannot be replaced", logging.ERROR, model=self.name, **reason, **logs.failure(error))
+            about = logs.failure(error)
+            if isinstance(error, ModelError):
+                about["reason"] = str(error)  # opening a model reads no client's text
+            logs.event("a worker cannot be replaced", logging.ERROR, model=self.name, **about)
             return False
         self.restarts += 1
         logs.event("a worker was replaced", logging.WARNING, model=self.name, pid=worker.pid)
