@@ -37,7 +37,7 @@ class Worker:
         self._process: asyncio.subprocess.Process | None = None
         self._pending: deque[asyncio.Future[Any]] = deque()
         self._reader: asyncio.Task[None] | None = None
-        self.ended: asyncio.Task[int] | None = None
+        self.ended: asyncio.Future[int] | None = None
         """Done when the process has ended."""
         self.ready = False
         """Whether its model has been opened."""
