@@ -223,7 +223,8 @@ class Pool:
         assert worker.ended is not None
         taking = asyncio.create_task(self.queue.take())
         try:
-            await asyncio.wait({taking, worker.ended}, return_when="FIRST_COMPLETED")
+            waiting: set[asyncio.Future[Any]] = {taking, worker.ended}
+            await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
             return taking.result() if taking.done() else None
         finally:
             taking.cancel()
