@@ -75,6 +75,7 @@ class Here(Worker):
     """A worker without a process of its own, which would take seconds to begin."""
 
     async def start(self) -> Any:
+        self.ready, self.ended = True, asyncio.get_running_loop().create_future()
         self._served, ready = _opened(self._settings)
         return ready
 

@@ -37,7 +37,7 @@ class Worker:
         self._process: asyncio.subprocess.Process | None = None
         self._pending: deque[asyncio.Future[Any]] = deque()
         self._reader: asyncio.Task[None] | None = None
-        self.ended: asyncio.Task[int] | None = None
+        self.ended: asyncio.Future[int] | None = None
         """Done when the process has ended."""
         self.ready = False
         """Whether its model has been opened."""
@@ -223,7 +223,8 @@ class Pool:
         assert worker.ended is not None
         taking = asyncio.create_task(self.queue.take())
         try:
-            await asyncio.wait({taking, worker.ended}, return_when="FIRST_COMPLETED")
+            waiting: set[asyncio.Future[Any]] = {taking, worker.ended}
+            await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
             return taking.result() if taking.done() else None
         finally:
             taking.cancel()
@@ -233,8 +234,10 @@ class Pool:
             await worker.start()
         except Exception as error:  # it is tried again, whatever it was
             await worker.kill()
-            reason = {"reason": str(error)} if isinstance(error, ModelError) else {}  # opening reads no client's text
-            logs.event("a worker cannot be replaced", logging.ERROR, model=self.name, **reason, **logs.failure(error))
+            about = logs.failure(error)
+            if isinstance(error, ModelError):
+                about["reason"] = str(error)  # opening a model reads no client's text
+            logs.event("a worker cannot be replaced", logging.ERROR, model=self.name, **about)
             return False
         self.restarts += 1
         logs.event("a worker was replaced", logging.WARNING, model=self.name, pid=worker.pid)
