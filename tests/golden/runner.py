@@ -99,7 +99,7 @@ def every_recipe() -> dict[str, dict[str, Any]]:
             "encoder": encoder,
             "rtd": {"generator_width": 0.5},
             "sbo": {"position_size": 16},
-            "train": {"micro_batch": 3, "schedule": {"warmup": 5}},
+            "train": {"micro_batch": 3, "schedule": {"warmup": 5}, "length_schedule": []},
         }
     return found
 
