@@ -90,16 +90,21 @@ def every_recipe() -> dict[str, dict[str, Any]]:
 
     found: dict[str, dict[str, Any]] = {}
     for name, recipe in RECIPES.items():
-        shape = recipe().encoder
+        config = recipe()
+        shape, grown = config.encoder, dict[str, Any]()
         encoder = {**SHRUNKEN["encoder"], "embedding_size": 32 if shape.embedding_size == shape.hidden_size else 16}
         if shape.layers <= 8:  # those that grow do so up to their own depth
             del encoder["layers"]
+        elif config.train.depth_schedule:
+            grown["depth_schedule"] = []
+        if getattr(config.train, "length_schedule", ()):  # an older version has none
+            grown["length_schedule"] = []
         found[f"recipe {name}"] = {
             "base": name,
             "encoder": encoder,
             "rtd": {"generator_width": 0.5},
             "sbo": {"position_size": 16},
-            "train": {"micro_batch": 3, "schedule": {"warmup": 5}, "length_schedule": []},
+            "train": {"micro_batch": 3, "schedule": {"warmup": 5}, **grown},
         }
     return found
 
