@@ -77,6 +77,10 @@ def test_8_bits_are_measured_on_labelled_files(tiny_tokenizer: Path, tmp_path: P
     assert (done.drop.metric, done.drop.examples) == ("accuracy", 40)
     assert done.drop.before == pytest.approx(100 * score(folder, table))
     assert done.drop.after == pytest.approx(100 * score(tmp_path / "small", table, "onnx"))
+    small = litebert.load(tmp_path / "small")
+    for text, beside in zip(LINES, small.predict(LINES), strict=True):
+        (alone,) = small.predict([text])
+        assert beside["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-6)
     whole = litebert.export(folder, tmp_path / "whole").written
     stored = {one.name: one for one in onnx.load(tmp_path / "small" / NAME).graph.initializer}
     shared = [name for name, one in stored.items() if one.data_type == onnx.TensorProto.INT8]

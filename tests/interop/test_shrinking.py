@@ -138,10 +138,12 @@ def test_a_first_layer_without_a_norm_has_no_say_in_the_norm() -> None:
 def test_the_command_writes_a_model_that_opens(run: Any, tmp_path: Path) -> None:
     save_litebert(large(), small_tokenizer(), tmp_path / "bert")
     words = ("convert", tmp_path / "bert", tmp_path / "albert", "--share", "all", "--embedding-size", 4)
-    status, out, _ = run(*words)
+    status, out, err = run(*words)
     assert status == 0
     for shown in ("energy", "attention 1", "feedforward 1"):
         assert shown in out
+    next_step = (out + err).partition("next:")[2].splitlines()[0]
+    names(next_step, f"pretrain --from {tmp_path / 'albert'} --teacher {tmp_path / 'bert'}")
     shape = read_folder(tmp_path / "albert").config.encoder
     assert (shape.sharing, shape.layers, shape.embedding_size) == ("all", 3, 4)
     status, _, err = run("convert", tmp_path / "bert", tmp_path / "other")

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-import venv
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from litebert import load
 from litebert.errors import ModelError
 from litebert.interop.tensor_bundle import Bundle
 from toys.bundles import variables, write_config
+from toys.environments import python_with
 from toys.families import assert_equal_outputs, inputs, our_outputs, their_outputs, theirs
 from toys.refusals import refused
 
@@ -31,14 +30,7 @@ SCRIPT = Path(__file__).parents[1] / "peers" / "write_tensorflow.py"
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The Python of an environment with TensorFlow."""
-    if named := os.environ.get("LITEBERT_TENSORFLOW"):
-        return named
-    place = tmp_path_factory.mktemp("tensorflow") / "venv"
-    venv.create(place, symlinks=True)
-    found = place / ("Scripts" if os.name == "nt" else "bin") / "python"
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", f"--python={found}", "install"]
-    subprocess.run([*command, *VERSIONS], check=True)
-    return str(found)
+    return python_with(VERSIONS, tmp_path_factory.mktemp("tensorflow") / "venv", "LITEBERT_TENSORFLOW")
 
 
 def save(python: str, held: dict[str, torch.Tensor], prefix: Path, *options: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -180,12 +181,33 @@ def test_a_move_there_and_back_changes_no_row_that_both_have(tmp_path: Path) -> 
         assert torch.equal(back.model.model.state_dict()[name], tensor), name
 
 
-def test_a_fine_tuned_model_keeps_its_classes(run: Run, text: Path, tmp_path: Path) -> None:
+def test_pieces_whose_text_changes_are_not_counted_as_kept(tmp_path: Path) -> None:
+    lower, cased = train("wordpiece"), train("wordpiece", lower_case=False)
+    save_litebert(model_of(lower), lower, tmp_path / "model")
+    moved = with_tokenizer(read_folder(tmp_path / "model"), cased)
+    theirs = {lower.piece(i) for i in range(lower.vocab_size)}
+    only_lower = {piece for i in range(cased.vocab_size) if (piece := cased.piece(i)) not in theirs
+                  and piece.lower() in theirs}  # fmt: skip
+    assert only_lower
+    assert moved.same <= cased.vocab_size - len(only_lower)
+    assert moved.same + moved.averaged + moved.drawn == cased.vocab_size
+
+
+@pytest.mark.parametrize(("name", "task"), [("cola", "cola"), (None, "table")])
+def test_a_fine_tuned_model_keeps_its_classes(
+    name: str | None, task: str, run: Run, text: Path, tmp_path: Path
+) -> None:
     old = train()
     model = TaskModel(model_of(old).config.encoder, reads_cls=True, classes=3)
-    save_litebert(model, old, tmp_path / "model", labels=("a", "b", "c"), task={"kind": "sequence", "length": 16})
+    save_litebert(
+        model, old, tmp_path / "model", labels=("a", "b", "c"), task={"task": name, "kind": "sequence", "length": 16}
+    )
     words = ("tokenizer", "extend", tmp_path / "model", "--text", text, "--size", 4, "--out", tmp_path / "new")
-    assert run(*words)[0] == 0
+    status, out, err = run(*words)
+    assert status == 0, err
+    following = (out + err).partition("next:")[2]
+    assert re.findall(r"\blitebert (\w+) ", following) == ["finetune"]
+    assert f"--task {task} " in following
     after = read_folder(tmp_path / "new")
     assert isinstance(after.model, TaskModel)
     assert after.labels == ("a", "b", "c")
@@ -220,9 +242,13 @@ def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_pat
     refuses(*transplant, tmp_path / "vocab.txt", *out, places=(tmp_path / "vocab.txt", "[MASK]"))
     refuses(*transplant, tmp_path / "none", *out, places=(tmp_path / "none",))
     refuses(*transplant, tmp_path / "model", "--out", tmp_path / "bare", places=(tmp_path / "bare",))
+    refuses(*transplant, tmp_path / "model", "--out", tmp_path / "model" / "new", places=(tmp_path / "model" / "new",))
     refuses("transplant", tmp_path / "bare", "--tokenizer", tmp_path / "model", *out, places=(tmp_path / "bare",))
     extend = ("extend", tmp_path / "model", *out, "--text")
     refuses(*extend, tmp_path / "none.txt", places=(tmp_path / "none.txt",))
+    inside = tmp_path / "model" / "new"
+    refuses("extend", tmp_path / "model", "--text", text, "--out", inside, places=(inside, tmp_path / "model"))
+    assert not inside.exists()
     refuses(*extend, text, "--size", 0, places=("--size", 0))
     refuses(*extend, text, "--memory", 0, places=("--memory", 0))
     inspect = ("inspect", text, "--tokenizer", tmp_path / "model")

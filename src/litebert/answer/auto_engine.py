@@ -20,11 +20,13 @@ import torch
 from numpy.typing import NDArray
 
 from litebert.answer.engines import PACKED_TOKENS, Engine
-from litebert.answer.graphs import exported_graph, kept_places, weights_key
+from litebert.answer.graphs import kept_places, weights_key
+from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, MissingExtraError, ModelError
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
+from litebert.interop.exports import exported_graph
 from litebert.registry import ENGINES
 from litebert.storage import read_json, write_json
 from litebert.train import device as devices
@@ -82,6 +84,13 @@ class AutoEngine:
             self._measure(rows)
         self._seen += len(rows.ids)
         return self._engine.logits(rows)
+
+    def settle(self, answer: Callable[[], object]) -> None:
+        """Choose now, on the rows of an `answer` that is repeated, and not while somebody waits."""
+        self._later = 0
+        for _ in range(PARTS):
+            if self.name is None:
+                answer()
 
     def _make(self, name: str) -> bool:
         if name not in self._out:
@@ -163,14 +172,20 @@ class AutoEngine:
 
 
 def _key(loaded: LoadedModel) -> str:
-    """Of the weights, the machine and the versions."""
+    """Of the weights and the config, the machine and the versions."""
     versions = {}
     for package in ("torch", "onnxruntime", "openvino"):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:
             versions[package] = ""
-    parts = [weights_key(loaded.path), devices.choose("float32", "cpu").name, torch.get_num_threads(), versions]
+    parts = [
+        weights_key(loaded.path),
+        to_json(loaded.config),
+        devices.choose("float32", "cpu").name,
+        torch.get_num_threads(),
+        versions,
+    ]
     return "engine-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
 
 

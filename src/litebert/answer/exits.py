@@ -1,7 +1,8 @@
 """Answering with early exits: a row leaves the network as soon as its answer is steady, and the rest go on packed.
 
-An engine that can leave early has the method `walk`, which gives a batch layer by layer. The rule comes from
-`litebert finetune --exits` (finetuning/exits.py).
+An engine that can leave early has the method `walk`, which gives a batch layer by layer; one that computes whole
+networks alone may make another engine for that in its class method `by_layers`. The rule comes from `litebert finetune
+--exits` (finetuning/exits.py).
 
 Shapes: R rows, S tokens, C numbers of the head.
 """
@@ -93,6 +94,18 @@ class EarlyExit:
         return found
 
 
+def check_exit(chosen: Exit) -> None:
+    """Refuse what is no choice.
+
+    Raises:
+        ConfigError: it is neither off nor auto nor a threshold.
+    """
+    if isinstance(chosen, str) and chosen not in ("off", "auto"):
+        raise ConfigError(f"exit is '{chosen}'; give off, auto or a threshold such as 0.9")
+    if not isinstance(chosen, str) and not chosen >= 0:
+        raise ConfigError(f"exit is {chosen}; a threshold is 0 or more")
+
+
 def with_exits(engine: Engine, chosen: Exit, record: Mapping[str, Any], output: Output, layers: int) -> Engine:
     """The engine that leaves early as chosen, or the same one.
 
@@ -100,23 +113,19 @@ def with_exits(engine: Engine, chosen: Exit, record: Mapping[str, Any], output: 
         record: what the model's task.json holds.
 
     Raises:
-        ConfigError: a threshold for a model or an engine that cannot leave early, or one that is no threshold.
+        ConfigError: a threshold for a model or an engine that cannot leave early.
     """
     calibrated = record.get("exits")
     if chosen == "off" or (chosen == "auto" and calibrated is None):
         return engine
-    if isinstance(chosen, str) and chosen != "auto":
-        raise ConfigError(f"exit is '{chosen}'; give off, auto or a threshold such as 0.9")
     if calibrated is None:
         raise ConfigError(f"exit is {chosen}, and the model was not trained to leave early; leave exit out, or run "
                           "litebert finetune with --exits")  # fmt: skip
     if not hasattr(engine, "walk"):
         if chosen != "auto":
             raise ConfigError(f"exit is {chosen}, and this engine computes all layers; leave exit out, or take the "
-                              "engine torch")  # fmt: skip
+                              "engine torch, onnx or openvino with the folder that was fine-tuned")  # fmt: skip
         log.info("this engine computes all layers, so no text leaves early")
         return engine
     threshold = calibrated["threshold"] if chosen == "auto" else float(chosen)
-    if not threshold >= 0:
-        raise ConfigError(f"exit is {chosen}; a threshold is 0 or more")
     return EarlyExit(engine, ExitRule(calibrated["patience"], threshold), output, layers)  # type: ignore[arg-type]

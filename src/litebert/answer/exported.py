@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.graphs import exported_graph
 from litebert.answer.mask_texts import Guess, guesses, masked_row, places_of
 from litebert.answer.onnx_engine import OnnxEngine
 from litebert.answer.predicting import Predictor
@@ -20,6 +19,7 @@ from litebert.config.serialization import from_dict
 from litebert.errors import LitebertError, ModelError
 from litebert.finetuning.rows import PaddedRows, by_length, padded
 from litebert.finetuning.similarity import pooled, unit
+from litebert.interop.exports import exported_graph
 from litebert.interop.sentence_modules import VectorSettings, settings_of
 from litebert.storage import read_json
 from litebert.tasks.registry import saved_task
@@ -106,9 +106,10 @@ class Exported:
         settings = settings_of(self.path, self.record) or VectorSettings()
         rows = [self._with_specials(ids[: self.length - 2]) for ids in self.tokenizer.encode(list(texts))]
         found = np.zeros((len(rows), self.config.encoder.hidden_size), np.float32)
-        for places in by_length(list(map(len, rows)), self.engine.tokens):
-            given = self._padded([rows[place] for place in places])
-            found[places] = pooled(self.engine.run(given)[0], given.mask, settings.pooling)
+        passes = list(by_length(list(map(len, rows)), self.engine.tokens, padding=self.engine.padding))
+        given = [self._padded([rows[place] for place in places]) for places in passes]
+        for places, one, (states, *_) in zip(passes, given, self.engine.run_all(given), strict=True):
+            found[places] = pooled(states, one.mask, settings.pooling)
         return unit(found) if (settings.normalized if normalized is None else normalized) else found
 
     def fill(self, text: str, top: int = 5) -> list[list[Guess]]:

@@ -1,7 +1,8 @@
 """The ONNX graph of a model for the engines that run one: that of an exported folder, or one made when first needed.
 
 A graph that is made is kept beside the model in `.answering/`, under a name made from the model's weights and
-config, so it is made once; where that folder cannot be written, in the user's cache folder.
+config, so it is made once; where that folder cannot be written, in the user's cache folder. So are the graphs of its
+parts, which texts that leave early go through (answer/graph_walk.py).
 """
 
 from __future__ import annotations
@@ -10,21 +11,22 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 
 from litebert import progress
 from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
-from litebert.interop.exports import exported_graph as exported_graph  # which engines ask for here
+from litebert.interop.exports import exported_graph
 from litebert.model.compiled import cache_folder
-from litebert.storage import sha256_of, written_whole
+from litebert.storage import LOCK, sha256_of, written_whole
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel
@@ -53,20 +55,33 @@ def graph_of(loaded: LoadedModel) -> Path:
         return there
     from litebert.interop import onnx_graph
 
-    name = f"{weights_key(loaded.path)}-{_maker_key(loaded)}.onnx"
+    def write(file: Path) -> None:
+        file.write_bytes(onnx_graph.onnx_model(loaded).SerializeToString())
+        _check(loaded, file)
+
+    return kept(loaded, ".onnx", write)
+
+
+def kept(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -> Path:
+    """A file or folder that is made from a model once, and how. A process waits for another that makes the same.
+
+    Raises:
+        ModelError: nothing can be written.
+    """
+    name = f"{weights_key(loaded.path)}-{_maker_key(loaded)}{ending}"
     places = kept_places(loaded.path)
-    if found := next((place / name for place in places if (place / name).is_file()), None):
+    if found := next((place / name for place in places if (place / name).exists()), None):
         return found
     with progress.task("exporting the model for its engine"):
-        content = onnx_graph.onnx_model(loaded).SerializeToString()
         for place in places:
             try:
                 place.mkdir(parents=True, exist_ok=True)
-                with written_whole(place / name) as aside:
-                    aside.write_bytes(content)
-                    _check(loaded, aside)
+                with FileLock(place / LOCK):
+                    if not (place / name).exists():
+                        with written_whole(place / name) as aside:
+                            write(aside)
                 return place / name
-            except OSError as error:
+            except (OSError, NotImplementedError) as error:  # the latter where a file system has no locks
                 log.debug(f"the graph cannot be kept in {place}: {error}")
     raise ModelError(
         f"the graph of {loaded.path} cannot be written to {' or '.join(map(str, places))}; free one of them"
@@ -96,7 +111,19 @@ def _check(loaded: LoadedModel, file: Path) -> None:
 def kept_places(folder: Path) -> list[Path]:
     """Where something about a model may be kept, the best place first."""
     beside = [folder / KEPT] if os.access(folder, os.W_OK) else []
-    return [*beside, cache_folder() / "answering"]
+    return [*beside, _shared()]
+
+
+def _shared() -> Path:
+    """Where graphs of models are kept whose folders cannot be written."""
+    return cache_folder() / "answering"
+
+
+def unreadable(file: Path, error: Exception) -> ModelError:
+    """That an engine cannot run a graph, and what to do."""
+    inside = [one for one in (file, *file.parents) if one.parent.name == KEPT or one.parent == _shared()]
+    way_out = f"delete {inside[0]}, which is made again" if inside else "export the model again"
+    return ModelError(f"{file} cannot be run ({str(error).splitlines()[0]}); {way_out}")
 
 
 def check_device(engine: str, device: str) -> None:

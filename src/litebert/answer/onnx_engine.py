@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from
-from litebert.errors import LitebertError, ModelError
+from litebert.answer.graph_walk import GraphLayers, layers_of
+from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from, unreadable
+from litebert.errors import LitebertError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop.onnx_session import session
 
@@ -28,6 +31,8 @@ class OnnxEngine:
     """
 
     tokens = 1024
+    padding = 4
+    """Tokens that a row may be padded with: more of them take longer than a pass of its own (MiniLM's shape, AVX2)."""
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         check_device("onnx", device)
@@ -40,14 +45,27 @@ class OnnxEngine:
         engine._read(file, threads)
         return engine
 
-    def _read(self, file: Path, threads: int | None = None) -> None:
+    @classmethod
+    def of_part(cls, file: Path) -> OnnxEngine:
+        """Over one of the graphs of a network in parts."""
+        engine = cls.__new__(cls)
+        engine._read(file, alone=False)
+        return engine
+
+    @classmethod
+    def by_layers(cls, loaded: LoadedModel, device: str) -> GraphLayers:
+        """The engine in its place where texts leave early."""
+        check_device("onnx", device)
+        return GraphLayers(loaded.config.encoder, layers_of(loaded), cls.of_part)
+
+    def _read(self, file: Path, threads: int | None = None, alone: bool = True) -> None:
         try:
-            self._session = session(file, threads)
+            self._session = session(file, threads, alone)
         except LitebertError:
             raise
         except Exception as error:  # the library's own kinds share no base
-            raise ModelError(f"{file} cannot be run ({str(error).splitlines()[0]}); export the model again") from None
-        self._ranks = {one.name: len(one.shape) for one in self._session.get_inputs()}
+            raise unreadable(file, error) from None
+        self.ranks = {one.name: len(one.shape) for one in self._session.get_inputs()}
         self.outputs: tuple[str, ...] = tuple(one.name for one in self._session.get_outputs())
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
@@ -55,5 +73,17 @@ class OnnxEngine:
 
     def run(self, rows: PaddedRows) -> Sequence[NDArray[np.float32]]:
         """All outputs of the graph, in the order of `outputs`."""
-        found: Sequence[NDArray[np.float32]] = self._session.run(None, inputs_of(rows, self._ranks))
+        return self.compute(inputs_of(rows, self.ranks))
+
+    def compute(self, given: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[np.float32]]:
+        """The same of inputs by name."""
+        found: Sequence[NDArray[np.float32]] = self._session.run(None, given)
         return found
+
+    def run_all(self, passes: Sequence[PaddedRows]) -> Iterable[Sequence[NDArray[np.float32]]]:
+        """The outputs of each. Passes side by side keep all threads busy, where those of one wait for each other."""
+        return map(self.run, passes) if len(passes) == 1 else self._side_by_side.map(self.run, passes)
+
+    @cached_property
+    def _side_by_side(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._session.get_session_options().intra_op_num_threads)

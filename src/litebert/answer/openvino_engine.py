@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from
-from litebert.errors import MissingExtraError, ModelError
+from litebert.answer.graph_walk import GraphLayers, layers_of
+from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from, unreadable
+from litebert.errors import MissingExtraError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.train import device as devices
@@ -26,12 +31,33 @@ class OpenVinoEngine:
     precision = "f32"
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
+        self._require(device)
+        self._read(graph_of(loaded))
+
+    @classmethod
+    def by_layers(cls, loaded: LoadedModel, device: str) -> GraphLayers:
+        """The engine in its place where texts leave early."""
+        cls._require(device)
+        return GraphLayers(loaded.config.encoder, layers_of(loaded), cls.of_part)
+
+    @classmethod
+    def _require(cls, device: str) -> None:
         try:
-            import openvino
+            import openvino  # noqa: F401
         except ImportError:
             raise MissingExtraError("openvino", "openvino") from None
         check_device("openvino", device)
-        file = graph_of(loaded)
+
+    @classmethod
+    def of_part(cls, file: Path) -> OpenVinoEngine:
+        """Over one of the graphs of a network in parts."""
+        engine = cls.__new__(cls)
+        engine._read(file)
+        return engine
+
+    def _read(self, file: Path) -> None:
+        import openvino
+
         settings = {
             "INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": self.precision,
             "PERFORMANCE_HINT": "LATENCY",
@@ -39,12 +65,16 @@ class OpenVinoEngine:
         try:
             self._graph = openvino.Core().compile_model(str(file), "CPU", settings)
         except RuntimeError as error:
-            raise ModelError(f"{file} cannot be run ({str(error).splitlines()[0]}); export the model again") from None
-        self._ranks = {one.any_name: len(one.partial_shape) for one in self._graph.inputs}
+            raise unreadable(file, error) from None
+        self.ranks = {one.any_name: len(one.partial_shape) for one in self._graph.inputs}
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        found = self._graph(inputs_of(rows, self._ranks))
-        return logits_from([found[i].copy() for i in range(len(found))])
+        return logits_from(self.compute(inputs_of(rows, self.ranks)))
+
+    def compute(self, given: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[np.float32]]:
+        """All outputs of the graph, of inputs by name."""
+        found = self._graph(given)
+        return [found[i].copy() for i in range(len(found))]
 
 
 class OpenVinoBfloat16Engine(OpenVinoEngine):
@@ -56,6 +86,7 @@ class OpenVinoBfloat16Engine(OpenVinoEngine):
 
     precision = "bf16"
 
-    def __init__(self, loaded: LoadedModel, device: str) -> None:
+    @classmethod
+    def _require(cls, device: str) -> None:
         devices.require_bfloat16(devices.choose("auto", "cpu"), "openvino-bfloat16", "openvino")
-        super().__init__(loaded, device)
+        super()._require(device)

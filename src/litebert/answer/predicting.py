@@ -115,9 +115,9 @@ class Predictor:
         """The logits of each item and, where rows leave early, how many layers its only row used."""
         early = self.engine if isinstance(self.engine, EarlyExit) else None
         compute = early.logits_and_layers if early else self.engine.logits
-        most = getattr(self.engine, "tokens", EVALUATION_TOKENS)
+        most, padding = getattr(self.engine, "tokens", EVALUATION_TOKENS), getattr(self.engine, "padding", None)
         output, pad_id = self.task.output, self.tokenizer.pad_id
-        found = logits_of(compute, items, output, pad_id, self.positions, most=most)
+        found = logits_of(compute, items, output, pad_id, self.positions, most=most, padding=padding)
         return ([one[:-1] for one in found], [int(one[-1]) for one in found]) if early else (found, [])
 
 

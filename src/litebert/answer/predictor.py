@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert.answer.exits import Exit, with_exits
-from litebert.answer.graphs import exported_graph
+from litebert.answer.exits import Exit, check_exit, with_exits
 from litebert.answer.mask_texts import Guess
 from litebert.answer.masks import MaskReader, Score
 from litebert.answer.predicting import Predictor
@@ -22,6 +21,7 @@ from litebert.answer.vectors import SentenceEncoder
 from litebert.config.finetuning import HeadName
 from litebert.errors import LitebertError, ModelError
 from litebert.interop import LoadedModel, read_folder
+from litebert.interop.exports import exported_graph
 from litebert.model.heads import Pooling
 from litebert.registry import ENGINES
 from litebert.tasks.registry import saved_task
@@ -47,8 +47,9 @@ class Model(LoadedModel):
 
         Raises:
             ModelError: the model is not fine-tuned, or has no tokenizer.
-            ConfigError: `exit` is a threshold, and the model or the engine cannot leave early.
+            ConfigError: `exit` is no choice, or a threshold, and the model or the engine cannot leave early.
         """
+        check_exit(self.exit)
         record = self.task_record
         if not record:
             raise ModelError(f"{self.path} is not fine-tuned, so it cannot answer; run litebert finetune first")
@@ -60,13 +61,13 @@ class Model(LoadedModel):
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         length = int(record.get("length", self.config.sequences.length))
         positions = self.config.encoder.max_positions
-        name = self.engine
-        if name == "auto" and self.exit != "off" and record.get("exits") and exported_graph(self.path) is None:
-            log.info(
-                "using the engine torch, because only with it texts leave early; give exit off to measure the engines"
-            )
-            name = "torch"
-        engine = ENGINES[name](self, self.device)
+        make = ENGINES[self.engine]
+        if self.exit != "off" and record.get("exits") and exported_graph(self.path) is None:
+            if self.engine == "auto":
+                log.info("using the engine torch, because texts leave early; give exit off to measure the engines")
+                make = ENGINES["torch"]
+            make = getattr(make, "by_layers", make)
+        engine = make(self, self.device)
         engine = with_exits(engine, self.exit, record, task.output, self.config.encoder.layers)
         return Predictor(self.tokenizer, task, engine, length, positions)
 

@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 from litebert import progress
 from litebert.answer.ahead import in_advance
 from litebert.answer.engines import PACKED_TOKENS
-from litebert.answer.graphs import exported_graph
 from litebert.errors import DataError, ModelError
 from litebert.finetuning.items import EncodedRow, single_rows
 from litebert.finetuning.rows import PaddedRows, by_length, pad_rows, padded
 from litebert.finetuning.similarity import pooled, unit
 from litebert.interop import LoadedModel
+from litebert.interop.exports import exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
-from litebert.model.heads import Pooling
+from litebert.model.heads import Pooling, mean_over
 from litebert.model.packed import PackedNetwork
 from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
@@ -167,7 +167,7 @@ def _computing(
         if not callable(loaded.network) or loaded.task.get("kind") != "backbone":
             raise ModelError(f"{loaded.path} is an ONNX export that gives no states; export the model again with "
                              "--head backbone, or embed with the folder it was exported from")  # fmt: skip
-        engine = ENGINES["onnx"](loaded, device.type)
+        engine = ENGINES["onnx"](loaded, "cpu")
         return lambda rows: pooled(engine.logits(rows), rows.mask, pooling), engine.tokens
     network = TaskModel.of_states(loaded.model.to(device).eval().encoder)
     packed = PackedNetwork.of(network) if device.type == "cpu" else None
@@ -178,12 +178,8 @@ def _computing(
     def compute(rows: PaddedRows) -> NDArray[np.float32]:
         ids, types, mask = (torch.from_numpy(array).to(device) for array in rows)
         states = network(ids, types, mask).float()
-        if pooling == "cls":
-            states = states[:, 0]
-        else:
-            real = mask[..., None].float()
-            states = (states * real).sum(1) / real.sum(1)
-        found: NDArray[np.float32] = states.cpu().numpy()
+        vectors = states[:, 0] if pooling == "cls" else mean_over(states, mask)
+        found: NDArray[np.float32] = vectors.cpu().numpy()
         return found
 
     return compute, BATCH_TOKENS

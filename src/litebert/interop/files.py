@@ -18,7 +18,6 @@ from torch import Tensor
 from litebert.errors import ModelError
 from litebert.interop.exports import PICKLED
 from litebert.interop.exports import WEIGHTS as WEIGHTS
-from litebert.interop.exports import exported_graph as exported_graph
 from litebert.storage import hash_fault, newest_whole, written_whole
 from litebert.tokenizer import Tokenizer
 

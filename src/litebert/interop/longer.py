@@ -55,7 +55,8 @@ def lengthened(
                          "--positions out")  # fmt: skip
     before = loaded.config
     if changes.get("window"):  # next tokens first cannot be trained on it any more, and has no weights
-        before = replace(before, objectives=tuple(name for name in before.objectives if name != "clm"))
+        kept = (name for name, one in before.named_objectives().items() if not one.causal_share)
+        before = replace(before, objectives=tuple(kept))
     config = replace(before, encoder=replace(was, **changes))
     other = replace(config, encoder=replace(config.encoder, max_positions=positions + 1))
     return rebuilt(loaded, config, other, lambda table: _repeated(table, was.position_offset, positions))

@@ -160,7 +160,7 @@ def differences(loaded: LoadedModel, file: Path, head: HeadName) -> tuple[float,
     """The largest difference of a file's outputs from PyTorch's on random rows with padding, and the largest output."""
     running, worst, scale = session(file), 0.0, 0.0
     loaded.model.to("cpu").eval()
-    for given in _rows(loaded, head):
+    for given in random_rows(loaded, head):
         wanted = expected_outputs(loaded, head, {name: torch.from_numpy(array) for name, array in given.items()})
         found = running.run(list(wanted), {one.name: given[one.name] for one in running.get_inputs()})
         real = given["attention_mask"].astype(bool)
@@ -173,7 +173,7 @@ def differences(loaded: LoadedModel, file: Path, head: HeadName) -> tuple[float,
     return worst, scale
 
 
-def _rows(loaded: LoadedModel, head: HeadName) -> Iterator[dict[str, NDArray[np.int64]]]:
+def random_rows(loaded: LoadedModel, head: HeadName) -> Iterator[dict[str, NDArray[np.int64]]]:
     """Three random rows of each length, one of them padded, in two segments; with choices, three of one example."""
     shape, random = loaded.config.encoder, np.random.default_rng(0)
     pad = 0 if loaded.tokenizer is None else loaded.tokenizer.pad_id

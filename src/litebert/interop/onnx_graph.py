@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from litebert.config.finetuning import HeadName
-from litebert.errors import MissingExtraError, ModelError
+from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.onnx_operators import WORDS, Graph
 from litebert.model.blocks import Attention, AttentionPositions, FeedForward, OwnVectors
@@ -39,12 +39,13 @@ _LOWEST = float(np.finfo(np.float32).min)
 # ---- the encoder -----------------------------------------------------------------------------------------------------
 
 
-class _Pass:
-    """The encoder over one batch: what its layers share, made when the first of them needs it."""
+class Pass:
+    """The encoder over one batch, or a part of it: what its layers share, made when the first of them needs it."""
 
-    def __init__(self, graph: Graph, encoder: Encoder, inputs: dict[str, str]) -> None:
+    def __init__(self, graph: Graph, encoder: Encoder, inputs: dict[str, str], sized: str = "input_ids") -> None:
+        """`inputs` are values by the names in `INPUTS`; `sized` is the one that the length is taken from."""
         self.graph, self.encoder, self.config, self.inputs = graph, encoder, encoder.config, inputs
-        self.length = graph("Shape", inputs["input_ids"], start=1, end=2)
+        self.length = graph("Shape", inputs[sized], start=1, end=2)
         self._masks: dict[bool, str] = {}
         self._tables: dict[str, str] = {}
         self._own: tuple[str, OwnVectors] | None = None
@@ -52,23 +53,27 @@ class _Pass:
 
     def last(self) -> str:
         """The last state, (B, S, H), after the final norm."""
-        config, x = self.config, self._embedding()
-        maps = zip(config.attention_of(), config.feedforward_of(), config.windowed(), strict=True)
-        for i, (a, f, within) in enumerate(maps):
-            attention, feedforward = self.encoder.attention[a], self.encoder.feedforward[f]
-            assert isinstance(attention, Attention)
-            assert isinstance(feedforward, FeedForward)
-            own: Any = (None, None) if self.encoder.own is None else self.encoder.own[i]
-            name = f"encoder.attention.{a}"
-            self._own = own[0] and (f"encoder.own.{i}.0", own[0])
-            normed = i > 0 or config.first_norm
-            x = self._block(
-                name, attention, x, lambda h, m=attention, n=name, w=within: self._attend(n, m, h, w), normed
-            )
-            name = f"encoder.feedforward.{f}"
-            self._own = own[1] and (f"encoder.own.{i}.1", own[1])
-            x = self._block(name, feedforward, x, lambda h, m=feedforward, n=name: self._transform(n, m, h))
+        x = self.embedding()
+        for i in range(self.config.layers):
+            x = self.layer(i, x)
         return self.graph.norm("encoder.norm", x, self.encoder.norm)
+
+    def layer(self, i: int, x: str, normed: str = "") -> str:
+        """The state after layer i, (B, S, H), of the one before it. `normed` is a value that says while the graph runs
+        whether a pre-norm block of attention normalises its input."""
+        config = self.config
+        a, f, within = config.attention_of()[i], config.feedforward_of()[i], config.windowed()[i]
+        attention, feedforward = self.encoder.attention[a], self.encoder.feedforward[f]
+        assert isinstance(attention, Attention)
+        assert isinstance(feedforward, FeedForward)
+        own: Any = (None, None) if self.encoder.own is None else self.encoder.own[i]
+        name = f"encoder.attention.{a}"
+        self._own = own[0] and (f"encoder.own.{i}.0", own[0])
+        norms = normed or i > 0 or config.first_norm
+        x = self._block(name, attention, x, lambda h: self._attend(name, attention, h, within), norms)
+        inner = f"encoder.feedforward.{f}"
+        self._own = own[1] and (f"encoder.own.{i}.1", own[1])
+        return self._block(inner, feedforward, x, lambda h: self._transform(inner, feedforward, h))
 
     def pooled(self, last: str) -> str:
         """(B, H), of an encoder with a pooler."""
@@ -77,7 +82,8 @@ class _Pass:
         first = self.graph("Gather", last, self.graph.weight("first", np.array(0, np.int64)), axis=1)
         return self.graph.activation("tanh", self.graph.linear("encoder.pooler", first, pooler.weight, pooler.bias))
 
-    def _embedding(self) -> str:
+    def embedding(self) -> str:
+        """What the first layer reads, (B, S, H)."""
         graph, embedding, ids = self.graph, self.encoder.embedding, self.inputs["input_ids"]
         x = graph.words(WORDS, embedding.word.weight, ids)
         if embedding.position is not None:
@@ -115,9 +121,11 @@ class _Pass:
 
     # ---- blocks ------------------------------------------------------------------------------------------------------
 
-    def _block(self, name: str, block: Any, x: str, inner: Any, normed: bool = True) -> str:
+    def _block(self, name: str, block: Any, x: str, inner: Any, norms: bool | str = True) -> str:
         graph = self.graph
-        given = graph.norm(f"{name}.norm", x, block.norm) if block.pre_norm and normed else x
+        given = graph.norm(f"{name}.norm", x, block.norm) if block.pre_norm and norms else x
+        if isinstance(norms, str):
+            given = graph("Where", norms, given, x)
         added = graph("Add", self._linear(name, "output", inner(given), block.output), x)
         return added if block.pre_norm else graph.norm(f"{name}.norm", added, block.norm)
 
@@ -248,10 +256,6 @@ def onnx_model(loaded: LoadedModel, head: HeadName | None = None, graph: Graph |
         ModelError: the model has no such head, or a part of it cannot be exported.
         MissingExtraError: onnx is not installed.
     """
-    try:
-        import onnx
-    except ImportError:
-        raise MissingExtraError("onnx", "onnx") from None
     head, graph = exported_head(loaded, head), graph or Graph()
     encoder = loaded.model.encoder
     names = INPUTS[: 3 if encoder.config.segment_types > 1 else 2]
@@ -260,16 +264,28 @@ def onnx_model(loaded: LoadedModel, head: HeadName | None = None, graph: Graph |
     if head == "choice":  # the rows of all choices side by side
         rows = graph("Concat", graph.numbers(-1), graph("Shape", "input_ids", start=2, end=3), axis=0)
         read = {name: graph("Reshape", name, rows) for name in names}
-    one_pass = _Pass(graph, encoder, read)
+    one_pass = Pass(graph, encoder, read)
     outputs = _outputs(graph, loaded, one_pass, head)
+    return model_of(graph, dict.fromkeys(names, axes), outputs)
+
+
+def model_of(
+    graph: Graph, inputs: Mapping[str, Sequence[Any]], outputs: Mapping[str, Sequence[Any]]
+) -> onnx.ModelProto:
+    """A model of all operators and weights of a graph, with the shapes of its inputs and outputs by name. The input
+    `states` and all outputs are float32, `normed` is bool, and other inputs are int64."""
+    import onnx
+
     ints, floats = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
+    kinds = {"states": floats, "normed": onnx.TensorProto.BOOL}
     made = onnx.helper.make_graph(
         graph.nodes,
         "litebert",
-        [onnx.helper.make_tensor_value_info(name, ints, axes) for name in names],
+        [onnx.helper.make_tensor_value_info(name, kinds.get(name, ints), shape)
+         for name, shape in inputs.items()],
         [onnx.helper.make_tensor_value_info(name, floats, shape) for name, shape in outputs.items()],
         list(graph.weights.values()),
-    )
+    )  # fmt: skip
     opsets = [onnx.helper.make_opsetid("", OPSET)]
     return onnx.helper.make_model(made, opset_imports=opsets, producer_name="litebert", ir_version=8)
 
@@ -298,7 +314,7 @@ def _rows_of(given: Mapping[str, Tensor]) -> tuple[torch.Size, dict[str, Tensor]
     return shape, {name: tensor.reshape(-1, shape[-1]) for name, tensor in given.items()}
 
 
-def _outputs(graph: Graph, loaded: LoadedModel, one: _Pass, head: HeadName) -> dict[str, Sequence[Any]]:
+def _outputs(graph: Graph, loaded: LoadedModel, one: Pass, head: HeadName) -> dict[str, Sequence[Any]]:
     """Add a head; the names of what it gives, and their shapes."""
     model, last = loaded.model, one.last()
     batch, tokens = "batch_size", "sequence_length"
@@ -310,8 +326,8 @@ def _outputs(graph: Graph, loaded: LoadedModel, one: _Pass, head: HeadName) -> d
         assert isinstance(network, VocabularyHead)
         graph("Identity", _vocabulary(graph, network, last, one.encoder), name="logits")
         return {"logits": (batch, tokens, one.config.vocab_size)}
-    read = _text_state(graph, model, one, last) if model.reads_cls else last
-    logits = _classifier(graph, model.head, read)
+    read = text_state(graph, model, one, last) if model.reads_cls else last
+    logits = classifier(graph, model.head, read)
     if head == "span":
         starts, ends = graph("Split", logits, outputs=2, axis=-1, num_outputs=2)
         for name, value in (("start_logits", starts), ("end_logits", ends)):
@@ -324,7 +340,7 @@ def _outputs(graph: Graph, loaded: LoadedModel, one: _Pass, head: HeadName) -> d
     return {"logits": (batch, *[tokens] * (not model.reads_cls), model.classes)}
 
 
-def _text_state(graph: Graph, model: TaskModel, one: _Pass, last: str) -> str:
+def text_state(graph: Graph, model: TaskModel, one: Pass, last: str) -> str:
     """What a classifier of whole texts reads, (B, H)."""
     if model.pooling == "mean":
         real = graph("Unsqueeze", graph("Cast", one.inputs["attention_mask"], to=1), graph.numbers(-1))
@@ -335,7 +351,7 @@ def _text_state(graph: Graph, model: TaskModel, one: _Pass, last: str) -> str:
     return str(graph("Gather", last, graph.weight("first", np.array(0, np.int64)), axis=1))
 
 
-def _classifier(graph: Graph, head: ClassifierHead, x: str) -> str:
+def classifier(graph: Graph, head: ClassifierHead, x: str) -> str:
     if head.dense is not None:
         x = graph.activation(head.activation, graph.linear("head.dense", x, head.dense.weight, head.dense.bias))
         x = x if head.norm is None else graph.norm("head.norm", x, head.norm)

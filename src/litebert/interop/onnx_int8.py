@@ -1,9 +1,10 @@
 """The same graph with 8-bit weights: quantised once, per output channel, and read by every pass.
 
-Activations are quantised while the graph runs, per tensor (DynamicQuantizeLinear), so they need no calibration; the
-products are MatMulInteger, which ONNX Runtime fuses with both. Weights of products use 7 of the 8 bits: on processors
-that have AVX2 but no VNNI, the fast kernel adds two products of an unsigned and a signed byte in 16 bits, which would
-saturate with the full range. Norms, biases, positions and the last map of a classifier stay in float32: they are small.
+Activations are quantised while the graph runs, so they need no calibration: each token by its own largest one, so that
+an answer depends neither on the other rows of its batch nor on padding. The products are MatMulInteger of unsigned
+activations around 128 and signed weights, for which ONNX Runtime has fast kernels. Weights of products use 7 of the 8
+bits: on processors that have AVX2 but no VNNI, this kernel adds two products in 16 bits, which would saturate with the
+full range. Norms, biases, positions and the last map of a classifier stay in float32: they are small.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Int8Graph(Graph):
         """`multiplies_words`: whether the table of word pieces is also the last map, as in a masked language model."""
         super().__init__()
         self._largest_word = LARGEST if multiplies_words else _LARGEST_ROW
-        self._inputs: dict[str, list[str]] = {}
+        self._inputs: dict[str, tuple[str, str]] = {}
 
     def words(self, name: str, table_VE: Tensor, ids: str) -> str:
         scale_V1 = self._quantised(name, table_VE, 1, self._largest_word)
@@ -59,8 +60,11 @@ class Int8Graph(Graph):
 
     def _product(self, x: str, stored: str, scale: str) -> str:
         """x W of a stored matrix, with x quantised to 8 bits for all products that read it."""
+        zero = self.weight("uint8(128)", np.array(128, np.uint8))
         if x not in self._inputs:
-            self._inputs[x] = self("DynamicQuantizeLinear", x, outputs=3)
-        values, step, zero = self._inputs[x]
+            largest = self("ReduceMax", self("Abs", x), self.numbers(-1), keepdims=1)  # of each token
+            step = self("Mul", self("Max", largest, self.scalar(1e-12)), self.scalar(1 / 127))
+            self._inputs[x] = self("QuantizeLinear", self("Div", x, step), self.scalar(1.0), zero), step
+        values, step = self._inputs[x]
         summed = self("Cast", self("MatMulInteger", values, stored, zero), to=_FLOAT)
-        return str(self("Mul", summed, self("Mul", step, scale)))
+        return str(self("Mul", self("Mul", summed, scale), step))

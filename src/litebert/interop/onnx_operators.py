@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from litebert.errors import MissingExtraError
+
 if TYPE_CHECKING:
     import onnx
 
@@ -16,9 +18,17 @@ WORDS = "encoder.embedding.word.weight"
 
 
 class Graph:
-    """Operators and weights in the order in which they are added; every value has a name."""
+    """Operators and weights in the order in which they are added; every value has a name.
+
+    Raises:
+        MissingExtraError: onnx is not installed.
+    """
 
     def __init__(self) -> None:
+        try:
+            import onnx  # noqa: F401
+        except ImportError:
+            raise MissingExtraError("onnx", "onnx") from None
         self.nodes: list[onnx.NodeProto] = []
         self.weights: dict[str, onnx.TensorProto] = {}
         self._count = 0

@@ -28,9 +28,10 @@ class Moved:
 
     model: LoadedModel
     same: int
-    """Pieces that have the row of an old piece."""
+    """Pieces that have the row of an old piece with the same text."""
     averaged: int
-    """Pieces that start from the mean of several."""
+    """Pieces that start from the mean of the pieces that their text was cut into, be it one whose text differs in
+    case or accents."""
     drawn: int
     """Pieces that the old tokenizer knows nothing of."""
 
@@ -43,9 +44,10 @@ def with_tokenizer(loaded: LoadedModel, tokenizer: Tokenizer) -> Moved:
     """
     found = sources(known_tokenizer(loaded), tokenizer)
     config, other = (with_vocabulary(loaded.config, tokenizer.vocab_size + more) for more in (0, 1))
-    model = rebuilt(loaded, config, other, lambda table: _rows(table, found), tokenizer=tokenizer)
-    same, averaged = sum(len(ids) == 1 for ids in found), sum(len(ids) > 1 for ids in found)
-    return Moved(model, same, averaged, len(found) - same - averaged)
+    ids = [one.ids for one in found]
+    model = rebuilt(loaded, config, other, lambda table: _rows(table, ids), tokenizer=tokenizer)
+    same, drawn = sum(one.same for one in found), sum(not one.ids for one in found)
+    return Moved(model, same, len(found) - same - drawn, drawn)
 
 
 def known_tokenizer(loaded: LoadedModel) -> Tokenizer:

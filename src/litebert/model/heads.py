@@ -62,6 +62,11 @@ Pooling = Literal["cls", "mean"]
 """What a classifier of a whole text reads of the last states: that of [CLS], or the mean over the real tokens."""
 
 
+def mean_over(states_BSH: Tensor, real_BS: Tensor) -> Tensor:
+    """(B, H): the mean of the states of the real tokens."""
+    return (states_BSH * real_BS[..., None]).sum(1) / real_BS.sum(1, keepdim=True)
+
+
 class ClassifierHead(nn.Module):
     """Dropout and one linear map, H -> C; with `dense`, dropout and a map H -> H with that activation come before.
 

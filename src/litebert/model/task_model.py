@@ -12,7 +12,7 @@ from litebert import cost
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.model.encoder import Encoder, EncoderOutput
-from litebert.model.heads import ClassifierHead, HeadActivation, Pooling, StateHead
+from litebert.model.heads import ClassifierHead, HeadActivation, Pooling, StateHead, mean_over
 
 
 class TaskModel(nn.Module):
@@ -96,7 +96,7 @@ class TaskModel(nn.Module):
         read = output.last
         if self.reads_cls and self.pooling == "mean":
             real = read.new_ones(read.shape[:2]) if attention_mask is None else attention_mask
-            read = (read * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+            read = mean_over(read, real)
         elif self.reads_cls:
             read = output.last[:, 0] if output.pooled is None else output.pooled
         logits: Tensor = self.head(read)
