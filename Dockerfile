@@ -11,7 +11,7 @@ COPY src src
 # litebert itself without its dependencies, which are those of training; then what serving imports.
 RUN pip install --no-cache-dir --no-compile --prefix /installed --no-deps . \
  && pip install --no-cache-dir --no-compile --prefix /installed -c constraints.txt \
-    numpy tokenizers sentencepiece sentencex protobuf safetensors filelock rich tyro fastapi uvicorn onnxruntime
+    numpy tokenizers sentencepiece sentencex protobuf safetensors filelock rich tyro fastapi uvicorn httptools uvloop onnxruntime
 
 FROM python:3.13-slim
 COPY --from=build /installed /usr/local

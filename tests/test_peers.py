@@ -9,8 +9,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
-import venv
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +21,7 @@ from litebert.interop.onnx_folder import save_onnx
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
+from toys.environments import python_with
 from toys.folders import loaded, save_litebert
 from toys.points import config, randomise, shape
 
@@ -50,14 +49,7 @@ POINTS = {
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The Python of an environment with the peers."""
-    if named := os.environ.get("LITEBERT_PEERS"):
-        return named
-    place = tmp_path_factory.mktemp("peers") / "venv"
-    venv.create(place, symlinks=True)
-    found = place / ("Scripts" if os.name == "nt" else "bin") / "python"
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", f"--python={found}", "install"]
-    subprocess.run([*command, *VERSIONS], check=True)
-    return str(found)
+    return python_with(VERSIONS, tmp_path_factory.mktemp("peers") / "venv", "LITEBERT_PEERS")
 
 
 @pytest.mark.slow

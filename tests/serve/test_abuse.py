@@ -12,7 +12,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
+from select import select
 from typing import Any
 
 import httpx
@@ -64,6 +66,8 @@ def until(true: Callable[[], Any]) -> None:
         ("/predict", b'{"inputs": ' + b"9" * 5000 + b"}", (400, 422), None),
         ("/predict", b"[]", (422,), None),
         ("/predict", b'"x"', (422,), None),
+        ("/predict", b"true", (422,), None),
+        ("/predict", b"7", (422,), None),
         ("/predict", b"{}", (422,), "inputs"),
         ("/predict", b'{"inputs": null}', (422,), "inputs"),
         ("/predict", b'{"inputs": []}', (422,), "inputs"),
@@ -119,6 +123,50 @@ def test_two_lengths_of_a_body_are_refused(service: Service) -> None:
     answer = raw(service, head + lengths + b"0\r\n\r\n").lower()
     assert b" 400 " in answer.splitlines()[0]
     assert b"connection: close" in answer
+
+
+def endless(service: Service, before: bytes, part: bytes) -> tuple[int, bytes]:
+    """Bytes of parts that a connection took before it ended, and what it answered last."""
+    host, port = service.url.removeprefix("http://").split(":")
+    sent, found = 0, b"" if before.startswith(b"GET") else b'"ok"'
+    with socket.create_connection((host, int(port)), 30) as connection, suppress(ConnectionError):
+        connection.sendall(before)
+        while b'"ok"' not in found:  # the first of two requests is answered
+            more = connection.recv(65536)
+            assert more
+            found += more
+        found = b""
+        while sent < 16 << 20 and not select([connection], [], [], 0.001)[0]:  # so that it comes in many reads
+            connection.sendall(part)
+            sent += len(part)
+        found = connection.recv(65536)
+    return sent, found
+
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED += b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+
+
+@pytest.mark.parametrize("parser", ["httptools", "h11"])
+def test_a_head_without_end_is_refused(
+    parser: str, service: Service, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as ending:
+        if parser == "h11":
+            (tmp_path / "httptools.py").write_text("raise ImportError")
+            monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+            service = ending.enter_context(serving(tmp_path, models / "x-colours"))
+        for before in (HEALTH.replace(b"GET", b"POST"), HEALTH + b"\r\n" + HEALTH, CHUNKED):
+            sent, answer = endless(service, before, b"x: " + b"y" * 8000 + b"\r\n")
+            assert sent < 1 << 20
+            assert not answer or answer.split()[1] in (b"400", b"431")
+
+        with service.client() as client:
+            for _ in range(20):  # of one connection, each with a bound of its own
+                assert client.get("/health", headers={"x": "y" * 9000}).status_code == 200
+            assert client.get("/health", headers={"x": "y" * 70_000}).status_code in (400, 431)
+            assert client.post("/predict", content=b'{"inputs": "a"}' + b" " * (1 << 20), headers=JSON).is_success
 
 
 def test_a_query_counts_once(client: httpx.Client) -> None:

@@ -15,7 +15,11 @@ import pytest
 
 import litebert
 from answer.test_predict import texts
+from litebert.config import EncoderConfig
+from litebert.model.task_model import TaskModel
+from litebert.tokenizer import Tokenizer
 from serve.test_served_answers import close
+from toys.folders import save_litebert
 from toys.serving import Service, load, serving
 
 pytestmark = pytest.mark.slow
@@ -58,23 +62,35 @@ def test_random_requests_never_break_it(service: Service) -> None:
 
 
 @pytest.fixture(scope="module")
-def asked(models: Path) -> list[tuple[Any, Callable[[Any], bool]]]:
+def busy(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A classifier of MiniLM's width and depth, which computes for longer than HTTP takes; and its export."""
+    folder, words = tmp_path_factory.mktemp("busy"), Tokenizer.load(tiny_tokenizer)
+    shape = EncoderConfig(vocab_size=words.vocab_size, hidden_size=384, layers=6, heads=12, intermediate_size=1536,
+                          max_positions=64, init_std=0.05)  # fmt: skip
+    task = {"kind": "sequence", "length": 64, "problem": "classes"}
+    save_litebert(TaskModel(shape, True, 3), words, folder / "model", labels=("red", "green", "blue"), task=task)
+    litebert.export(folder / "model", folder / "exported")
+    return folder
+
+
+def asked(model: Path) -> list[tuple[Any, Callable[[Any], bool]]]:
     """Texts, with what says whether an answer is right."""
     lines = texts(200, most=20)
-    expected = litebert.load(models / "colours").predict(lines)
+    expected = litebert.load(model).predict(lines)
     return [
         ({"inputs": line}, lambda answer, right=right: close(answer["predictions"], [right]))
         for line, right in zip(lines, expected, strict=True)
     ]
 
 
-def test_four_times_what_it_can_do(models: Path, tmp_path: Path, asked: Any) -> None:
-    with serving(tmp_path, models / "x-colours", "--quiet") as service:
-        alone = asyncio.run(load(service.url, "/predict", asked, None, 5, 1))
-        several = asyncio.run(load(service.url, "/predict", asked, None, 10, 4))
+def test_four_times_what_it_can_do(busy: Path, tmp_path: Path) -> None:
+    bodies = asked(busy / "model")
+    with serving(tmp_path, busy / "exported", "--quiet") as service:
+        alone = asyncio.run(load(service.url, "/predict", bodies, None, 10, 1))
+        several = asyncio.run(load(service.url, "/predict", bodies, None, 10, 4))
         rate = 4 * len(several.seconds) / 10
         before = service.resident()
-        tally = asyncio.run(load(service.url, "/predict", asked, rate, SECONDS, 64))
+        tally = asyncio.run(load(service.url, "/predict", bodies, rate, SECONDS, 64))
         assert (tally.wrong, tally.lost, tally.unsent) == ([], [], 0)
         assert tally.seconds
         assert tally.refused
@@ -83,17 +99,18 @@ def test_four_times_what_it_can_do(models: Path, tmp_path: Path, asked: Any) -> 
         with service.client() as client:
             counted = client.get("/metrics").text
         answered = len(alone.seconds) + len(several.seconds) + len(tally.seconds)
-        assert f'litebert_rows_total{{model="x-colours"}} {answered}' in counted  # none twice
+        assert f'litebert_rows_total{{model="exported"}} {answered}' in counted  # none twice
         assert service.stop() == 0
 
 
-def test_it_ends_under_load_without_losing_a_request(models: Path, tmp_path: Path, asked: Any) -> None:
+def test_it_ends_under_load_without_losing_a_request(models: Path, tmp_path: Path) -> None:
+    bodies = asked(models / "colours")
     with serving(tmp_path, models / "x-colours", "--quiet", "--max-wait", 5000) as service:
         thread = threading.Timer(3, lambda: service.process.send_signal(signal.SIGTERM))
         thread.start()
         ended = time.monotonic() + 3
         tally = asyncio.run(
-            load(service.url, "/predict", asked, None, 30, 32, lambda: service.process.poll() is not None)
+            load(service.url, "/predict", bodies, None, 30, 32, lambda: service.process.poll() is not None)
         )
         assert time.monotonic() > ended
         assert (tally.wrong, tally.lost) == ([], [])

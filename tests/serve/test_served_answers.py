@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 import litebert
 from answer.test_predict import made, texts
+from litebert.answer import auto_engine
 from litebert.errors import ConfigError
 from litebert.model.task_model import TaskModel
 from litebert.serve.served import Served
@@ -20,7 +22,7 @@ from litebert.tokenizer import Tokenizer
 from toys.folders import save_litebert
 from toys.points import randomise, shape
 from toys.refusals import refused
-from toys.serving import Service
+from toys.serving import Service, serving
 
 LINES = texts(12, most=9)
 OPENING: dict[str, Any] = {"engine": None, "device": "cpu", "exit": "auto", "threads": 1, "tokens": 4096}
@@ -75,6 +77,49 @@ def test_every_kind_of_head_answers_as_predict(
         if kind == "span" and one["prediction"]:
             assert value[1][one["start"] : one["end"]] == one["prediction"]
     assert served.info()["kind"] == {"sequence": (task or {}).get("problem")}.get(kind, kind)
+
+
+EXITS: dict[str, Any] = {"problem": "classes", "exits": {"patience": 1, "threshold": 0.5}}
+
+
+def test_texts_leave_early_as_by_predict(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), EXITS)
+    layers, deepest = set(), litebert.load(folder).config.encoder.layers
+    for chosen in ("auto", "off", 0.0, 2.0):
+        served = Served(folder, {**OPENING, "exit": chosen})
+        found = [json.loads(row.payload) for row in rows(served, "predict", LINES)]
+        assert close(found, litebert.load(folder, exit=chosen).predict(LINES))
+        assert served.info()["exits"] == (chosen != "off")
+        layers.add(tuple(one.get("layers") for one in found))
+    assert {(None,) * len(LINES), (1,) * len(LINES), (deepest,) * len(LINES)} <= layers
+
+
+def test_exits_and_the_engine_are_options_of_the_service(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), EXITS)
+    with serving(tmp_path, folder, "--engine", "auto", "--exit", 0.4) as service, service.client() as client:
+        (info,) = client.get("/info").json()["models"]
+        assert (info["engine"], info["exits"]) == ("torch", True)  # as for every model with exits
+        found = client.post("/predict", json={"inputs": LINES}).json()["predictions"]
+        assert close(found, litebert.load(folder, exit=0.4).predict(LINES))
+
+
+@pytest.mark.parametrize("folder", ["colours", "x-colours", "base", "x-base", "x-masks"])
+def test_auto_chooses_before_anybody_waits(
+    folder: str, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auto_engine, "CANDIDATES", ("torch", "onnx"))
+    place = tmp_path / folder
+    shutil.copytree(models / folder, place)
+    served = Served(place, {**OPENING, "engine": "auto"})
+    served.warmed()
+    engines = {"colours": ("torch", "onnx"), "base": ("torch",)}
+    assert served.info()["engine"] in engines.get(folder, ("onnx",))
+    assert len([*place.rglob("engine-*.json")]) == ("colours" in folder), "and remembers"
+    for name in ("predict", "embed", "fill-mask"):
+        if name in served.info()["routes"]:
+            assert rows(served, name, [f"{LINES[0]} [MASK]"])[0].payload
+    gives_vectors = folder in ("colours", "base", "x-base")
+    assert ("embed" in served.info()["routes"]) == gives_vectors, "an export has one head alone"
 
 
 def test_an_input_of_another_form_is_refused_and_the_others_answered(tiny_tokenizer: Path, tmp_path: Path) -> None:

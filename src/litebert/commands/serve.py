@@ -58,7 +58,7 @@ class ServeArguments:
     """Seconds after which a request without an answer is refused, and a worker that takes longer is replaced."""
     max_wait: float | None = None
     """Milliseconds that a request may have to wait in the queue; one that would wait longer is refused with 429. By
-    default four times what a short request takes alone, 25 at least."""
+    default four times what a short request takes alone."""
     batch_wait: float = 2.0
     """Milliseconds for which the first request of a batch waits for others."""
     batch_characters: int = 8192

@@ -103,7 +103,9 @@ class Queue:
 
     Args:
         most: characters of a batch.
-        linger: seconds for which the first request of a batch waits for others.
+        linger: seconds for which the first request of a batch waits for others, while fewer requests wait than waited
+            or were being computed, each counted once, when the last batch was formed: a client that asks alone is
+            answered at once.
         patience: seconds that a request may have to wait; None takes four times those of a short request alone.
     """
 
@@ -113,7 +115,7 @@ class Queue:
         self.patience = patience or 1.0
         self._jobs: deque[Job] = deque()
         self._more, self._full, self._turn = asyncio.Event(), asyncio.Event(), asyncio.Lock()
-        self._underway = 0.0
+        self._underway, self._expected = set[Batch](), 1
         self._pace, self._workers = Pace(), 1
         self._closed: Refusal | None = None
 
@@ -134,7 +136,7 @@ class Queue:
         for rows, took in trials:
             self._pace.add(rows * (characters + OVERHEAD), took)
         if self._given is None:
-            self.patience = max(0.025, 4 * (seconds + 0.003))
+            self.patience = 4 * (seconds + 0.003)
 
     def computed(self, batch: Batch, seconds: float) -> None:
         """What a batch took."""
@@ -174,7 +176,8 @@ class Queue:
     def _wait(self) -> float:
         """Seconds that a request would have to wait now; of a long one before it, only what is computed in a turn."""
         room = self._room
-        ahead = self._underway + sum(min(other.waiting, max(room, other.costs[0])) for other in self._jobs)
+        ahead = sum(batch.cost for batch in self._underway)
+        ahead += sum(min(other.waiting, max(room, other.costs[0])) for other in self._jobs)
         batches = math.ceil(ahead / max(room, self._jobs[0].costs[0]))
         return (batches * self._pace.fixed + self._pace.slope * ahead) / self._workers
 
@@ -213,7 +216,8 @@ class Queue:
                     self._more.clear()
                     await self._more.wait()
                 left = self._jobs[0].arrived + self._linger - time.monotonic()
-                if left > 0 and sum(job.waiting for job in self._jobs) < self._room:
+                few = len(self._jobs) < self._expected and sum(job.waiting for job in self._jobs) < self._room
+                if left > 0 and few:
                     self._more.clear()
                     with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(self._more.wait(), left)
@@ -224,6 +228,7 @@ class Queue:
     def _cut(self) -> Batch | None:
         """What waits longest; the rest of a request that does not fit comes after the others."""
         batch, room = Batch(), self._room
+        self._expected = len({*self._jobs, *(job for other in self._underway for job, _ in other.rows)})
         while self._jobs and (not batch.rows or batch.cost < room):
             job = self._jobs.popleft()
             if job.done.done():
@@ -240,10 +245,12 @@ class Queue:
             if job.next < len(job.costs):
                 self._jobs.append(job)
                 break
-        self._underway += batch.cost
         self._weigh()
-        return batch if batch.rows else None
+        if not batch.rows:
+            return None
+        self._underway.add(batch)
+        return batch
 
     def finished(self, batch: Batch) -> None:
         """A batch is computed or has failed."""
-        self._underway -= batch.cost
+        self._underway.discard(batch)

@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from litebert.serve import logs
-from litebert.serve.limits import BODY
+from litebert.serve.limits import BODY, HEAD
 from litebert.serve.refusals import Refusal
 from litebert.serve.service import ABOUT, Service
 
@@ -61,6 +61,8 @@ class Guard:
         try:
             headers = dict(scope["headers"])
             self._named(scope, about)
+            if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD:  # which came in one read
+                raise Refusal(431, "too_large", f"the headers have more than {HEAD:,} bytes; send less in them")
             self._admit(scope, headers)
             if b"content-length" in headers and b"transfer-encoding" in headers:  # RFC 9112, section 6.3
                 raise Refusal(400, "bad_request", "Content-Length and Transfer-Encoding exclude each other; send one")
@@ -126,10 +128,24 @@ class Guard:
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":
                 raise Refusal(415, "unsupported_media_type", "the body must be sent as Content-Type: application/json")
+        late, task = asyncio.Event(), asyncio.current_task()
+        assert task is not None
+
+        def end() -> None:
+            late.set()
+            task.cancel()
+
+        timer = asyncio.get_running_loop().call_later(BODY, end)  # wait_for would read in a task of its own
         try:
-            return await asyncio.wait_for(_whole(receive, most, too_large), BODY)
-        except asyncio.TimeoutError:
+            return await _whole(receive, most, too_large)
+        except asyncio.CancelledError:
+            if not late.is_set():
+                raise
+            if hasattr(task, "uncancel"):  # Python 3.11: else the task counts as cancelled to its end
+                task.uncancel()
             raise Refusal(408, "timeout", f"the body was not there within {BODY:g} seconds; send it again") from None
+        finally:
+            timer.cancel()
 
     def _note(self, scope: Scope, about: dict[str, Any]) -> None:
         """Log and count a request."""

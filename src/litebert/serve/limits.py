@@ -12,6 +12,8 @@ from litebert.serve.refusals import Refusal
 
 HEADERS = 10.0
 """Seconds in which the head of a request must be there."""
+HEAD = 64 << 10
+"""Bytes of a head, and of what may follow a body in the same form."""
 BODY = 20.0
 """Seconds in which its body must be there."""
 SENDING = 30.0
@@ -47,7 +49,7 @@ class Limits:
         for name, value in body.items() if isinstance(body, dict) and len(body) <= NAMES else ():
             if isinstance(value, list):
                 self._check_rows(name[:60], value)
-        waiting = [body]
+        waiting = [body] if isinstance(body, (dict, list)) else []
         while waiting:
             value = waiting.pop()
             if isinstance(value, dict) and len(value) > NAMES:
@@ -57,7 +59,7 @@ class Limits:
                 message = f"an array in the body has {len(value):,} elements, and the limit is {PARTS:,}; send less"
                 raise Refusal(413, "too_large", message)
             parts = value.values() if isinstance(value, dict) else value
-            waiting += [one for one in parts if isinstance(one, (dict, list))] if parts else []
+            waiting += [one for one in parts if isinstance(one, (dict, list))]
 
     def check(self, field: str, inputs: Sequence[Any], query: str = "") -> None:
         """Refuse inputs, and a query with all of them, beyond the limits.

@@ -71,8 +71,8 @@ class Worker:
         try:
             await self._send(self._settings)
             reply = await asyncio.wait_for(self._receive(), STARTING)
-        except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError):
-            await self.kill()
+        except (OSError, RuntimeError, asyncio.IncompleteReadError, asyncio.TimeoutError):
+            await self.kill()  # uvloop raises RuntimeError for a pipe that is closed
             raise ModelError(f"the worker for {self._settings['path']} did not start; its error stands above") from None
         if reply[0] == "failed":
             await self.stop()

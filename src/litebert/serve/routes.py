@@ -22,8 +22,8 @@ FAILURES: dict[int | str, dict[str, Any]] = {
     for status, what in {
         400: "No JSON, or no UTF-8", 401: "The key is missing or wrong", 403: "This Host or Origin is not served",
         404: "No such model", 408: "The body came too slowly", 413: "Beyond a limit", 415: "Not application/json",
-        422: "A field is wrong", 429: "The queue is full", 500: "An input could not be answered",
-        503: "The worker died, or the service stops", 504: "No answer in time",
+        422: "A field is wrong", 429: "The queue is full", 431: "The headers are too large",
+        500: "An input could not be answered", 503: "The worker died, or the service stops", 504: "No answer in time",
     }.items()
 }  # fmt: skip
 OPENAI_FAILURES = {status: {**shape, "model": bodies.OpenAIFailure} for status, shape in FAILURES.items()}

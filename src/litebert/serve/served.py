@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +27,13 @@ from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.similarity import unit
 from litebert.serve.details import detailed
 from litebert.serve.wire import Group, Row
+from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
 EXAMPLE = "the quick brown fox jumps over the lazy dog and runs back to the river before the sun goes down again"
 """What the speed of a model is first measured on."""
+FULL = 64
+"""Inputs of a batch under load, about, on which engines are compared."""
 
 
 class Served:
@@ -44,7 +48,10 @@ class Served:
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.engine = settings.get("engine")
         self.most_tokens = int(settings["tokens"])
-        self.exported = is_exported(folder) and self.engine in (None, "onnx")
+        self.exported = is_exported(folder) and (
+            self.engine in (None, "onnx")
+            or (self.engine == "auto" and not (find_spec("torch") and _has_task(folder)))  # nothing to compare
+        )
         if self.exported:
             check_device("onnx", settings["device"])
             if settings["exit"] not in ("auto", "off"):
@@ -58,7 +65,8 @@ class Served:
             options = {"engine": self.engine, "device": settings["device"], "exit": settings["exit"]}
             self.model = load(folder, **options)
             record, tokenizer, config = self.model.task_record, self.model.tokenizer, self.model.config
-            self.engine, vectors, fills = self.model.engine, True, not record and _fills(self.model)
+            self.engine, fills = self.model.engine, not record and _fills(self.model)
+            vectors = not is_exported(folder) or record.get("kind") == "backbone"
         if tokenizer is None:
             raise ModelError(f"{folder} has no tokenizer; put the one it was trained with there")
         self.tokenizer: Tokenizer = tokenizer
@@ -108,8 +116,16 @@ class Served:
         }
 
     def warmed(self) -> tuple[list[tuple[int, float]], float]:
-        """How many short inputs took how many seconds, each the best of three, and the characters of one."""
+        """How many short inputs took how many seconds, each the best of three, and the characters of one.
+
+        The engine `auto` chooses before that, so that no client waits for its measurements.
+        """
         value, operation = self._example()
+        if self.engine == "auto":
+            chooses = getattr(self.predictor, "engine", None)
+            if settle := getattr(chooses, "settle", None):
+                settle(lambda: self.answer(Group(operation, (), [value] * FULL)))
+            self.engine = getattr(chooses, "name", "torch")  # for a model with exits, or without a task
         trials = []
         for rows in (1, 1, 4):  # what is done once is not counted
             best = math.inf
@@ -262,6 +278,12 @@ class Served:
     def _lengths(self, texts: Sequence[str]) -> list[int]:
         """Tokens of each text, special ones included."""
         return [len(ids) + 2 for ids in self.tokenizer.encode(texts)]
+
+
+def _has_task(folder: Path) -> bool:
+    """Whether an export has the head of a task, which engines are compared on."""
+    record = read_json(file, ModelError) if (file := folder / "task.json").is_file() else {}
+    return bool(record.get("kind", "backbone") != "backbone")
 
 
 def _fills(model: Any) -> bool:

@@ -76,24 +76,29 @@ class Service:
         about = request.scope[ABOUT]
         about.update(model=pool.name, rows=len(inputs))
         gone = asyncio.ensure_future(_disconnected(request))
+        gone.add_done_callback(lambda _: _end(job.done, Refusal(499, "cancelled", "the client has gone")))
+        late = Refusal(504, "timeout", f"there was no answer in {self.limits.timeout_seconds:g} seconds; send less "
+                                       "text, or come again later", retry=1)  # fmt: skip
+        timer = asyncio.get_running_loop().call_later(self.limits.timeout_seconds, _end, job.done, late)
         try:
-            waiting: set[asyncio.Future[Any]] = {job.done, gone}
-            await asyncio.wait(waiting, timeout=self.limits.timeout_seconds, return_when="FIRST_COMPLETED")
-            if job.done.done():
-                rows = job.done.result()
-            elif gone.done():
-                about["cancelled"] = True
-                raise Refusal(499, "cancelled", "the client has gone")
-            else:
-                raise Refusal(504, "timeout", f"there was no answer in {self.limits.timeout_seconds:g} seconds; send "
-                                              "less text, or come again later", retry=1)  # fmt: skip
+            rows = await job.done
+        except Refusal as refusal:
+            about.update({"cancelled": True} if refusal.status == 499 else {})
+            raise
         finally:
+            timer.cancel()
             gone.cancel()
             pool.queue.leave(job)
             if job.taken is not None:
                 about["queue_ms"] = round(1000 * (job.taken - job.arrived), 2)
         about["tokens"] = sum(row.tokens for row in rows)
         return rows
+
+
+def _end(answer: asyncio.Future[Any], refusal: Refusal) -> None:
+    """Let a request end without its answer, if it waits."""
+    if not answer.done():
+        answer.set_exception(refusal)
 
 
 async def _disconnected(request: Request) -> None:

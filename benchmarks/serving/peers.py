@@ -1,0 +1,91 @@
+"""Other libraries behind FastAPI, as their users write it: one request, one call of the library.
+
+    python peers.py KIND FOLDER PORT THREADS
+
+The routes are plain `def`, so FastAPI runs them in its threads. A queue that forms batches is not among what people
+write around these libraries, and is not added here; `infinity_emb`, which has one, is started by its own command.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel
+
+Embed = Callable[[str], list[float]]
+
+
+def sentence_transformers(folder: str, threads: int) -> Embed:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    torch.set_num_threads(threads)
+    model = SentenceTransformer(folder, device="cpu")
+
+    def embed(text: str) -> list[float]:
+        vector: list[float] = model.encode(text, show_progress_bar=False).tolist()
+        return vector
+
+    return embed
+
+
+def transformers(folder: str, threads: int) -> Embed:
+    """The pipeline of features: states of all tokens, whose mean is taken here."""
+    import torch
+    from transformers import pipeline
+
+    torch.set_num_threads(threads)
+    states: Any = pipeline("feature-extraction", folder, device="cpu", return_tensors=True)
+
+    def embed(text: str) -> list[float]:
+        mean = states(text, truncation=True, max_length=128)[0].mean(0)
+        vector: list[float] = (mean / mean.norm()).tolist()
+        return vector
+
+    return embed
+
+
+def fastembed(folder: str, threads: int) -> Embed:
+    import json
+
+    from fastembed import TextEmbedding
+    from fastembed.common.model_description import ModelSource, PoolingType
+
+    width = json.loads((Path(folder) / "config.json").read_text())["hidden_size"]
+    TextEmbedding.add_custom_model(
+        "own", PoolingType.MEAN, normalization=True, sources=ModelSource(url="none"), dim=width, model_file="model.onnx"
+    )
+    model = TextEmbedding("own", threads=threads, specific_model_path=folder)
+
+    def embed(text: str) -> list[float]:
+        vector: list[float] = next(iter(model.embed([text]))).tolist()
+        return vector
+
+    return embed
+
+
+KINDS = {"sentence-transformers": sentence_transformers, "transformers": transformers, "fastembed": fastembed}
+
+
+class Body(BaseModel):
+    inputs: str
+
+
+def main() -> None:
+    kind, folder, port, threads = sys.argv[1:]
+    embed, app = KINDS[kind](folder, int(threads)), FastAPI()
+
+    @app.post("/embed")
+    def route(body: Body) -> list[list[float]]:
+        return [embed(body.inputs)]
+
+    uvicorn.run(app, host="127.0.0.1", port=int(port), access_log=False, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""One set of random weights in the folders that the servers open."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import litebert
+from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.interop import LoadedModel, save_litebert
+from litebert.model.task_model import TaskModel
+from litebert.text.sources import documents
+from litebert.tokenizer import Tokenizer, train_tokenizer
+
+BERT = EncoderConfig(
+    vocab_size=30522, embedding_size=384, hidden_size=384, layers=6, heads=12, intermediate_size=1536, sharing="none",
+    activation="gelu", pooler=False, init_std=0.05,
+)  # fmt: skip
+SHAPES = {
+    "minilm": BERT,
+    "albert": EncoderConfig(vocab_size=30522, pooler=False, init_std=0.04),
+    "tiny": replace(BERT, embedding_size=32, hidden_size=32, layers=2, heads=2, intermediate_size=64, init_std=0.2),
+}
+"""MiniLM's (a BERT of 6 layers and H 384), albert-base's, and one for tests. Weights spread so widely that vectors
+differ."""
+LENGTH = 128
+
+
+def words_of(path: Path | None) -> Tokenizer:
+    """A vocabulary such as BERT's vocab.txt, or one of some documents of the built-in corpus."""
+    if path is not None:
+        return Tokenizer.load(path)
+    texts = (one.text for one in itertools.islice(documents(["python-docs"]), 500))
+    return train_tokenizer(texts, kind="wordpiece", vocab_size=4096)
+
+
+def build(name: str, words: Tokenizer, folder: Path) -> None:
+    """Write `litebert`, a model of pairs of sentences; `hf`, the same for `transformers` and sentence-transformers;
+    `onnx` and `int8`, its exports; `optimum`, a copy of the first, for optimum writes into its folder."""
+    torch.manual_seed(0)
+    config = Config(name=name, encoder=SHAPES[name], sequences=SequenceConfig(length=LENGTH), objectives=("mlm",))
+    vectors = {"task": "pairs", "kind": "backbone", "problem": "similarity", "length": LENGTH,
+               "vectors": {"pooling": "mean", "normalized": True}}  # fmt: skip
+    model = TaskModel(SHAPES[name], reads_cls=False, classes=0).eval()
+    save_litebert(LoadedModel(model, config, words, Path(), task=vectors), folder / "litebert")
+    litebert.convert(folder / "litebert", folder / "hf", to="hf")
+    litebert.export(folder / "litebert", folder / "onnx")
+    litebert.export(folder / "litebert", folder / "int8", int8=True)
+    shutil.copytree(folder / "onnx", folder / "optimum")
