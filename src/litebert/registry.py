@@ -111,12 +111,12 @@ TASKS = Registry(
 )  # fmt: skip
 OUTPUTS = Registry(
     "output", "restored",
-    classes="finetuning.outputs:OneClass",
-    labels="finetuning.outputs:SeveralLabels",
-    number="finetuning.outputs:Number",
+    classes="finetuning.text_outputs:OneClass",
+    labels="finetuning.text_outputs:SeveralLabels",
+    number="finetuning.text_outputs:Number",
     tokens="finetuning.token_outputs:Tags",
     span="finetuning.token_outputs:OneSpan",
-    choice="finetuning.outputs:OneChoice",
+    choice="finetuning.text_outputs:OneChoice",
     similarity="finetuning.similarity:Similarity",
 )  # fmt: skip
 ENGINES = Registry(

@@ -19,11 +19,11 @@ from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.batches import TaskBatch
-from litebert.finetuning.outputs import Number
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.scoring import logits_of, network_logits
 from litebert.finetuning.spread import noise_of
 from litebert.finetuning.start import load_initial, task_model
+from litebert.finetuning.text_outputs import Number
 from litebert.finetuning.trainable import layer_rates
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table

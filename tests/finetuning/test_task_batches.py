@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from litebert.finetuning.batches import TaskBatches, collate
 from litebert.finetuning.items import EncodedRow, Item
-from litebert.finetuning.outputs import OneClass
+from litebert.finetuning.text_outputs import OneClass
 from litebert.finetuning.token_outputs import Tags
 from litebert.registry import OUTPUTS
 

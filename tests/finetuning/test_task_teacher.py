@@ -19,10 +19,11 @@ from litebert.config import FinetuneConfig, TaskDistillConfig
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.finetuning.batches import TaskBatch, collate
 from litebert.finetuning.items import EncodedRow, Item
-from litebert.finetuning.outputs import Number, OneChoice, OneClass, Output, SeveralLabels
+from litebert.finetuning.outputs import Output
 from litebert.finetuning.run import Finetuned, finetune, finetune_seeds
 from litebert.finetuning.task import Task
 from litebert.finetuning.teacher import KEPT
+from litebert.finetuning.text_outputs import Number, OneChoice, OneClass, SeveralLabels
 from litebert.finetuning.token_outputs import OneSpan, Tags
 from litebert.interop import convert, read_folder
 from litebert.interop.files import read_tensors

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from litebert.errors import ConfigError, DataError, MissingExtraError
-from litebert.finetuning.outputs import Answer, Number
+from litebert.finetuning.outputs import Answer
+from litebert.finetuning.text_outputs import Number
 from litebert.tasks.glue import GLUE, Glue
 from litebert.tasks.registry import task_of
 from litebert.tasks.texts import Example

@@ -12,8 +12,8 @@ import pytest
 from litebert.config import TrainConfig
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning.outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.task import Task
+from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.recipes import RECIPES
 from litebert.recipes.finetuning import POINTS, default_recipe_for, finetune_recipe

@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.outputs import Answer, Number, OneClass, SeveralLabels
+from litebert.finetuning.outputs import Answer
+from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.predictions import write_records
 from litebert.tasks.table import Table
 from litebert.tasks.texts import Example

@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import expit, softmax
 
 from litebert.errors import DataError
-from litebert.finetuning.outputs import Number, OneClass, SeveralLabels
+from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import Example, TextTask
 from litebert.tokenizer import Tokenizer
 from toys.refusals import names, refused

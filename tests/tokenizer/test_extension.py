@@ -109,7 +109,7 @@ def test_what_cannot_be_extended_is_refused() -> None:
 @pytest.mark.parametrize("new_kind", KINDS)
 def test_pieces_are_found_by_what_they_spell(old_kind: str, new_kind: str) -> None:
     old, new = train(old_kind), train(new_kind, 650)
-    found = sources(old, new)
+    found = [one.ids for one in sources(old, new)]
     for role in ("pad", "unk", "cls", "sep", "mask"):
         assert found[getattr(new, f"{role}_id")] == [getattr(old, f"{role}_id")]
     cased = old_kind == "bpe"  # the others lower-case, so that a piece with upper case reads otherwise in them

@@ -311,6 +311,7 @@ def convert(words: list[str]) -> int:
     with console.loading():
         from litebert.interop import convert as run
         from litebert.interop.shrinking import Shrinking
+        from litebert.train.evaluate import evaluate as score
 
     longer = {name: getattr(arguments, name) for name in ("positions", "window", "global_every")}
     stretches = any(value is not None for value in longer.values())
@@ -321,8 +322,6 @@ def convert(words: list[str]) -> int:
         raise ConfigError("nothing says what to convert to; give --to hf or --to litebert, or see --help")
     if arguments.data is not None and not shrinking.asked:
         raise ConfigError("--data scores a model before and after it is made smaller; leave it out")
-    from litebert.train.evaluate import evaluate as score
-
     before = None if arguments.data is None else score(arguments.source, arguments.data)  # which may find a mistake
     done = run(arguments.source, arguments.destination, to=to, head=arguments.head, shrinking=shrinking, **longer)
     for note in done.notes:
@@ -337,9 +336,13 @@ def convert(words: list[str]) -> int:
     place = str(Path(arguments.destination).resolve())
     opened = f"transformers.AutoModel.from_pretrained({place!r})" if to == "hf" else f"litebert.load({place!r})"
     following: list[Sequence[object] | str] = [f"in Python, {opened}"]
-    if stretches and not Path(arguments.destination, "task.json").is_file():
+    changed = stretches or done.shrunk is not None
+    tuned = Path(arguments.destination, "task.json").is_file() or (done.shrunk is not None and done.shrunk.loaded.task)
+    if changed and not tuned:
         length = () if arguments.positions is None else ("--sequences.length", arguments.positions)
-        following.insert(0, ("pretrain", "--from", arguments.destination, "--data", "DATA", "--out", "RUN", *length))
+        teacher = () if done.shrunk is None or stretches else ("--teacher", arguments.source)
+        rest = ("--data", arguments.data or "DATA", "--out", "RUN", *length)
+        following.insert(0, ("pretrain", "--from", arguments.destination, *teacher, *rest))
     console.ending(arguments.destination, *following)
     return 0
 

@@ -126,7 +126,7 @@ def finetune(words: list[str]) -> int:
             task = task_of(arguments.task, _source(arguments.data), **_task_options(arguments))
             start = load_initial(arguments.model, arguments.tokenizer, task)
             more = _unlabelled(task, arguments) if arguments.unlabelled else None
-        config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), task.full_name)
+        config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), task.point)
         if rest:
             config = _with_length(config, rest)
             config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from litebert.commands.console import Json, ModelPath, ending, loading, parse, print_json, say, show, table
 from litebert.commands.text import Text, TextOptions
-from litebert.errors import ConfigError
+from litebert.errors import ConfigError, ModelError
+from litebert.storage import read_json
 
 if TYPE_CHECKING:
     from litebert.config import Config
@@ -22,6 +23,8 @@ log = logging.getLogger("litebert")
 
 _SHOWN = 20
 """New pieces in a table."""
+_TASK_OF = {"tokens": "tagging", "span": "squad", "choice": "choices"}
+"""The task to train a model on by its head; `table` for texts as a whole."""
 
 
 @dataclass
@@ -319,7 +322,12 @@ def _say_rows(moved: Moved) -> None:
 
 def _end(out: Path, sources: list[str]) -> None:
     if (out / "task.json").is_file():  # further pretraining would drop its head
-        ending(out, ("finetune", out, "--task", "table", "--data", "TABLE.csv", "--out", "RUN"))
+        from litebert.registry import TASKS
+
+        record = read_json(out / "task.json", ModelError)
+        name = str(record.get("task"))
+        own = name if name in TASKS else _TASK_OF.get(str(record.get("kind")), "table")
+        ending(out, ("finetune", out, "--task", own, "--data", "DATA", "--out", "RUN"))
         return
     ending(
         out,

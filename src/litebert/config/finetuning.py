@@ -42,6 +42,8 @@ class FinetuneConfig:
     """Optimizer steps, instead of epochs; 0 to use epochs."""
     dropout: float = -1.0
     """Dropout in the encoder; -1 for the model's own (none in ALBERT version 2)."""
+    deletion: float = 0.0
+    """Share of the tokens that each reading of a text leaves out, drawn anew; for --task pairs on texts alone."""
     head_dropout: float = 0.1
     """Dropout before the classifier."""
     layer_decay: float = 1.0
@@ -63,6 +65,7 @@ class FinetuneConfig:
             ("epochs", self.epochs, 0 < self.epochs < math.inf, "a number above 0"),
             ("steps", self.steps, self.steps >= 0, "0 or more"),
             ("dropout", self.dropout, self.dropout == -1 or 0 <= self.dropout < 1, "in [0, 1), or -1"),
+            ("deletion", self.deletion, 0 <= self.deletion < 1, "in [0, 1)"),
             ("head_dropout", self.head_dropout, 0 <= self.head_dropout < 1, "in [0, 1)"),
             ("layer_decay", self.layer_decay, 0 < self.layer_decay <= 1, "above 0 and at most 1"),
             ("exit_drop", self.exit_drop, 0 <= self.exit_drop < math.inf, "0 or more points"),
@@ -75,7 +78,7 @@ _FORMERLY = {"budget": "1000 steps", "compile": False, "evaluate_sequences": 512
 
 
 _LATER: dict[str, Any] = {
-    "exits": False, "exit_drop": 0.5,
+    "exits": False, "exit_drop": 0.5, "deletion": 0.0,
     "distill": {"weight": TaskDistillConfig.weight, "temperature": TaskDistillConfig.temperature},
 }  # fmt: skip
 _LATER_IN_TRAIN = {"recompute": False}

@@ -3,6 +3,8 @@
 The order of an epoch is a keyed permutation, as in pretraining. Fifty batches at a time are sorted by length and cut
 into batches, whose order is then drawn anew: so a batch is padded to its own longest row, and the model still sees
 short and long texts in turn. The price is that the rows of a batch are not drawn independently.
+
+With deletion, every row is read without a part of its tokens, drawn for each step.
 """
 
 from __future__ import annotations
@@ -17,12 +19,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert.data.batches import on_device
-from litebert.data.random_keys import derive, permute
-from litebert.finetuning.items import Item
+from litebert.data.random_keys import Keys, derive, permute, uniforms
+from litebert.finetuning.items import EncodedRow, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import pad_rows
 
-_ORDER, _POOL = 41, 42  # what a key is for
+_ORDER, _POOL, _DELETED = 41, 42, 43  # what a key is for
 _POOL_BATCHES = 50
 
 
@@ -83,23 +85,42 @@ def collate(items: Sequence[Item], output: Output, pad_id: int, positions: int |
     )  # fmt: skip
 
 
+def thinned(items: Sequence[Item], keys: Keys, deletion: float) -> list[Item]:
+    """Items without a share of the tokens of their rows, drawn by a key for each; the first and the last token stay,
+    and at least one between them.
+    """
+    found = []
+    for item, key in zip(items, keys, strict=True):
+        rows = []
+        for place, (ids, types) in enumerate(item.rows):
+            draws = uniforms(key[None], len(ids), place)[0]
+            stays = draws >= min(deletion, draws[1:-1].max(initial=0))
+            stays[[0, -1]] = True
+            rows.append(EncodedRow(ids[stays], types[stays]))
+        found.append(replace(item, rows=tuple(rows)))
+    return found
+
+
 class TaskBatches:
     """The training batches of a task, by step; every item comes once per epoch."""
 
     def __init__(
         self, items: Sequence[Item], output: Output, pad_id: int, batch: int, steps: int, seed: int,
-        positions: int | None = None,
+        positions: int | None = None, deletion: float = 0.0,
     ) -> None:  # fmt: skip
-        """`positions`: how many the model has; no row is padded beyond them."""
+        """`positions`: how many the model has; no row is padded beyond them. `deletion`: as in `FinetuneConfig`."""
         self._items, self._output, self._pad_id, self._positions = items, output, pad_id, positions
-        self._batch, self._steps, self._seed = batch, steps, seed
+        self._batch, self._steps, self._seed, self._deletion = batch, steps, seed, deletion
         self._lengths = np.array([item.length for item in items])
         self._pool: tuple[int, NDArray[np.int64]] = (-1, np.zeros((0, 0), np.int64))
 
     def __call__(self, step: int, rows: slice = slice(None)) -> TaskBatch:
         """Some rows, all by default, of the batch of a step."""
         chosen = self._batches_of(step // _POOL_BATCHES)[step % _POOL_BATCHES][rows]
-        return collate([self._items[i] for i in chosen.tolist()], self._output, self._pad_id, self._positions)
+        items = [self._items[i] for i in chosen.tolist()]
+        if self._deletion:
+            items = thinned(items, derive(self._seed, _DELETED, step, chosen), self._deletion)
+        return collate(items, self._output, self._pad_id, self._positions)
 
     def _batches_of(self, pool: int) -> NDArray[np.int64]:
         """The items of fifty steps, fewer at the end of the run: (steps, batch)."""

@@ -44,19 +44,23 @@ def padded(
     return ids, mask
 
 
-def by_length(lengths: Sequence[int], most: int, rows: Sequence[int] | None = None) -> Iterator[list[int]]:
+def by_length(
+    lengths: Sequence[int], most: int, rows: Sequence[int] | None = None, padding: int | None = None
+) -> Iterator[list[int]]:
     """The places of items of nearly the same length, the longest first, for forward passes with little padding.
 
     Args:
         lengths: tokens of the longest row of each item.
         most: tokens that a pass may have, padding included; it has one item at least.
         rows: of each item, one by default.
+        padding: tokens that an item may be shorter than the longest of its pass; any number by default.
     """
     held: list[int] = []
     count = 0
     for place in np.argsort(-np.array(lengths, np.int64), kind="stable").tolist():
         own = rows[place] if rows else 1
-        if held and (count + own) * lengths[held[0]] > most:
+        longest = lengths[held[0]] if held else 0
+        if held and ((count + own) * longest > most or (padding is not None and longest - lengths[place] > padding)):
             yield held
             held, count = [], 0
         held.append(place)

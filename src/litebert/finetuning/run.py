@@ -19,7 +19,6 @@ A run folder holds
 from __future__ import annotations
 
 import logging
-import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -28,8 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from litebert import launch
-from litebert.config import Config, MaskingConfig, SequenceConfig, TrainConfig, replace
-from litebert.config.amounts import parse_amount
+from litebert.config import Config, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.batches import TaskBatch, TaskBatches
@@ -178,7 +176,7 @@ def _seeds(
         prepared = prepare_task(model, task, config, start, teacher, unlabelled)
     heard += prepared.notes
     runs: list[Finetuned] = []
-    _remark_on_steps(prepared)
+    prepared.remark_on_steps()
     for seed, folder in enumerate(folders, prepared.config.train.seed):
         if seeds > 1:
             log.info(f"seed {len(runs) + 1} of {seeds}")
@@ -230,7 +228,7 @@ def _one_seed(
         if done.collapsed:
             # No path in it, for it goes to metrics.jsonl, and equal runs in two folders hold equal bytes.
             log.warning(f"the model gives one answer to every example of {prepared.dev[0].name}: its scores are those "
-                        "of guessing")  # fmt: skip
+                        "of guessing; train for more --epochs, or start from a pretrained model")  # fmt: skip
             if folder.ranks.main:
                 with closing(metrics.MetricsLog(folder.path, done.outcome.step)) as rows:
                     rows.note(done.outcome.step, remarks)
@@ -250,7 +248,7 @@ def _run(
     again = ranks.decide(lambda: place.was_set_aside) and not overwrite
     task, config, folder, pad = prepared.task, prepared.config, place.path, prepared.start.tokenizer.pad_id
     train = prepared.train.items
-    batch, steps = _plan(prepared)
+    batch, steps = prepared.batch, prepared.steps
     warmup = config.train.schedule.warmup
     if 1 <= warmup >= steps:
         raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of a run of {steps}; give a share of the "
@@ -262,10 +260,10 @@ def _run(
     if config.train.micro_batch == "auto":
         there = ranks.decide(lambda: [] if overwrite else place.identities())
         recorded = [current_fields(one.get("config", {}))["train"].get("micro_batch", 1) for one in there]
-        micro = recorded[0] if recorded else ranks.agree(fitting_micro_batch(_planned(prepared), machine, rows))
+        micro = recorded[0] if recorded else ranks.agree(fitting_micro_batch(prepared.as_pretraining(), machine, rows))
         config = replace(config, train=replace(config.train, micro_batch=micro))
         prepared = replace(prepared, config=config)
-    planned = _planned(prepared)
+    planned = prepared.as_pretraining()
     how = parallel_for(planned, machine, ranks)
     planned = replace(planned, train=replace(planned.train, parallel=how))
     require_memory(planned, machine, rows, ranks)
@@ -290,7 +288,8 @@ def _run(
         teacher = prepared.teacher
         taught = ranks.decide(lambda: taught_logits(teacher, prepared, folder, str(machine.device)))
         items = [replace(item, taught=one) for item, one in zip(items, taught, strict=True)]
-    batches = TaskBatches(items, output, pad, batch, steps, config.train.seed, model.encoder.config.max_positions)
+    positions, seed = model.encoder.config.max_positions, config.train.seed
+    batches = TaskBatches(items, output, pad, batch, steps, seed, positions, config.deletion)
     network = spread(model, machine.device, ranks, how, batch)
     best = folder / "best.safetensors"
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, best, network, ranks)
@@ -339,47 +338,6 @@ def _require_calibrated(folder: Path, drop: float) -> None:
         ended[0].unlink()
     else:
         log.warning(f"{folder} has no checkpoints any more, so its exits stay as calibrated with exit_drop {was}")
-
-
-def _planned(prepared: PreparedTask) -> Config:
-    """A config that takes as much memory: its vocabulary head has next to nothing to guess."""
-    loop, encoder = prepared.config.train, prepared.start.encoder
-    longest = max(item.length for item in prepared.rows)
-    return Config(
-        name=prepared.source,
-        encoder=encoder,
-        sequences=SequenceConfig(length=max(8, min(longest, encoder.max_positions))),
-        masking=MaskingConfig(rate=1e-6),
-        objectives=("mlm",),
-        train=TrainConfig(
-            batch=loop.batch,
-            micro_batch=loop.micro_batch,
-            recompute=loop.recompute,
-            optimizer=loop.optimizer,
-            parallel=loop.parallel,
-        ),
-    )
-
-
-FEW_STEPS = 100
-"""A run of fewer steps seldom learns a task."""
-
-
-def _plan(prepared: PreparedTask) -> tuple[int, int]:
-    """Sequences of a batch, and how many steps a run takes."""
-    config = prepared.config
-    batch = int(parse_amount(config.train.batch, "train.batch", ("sequences",)).value)
-    return batch, config.steps or max(1, math.ceil(config.epochs * len(prepared.rows) / batch))
-
-
-def _remark_on_steps(prepared: PreparedTask) -> None:
-    batch, steps = _plan(prepared)
-    if steps < FEW_STEPS and not prepared.config.steps:
-        rate, smaller = prepared.config.train.optimizer.learning_rate, max(1, min(8, batch // 2))
-        log.warning(f"{prepared.config.epochs:g} passes over {len(prepared.rows):,} rows in batches of {batch} "
-                    f"are only {steps} steps, which may be too few to learn; try --train.batch '{smaller} "
-                    f"sequences', --epochs {3 * prepared.config.epochs:g} or --train.optimizer.learning-rate "
-                    f"{3 * rate:.1g}")  # fmt: skip
 
 
 def _card(prepared: PreparedTask, identity: Mapping[str, Any], scores: Mapping[str, float], restarted: bool) -> str:

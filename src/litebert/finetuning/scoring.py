@@ -71,15 +71,17 @@ def network_logits(
 def logits_of(
     compute: Callable[[PaddedRows], NDArray[np.float32]], items: Sequence[Item], output: Output, pad_id: int,
     positions: int | None = None, ranks: Ranks = _ALONE, most: int = EVALUATION_TOKENS,
+    padding: int | None = None,
 ) -> Logits:  # fmt: skip
     """Logits of each item, in order, by any engine: `compute` gives (R, C) or (R, S, C) for R rows of S tokens.
 
     No row is padded beyond the `positions` of the model. `compute` is given items of nearly the same length, as many as
-    fit `most` tokens. The processes of `ranks` share the work, and all of them get the logits.
+    fit `most` tokens, and none that is shorter than the longest by more than `padding`. The processes of `ranks` share
+    the work, and all of them get the logits.
     """
     lengths, rows = [item.length for item in items], [len(item.rows) for item in items]
     out: Logits = [np.zeros(0, np.float32)] * len(items)
-    chunks = list(by_length(lengths, most, rows))
+    chunks = list(by_length(lengths, most, rows, padding))
     own, computed = ranks.turns(len(chunks)), {}
     total = sum(len(chunks[turn]) for turn in own)
     reported = tracked(own, "scoring", total, "items", lambda turn: len(chunks[turn]))

@@ -2,7 +2,8 @@
 
 The losses, by what is known of the training pairs:
 
-    texts       nothing: a text is its own pair, read with another dropout mask (SimCSE, Gao et al. 2021)
+    texts       nothing: a text is its own pair, read twice with other tokens left out (CLEAR, Wu et al. 2020) or,
+                without deletion, with another dropout mask (SimCSE, Gao et al. 2021)
     positives   the two belong together: the contrastive loss of the same paper, against the other pairs of the batch
     scores      how alike the two are: CoSENT (Su 2022), for which only the order of the scores counts
 
@@ -85,7 +86,7 @@ class Similarity(Output):
     # ---- learning --------------------------------------------------------------------------------------------------
 
     def recipe_for(self, config: FinetuneConfig, encoder: EncoderConfig) -> FinetuneConfig:
-        """With dropout, where that is what it learns from.
+        """With dropout, where that is all it learns from.
 
         Raises:
             ConfigError: dropout is off, or a batch of one pair has nothing to tell it from.
@@ -94,6 +95,8 @@ class Similarity(Output):
             raise ConfigError(f"train.batch is '{config.train.batch}', but a pair is compared with the others of its "
                               "batch; give 2 sequences or more")  # fmt: skip
         if self.known != "texts":
+            return super().recipe_for(config, encoder)
+        if config.deletion:
             return config
         if config.dropout == -1 and encoder.hidden_dropout == encoder.attention_dropout == 0:
             log.info(f"dropout is {DROPOUT} instead of the model's 0, since texts without pairs are learned from "
@@ -112,12 +115,11 @@ class Similarity(Output):
         """The last states of both texts of each pair, (2B, S, H) -> vectors of unit length, (B, 2, H)."""
         from torch.nn import functional as F
 
-        if self.pooling == "cls":
-            pooled = logits[:, 0].float()
-        else:
-            real = batch.attention_mask[..., None].float()
-            pooled = (logits.float() * real).sum(1) / real.sum(1)
-        return F.normalize(pooled, dim=-1).view(len(pooled) // 2, 2, pooled.shape[-1])
+        from litebert.model.heads import mean_over
+
+        states = logits.float()
+        vectors = states[:, 0] if self.pooling == "cls" else mean_over(states, batch.attention_mask)
+        return F.normalize(vectors, dim=-1).view(len(vectors) // 2, 2, vectors.shape[-1])
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """B times the loss of a batch; right are the texts that are nearest to their own second."""

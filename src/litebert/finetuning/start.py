@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +15,8 @@ import numpy as np
 import torch
 
 from litebert import progress
-from litebert.config import EncoderConfig, replace
+from litebert.config import Config, EncoderConfig, MaskingConfig, SequenceConfig, TrainConfig, replace
+from litebert.config.amounts import parse_amount
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError, DataError, RunError
@@ -35,6 +37,9 @@ from litebert.train.run_folder import RunFolder
 from litebert.train.teacher import record_of, refuse_other_teacher
 
 log = logging.getLogger("litebert")
+
+FEW_STEPS = 100
+"""A run of fewer steps seldom learns a task."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,44 @@ class PreparedTask:
         """All that is trained on: the training rows, then the unlabelled ones."""
         return [*self.train.items, *(self.unlabelled.items if self.unlabelled else ())]
 
+    @property
+    def batch(self) -> int:
+        """Sequences of a batch."""
+        return int(parse_amount(self.config.train.batch, "train.batch", ("sequences",)).value)
+
+    @property
+    def steps(self) -> int:
+        """How many steps a run takes."""
+        return self.config.steps or max(1, math.ceil(self.config.epochs * len(self.rows) / self.batch))
+
+    def as_pretraining(self) -> Config:
+        """A config that takes as much memory: its vocabulary head has next to nothing to guess."""
+        loop, encoder = self.config.train, self.start.encoder
+        longest = max(item.length for item in self.rows)
+        return Config(
+            name=self.source,
+            encoder=encoder,
+            sequences=SequenceConfig(length=max(8, min(longest, encoder.max_positions))),
+            masking=MaskingConfig(rate=1e-6),
+            objectives=("mlm",),
+            train=TrainConfig(
+                batch=loop.batch,
+                micro_batch=loop.micro_batch,
+                recompute=loop.recompute,
+                optimizer=loop.optimizer,
+                parallel=loop.parallel,
+            ),
+        )
+
+    def remark_on_steps(self) -> None:
+        """Log how to take more steps, where they may be too few."""
+        if self.steps < FEW_STEPS and not self.config.steps:
+            rate, smaller = self.config.train.optimizer.learning_rate, max(1, min(8, self.batch // 2))
+            log.warning(f"{self.config.epochs:g} passes over {len(self.rows):,} rows in batches of {self.batch} "
+                        f"are only {self.steps} steps, which may be too few to learn; try --train.batch '{smaller} "
+                        f"sequences', --epochs {3 * self.config.epochs:g} or --train.optimizer.learning-rate "
+                        f"{3 * rate:.1g}")  # fmt: skip
+
 
 @progress.task("reading the task")
 def prepare_task(
@@ -168,7 +211,7 @@ def prepare_task(
         raise ConfigError(
             "--unlabelled adds texts that only a teacher answers; name one with --teacher, or leave it out"
         )
-    config = config or finetune_recipe(default_recipe_for(start.encoder, start.dense), task.full_name)
+    config = config or finetune_recipe(default_recipe_for(start.encoder, start.dense), task.point)
     if config.length > start.encoder.max_positions:
         log.info(f"length is {start.encoder.max_positions} instead of {config.length}: {model} has no more positions")
         config = replace(config, length=start.encoder.max_positions)

@@ -84,6 +84,11 @@ class Task(ABC, Generic[E]):
         return self.name
 
     @property
+    def point(self) -> str:
+        """What `recipes.finetuning` calls its hyper-parameters."""
+        return self.full_name
+
+    @property
     def file_names(self) -> dict[str, list[str]]:
         """The names of the files of each part, where the task knows them."""
         return {}

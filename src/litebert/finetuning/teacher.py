@@ -20,10 +20,12 @@ from numpy.typing import NDArray
 from litebert import progress
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.items import EncodedPart, Item
-from litebert.finetuning.outputs import Number, Output, saved_output
+from litebert.finetuning.outputs import Output, saved_output
 from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, logits_of, metric_name, score_parts
 from litebert.finetuning.task import Task
+from litebert.finetuning.text_outputs import Number
 from litebert.interop import LoadedModel, files, read_folder
+from litebert.interop.exports import exported_graph
 from litebert.registry import ENGINES
 from litebert.storage import sha256_of, written_whole
 from litebert.tokenizer import Tokenizer
@@ -65,7 +67,7 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
         ModelError: it cannot be opened, is not fine-tuned, answers another kind of question or with other labels, or
             has another tokenizer where answers stand at tokens.
     """
-    graph = files.exported_graph(Path(source))
+    graph = exported_graph(Path(source))
     loaded = read_folder(source, task.output.head, lazy=graph is not None)
     record = loaded.task_record
     if not record:
@@ -121,9 +123,8 @@ def taught_logits(teacher: TaskTeacher, prepared: PreparedTask, folder: Path, de
     elif (found := _kept(folder / KEPT, key)) is not None:
         teacher.known[key] = found
     else:
-        engine = ENGINES["torch" if files.exported_graph(teacher.loaded.path) is None else "onnx"](
-            teacher.loaded, device
-        )
+        exported = exported_graph(teacher.loaded.path) is not None  # which answers on the CPU
+        engine = ENGINES["onnx"](teacher.loaded, "cpu") if exported else ENGINES["torch"](teacher.loaded, device)
         dev = prepared.dev[0]
         with progress.task("asking the teacher"):
             answers = [_answers(teacher, engine, prepared, part) for part in (*parts, dev)]

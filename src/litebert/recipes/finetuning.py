@@ -8,14 +8,20 @@ from litebert.errors import ConfigError, nearest
 
 def _point(
     learning_rate: float, batch: int, length: int, *, steps: int = 0, epochs: float = 3.0, warmup: float = 0.1,
-    dropout: float = -1.0, weight_decay: float = 0.01, layer_decay: float = 1.0,
+    dropout: float = -1.0, deletion: float = 0.0, weight_decay: float = 0.01, layer_decay: float = 1.0,
 ) -> FinetuneConfig:  # fmt: skip
     base = FinetuneConfig().train
     optimizer = replace(base.optimizer, learning_rate=learning_rate, weight_decay=weight_decay)
     schedule = ScheduleConfig(name="linear", warmup=warmup)
     train = replace(base, batch=f"{batch} sequences", optimizer=optimizer, schedule=schedule)
     return FinetuneConfig(
-        length=length, steps=steps, epochs=epochs, dropout=dropout, layer_decay=layer_decay, train=train
+        length=length,
+        steps=steps,
+        epochs=epochs,
+        dropout=dropout,
+        deletion=deletion,
+        layer_decay=layer_decay,
+        train=train,
     )
 
 
@@ -49,13 +55,14 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
         "squad1": _point(5e-5, 48, 384, steps=3649, warmup=365, dropout=0.0),
         "squad2": _point(3e-5, 48, 512, steps=8144, warmup=814, dropout=0.0),
         "race": _point(1e-5, 32, 512, steps=12000, warmup=1000, dropout=0.0),
+        "texts": _point(3e-5, 64, 128, epochs=1),  # as bert's: they are learned from dropout
         ANY: _point(2e-5, 32, 512, dropout=0.0),
     },
     # BERT appendix A.3 (the middle of its grid), and run_squad.py. Choices: the same grid, for the paper has no RACE.
     "bert": {
         "squad1": _point(5e-5, 32, 384, epochs=3),
         "squad2": _point(5e-5, 48, 384, epochs=2),
-        "pairs": _point(3e-5, 64, 128, epochs=1),  # SimCSE, appendix A: bert-base without labels
+        **dict.fromkeys(("pairs", "texts"), _point(3e-5, 64, 128, epochs=1)),  # SimCSE, appendix A: texts alone
         **dict.fromkeys(_CHOICES, _point(3e-5, 32, 512, epochs=3)),
         ANY: _point(3e-5, 32, 128, epochs=3),
     },
@@ -77,12 +84,13 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
     # Ours, for encoders of H up to 256 that trained in hours: smaller nets take larger rates (docs/decisions.md).
     "small": {
         "race": _point(5e-4, 16, 256, epochs=3),
-        "pairs": _point(3e-4, 64, 128, epochs=1),  # docs/results.md
+        "pairs": _point(3e-4, 64, 128, epochs=1),
+        "texts": _point(2e-3, 128, 128, epochs=1, deletion=0.6),  # docs/results.md
         **dict.fromkeys(_SQUAD, _point(1e-3, 32, 256, epochs=3)),
         ANY: FinetuneConfig(),
     },
 }
-"""By recipe and task; `any` stands for every other task."""
+"""By recipe and task; `any` stands for every other task, and `texts` for --task pairs on texts alone."""
 
 
 def default_recipe_for(encoder: EncoderConfig, dense: str | None = None) -> str:

@@ -17,7 +17,8 @@ import numpy as np
 
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.items import Item, build_row
-from litebert.finetuning.outputs import Answer, OneChoice
+from litebert.finetuning.outputs import Answer
+from litebert.finetuning.text_outputs import OneChoice
 from litebert.tasks.parts import Data, FileTask, Layout, Source, given_files, layout_of, named, part_files
 from litebert.tasks.predictions import members, texts, write_records
 from litebert.text.records import FileFormat, Notes, records, require_text, shown

@@ -16,7 +16,8 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.finetuning.outputs import Answer, Number, OneClass
+from litebert.finetuning.outputs import Answer
+from litebert.finetuning.text_outputs import Number, OneClass
 from litebert.tasks.parts import Source
 from litebert.tasks.texts import Example, Label, TextTask
 from litebert.text.records import Notes, clean, lines, require_text, shown

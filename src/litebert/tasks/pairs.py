@@ -101,11 +101,10 @@ class Pairs(TextTask):
     @classmethod
     def from_data(cls, name: str, data: Source, **options: Any) -> Pairs:
         """Of a folder's files, or of training files with `dev` and `test` beside them."""
-        files = given_files(data, options)
-        if options.keys() & {"input_format", "header", "encoding"}:
+        options |= given_files(data, options)
+        if options.keys() & {"input_format", "header", "encoding"}:  # a task of one's own may have no layout
             options["layout"] = layout_of(options)
-        options |= files
-        return cls(options.pop("train", None), **options)
+        return cls(**options)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Pairs:
@@ -134,6 +133,11 @@ class Pairs(TextTask):
         """How it learns."""
         out = self.output
         return {"known": out.known, "pooling": out.pooling, "temperature": out.temperature}
+
+    @property
+    def point(self) -> str:
+        """Texts alone are learned with hyper-parameters of their own."""
+        return "texts" if self.output.known == "texts" else self.full_name
 
     # ---- examples --------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.finetuning.outputs import Number, OneClass, Output, SeveralLabels
+from litebert.finetuning.outputs import Output
+from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.parts import Layout, Source, given_files, layout_of, named, visible
 from litebert.tasks.texts import Example, Label, TextTask, columns
 from litebert.text.lines import plain_suffix
@@ -112,11 +113,10 @@ class Table(TextTask):
     @classmethod
     def from_data(cls, name: str, data: Source, **options: Any) -> Table:
         """Of a folder's files, or of training files with `dev` and `test` beside them."""
-        files = given_files(data, options, folders=True)
-        if options.keys() & {"input_format", "header", "encoding"}:
+        options |= given_files(data, options, folders=True)
+        if options.keys() & {"input_format", "header", "encoding"}:  # a task of one's own may have no layout
             options["layout"] = layout_of(options)
-        options |= files
-        return cls(options.pop("train", None), **options)
+        return cls(**options)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Table:

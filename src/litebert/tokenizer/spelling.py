@@ -30,6 +30,15 @@ class Spelling(NamedTuple):
     """Whether it begins a word."""
 
 
+class Source(NamedTuple):
+    """The pieces of an old tokenizer that a piece of a new one is made of."""
+
+    ids: list[int]
+    """None where the old tokenizer cannot spell it."""
+    same: bool
+    """Whether it is one piece of the same text."""
+
+
 class Speller:
     """A tokenizer that cuts words into pieces, not ids, and knows what they spell."""
 
@@ -129,9 +138,9 @@ class Speller:
         return [self.ids[piece] for piece in pieces if piece in self.ids and self.ids[piece] != self.tokenizer.unk_id]
 
 
-def sources(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
-    """For each id of `new`, the ids of `old` that mean the same: one where a piece spells the same, else its pieces
-    there; none where `old` cannot spell it. Special pieces are matched by what they are for, else by name."""
+def sources(old: Tokenizer, new: Tokenizer) -> list[Source]:
+    """For each id of `new`, what it is in `old`: the piece that spells the same, else the pieces that it is cut into
+    there. Special pieces are matched by what they are for, else by name."""
     speller, theirs = Speller(old), Speller(new)
     roles = {getattr(new, f"{role}_id"): getattr(old, f"{role}_id") for role in SPECIAL_NAMES}
     special = {*new.special_ids}
@@ -139,11 +148,15 @@ def sources(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
     for i in range(new.vocab_size):
         piece = new.piece(i)
         if i in roles:
-            found.append([roles[i]])
+            found.append(Source([roles[i]], True))
         elif i < old.vocab_size and old.kind == new.kind and old.piece(i) == piece:
-            found.append([i])
+            found.append(Source([i], True))
         elif i in special:
-            found.append([speller.ids[piece]] if piece in speller.ids else [])
+            found.append(Source([speller.ids[piece]], True) if piece in speller.ids else Source([], False))
         else:
-            found.append(speller.find(theirs.spelling(piece)))
+            spelling = theirs.spelling(piece)
+            ids = speller.find(spelling)
+            # One piece may also be all that is left after normalising, or without what the old tokenizer cannot spell.
+            same = len(ids) == 1 and speller.spelling(old.piece(ids[0])).data == spelling.data
+            found.append(Source(ids, same))
     return found

@@ -1,0 +1,200 @@
+"""What a task may answer about whole texts: a class, several labels, a number, or a choice.
+
+Only learning needs torch, as in outputs.py. Shapes: B items, R rows, C classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.finetuning.items import Item
+from litebert.finetuning.outputs import Answer, Output, softmax
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from litebert.finetuning.batches import TaskBatch
+    from litebert.model.heads import ClassifierHead
+
+
+class OneClass(Output):
+    """One of C classes. A target is the class, an int."""
+
+    name, head = "classes", "sequence"
+    problem_type = "single_label_classification"
+    scores = ("accuracy", "macro_f1", "matthews")
+    exits = True
+
+    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
+        """The likeliest label, and the probabilities of all, which sum to one."""
+        if not logits:
+            return []
+        values = np.stack(logits).astype(np.float64)
+        likely = softmax(values, axis=1)
+        return [Answer(self.labels[best], row) for best, row in zip(values.argmax(1).tolist(), likely, strict=True)]
+
+    def steady(
+        self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """As certain as the likeliest label is probable."""
+        same = now.argmax(1) == (now if before is None else before).argmax(1)
+        return same, softmax(now.astype(np.float64), axis=1).max(1)
+
+    def as_target(self, value: Any) -> Any:
+        return self.labels.index(value)
+
+    def record(self, answer: Answer) -> dict[str, Any]:
+        """With probabilities by label."""
+        record = super().record(answer)
+        return record | {"probabilities": dict(zip(self.labels, record["probabilities"], strict=True))}
+
+
+class SeveralLabels(OneClass):
+    """Any of C labels, none too. A target is a tuple of C zeros and ones."""
+
+    name, targets = "labels", np.float32
+    problem_type = "multi_label_classification"
+    exits = True
+    scores = ("micro_f1", "macro_f1", "exact")
+
+    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean over the labels of binary cross-entropy; right is where every label is."""
+        from torch.nn import functional as F
+
+        total = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(-1).sum()
+        return total, ((logits > 0) == (targets > 0.5)).all(-1).sum()
+
+    def taught_total(
+        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """The mean over the labels of the divergences of two classes each, present or absent."""
+        import torch
+
+        from litebert.model.distillation import divergence
+
+        own, theirs = (torch.stack((one, torch.zeros_like(one)), dim=-1) for one in (logits, taught))
+        return divergence(own, theirs, temperature).mean(-1).sum(), ((logits > 0) == (taught > 0)).all(-1).sum()
+
+    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
+        """The labels of a probability above a half, and the probability of each on its own."""
+        # The logistic function by tanh, which does not overflow; scipy's differs in the last bit.
+        likely = [0.5 * (1 + np.tanh(one.astype(np.float64) / 2)) for one in logits]
+        return [Answer(tuple(np.array(self.labels)[row > 0.5].tolist()), row) for row in likely]
+
+    def steady(
+        self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """As certain as the least certain label."""
+        same = ((now > 0) == ((now if before is None else before) > 0)).all(1)
+        return same, 0.5 * (1 + np.tanh(np.abs(now.astype(np.float64)) / 2)).min(1)
+
+    def as_target(self, value: Any) -> Any:
+        return tuple(int(name in value) for name in self.labels)
+
+    def counts(self, targets: Sequence[Any] | NDArray[np.int64]) -> NDArray[np.int64]:
+        found: NDArray[np.int64] = np.array(targets, np.int64).sum(axis=0)
+        return found
+
+
+@dataclass(frozen=True)
+class Number(Output):
+    """A number. A target is a float.
+
+    It is learned with mean 0 and deviation 1, so that one learning rate serves prices and shares alike; a saved model
+    gives the numbers themselves.
+    """
+
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    name, head = "number", "sequence"
+    problem_type = "regression"
+    classes, targets = 1, np.float32
+    scores = ("r2", "pearson", "spearman", "rmse")
+    exits = True
+
+    def fit(self, targets: Sequence[float]) -> tuple[Number, list[float]]:
+        values = np.array(targets, np.float64)
+        fitted = replace(self, mean=float(values.mean()), deviation=float(values.std()) or 1.0)
+        return fitted, [(target - fitted.mean) / fitted.deviation for target in targets]
+
+    def settle(self, head: ClassifierHead) -> None:
+        """Let the last map give the numbers as they are."""
+        head.classifier.weight.data.mul_(self.deviation)
+        head.classifier.bias.data.mul_(self.deviation).add_(self.mean)
+
+    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared error; none is right."""
+        import torch
+        from torch.nn import functional as F
+
+        total = F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
+        return total, torch.zeros((), dtype=torch.int64, device=total.device)
+
+    def collate_taught(self, logits: Sequence[NDArray[np.floating[Any]]], size: int) -> NDArray[np.float32]:
+        """On the scale that is learned."""
+        numbers = super().collate_taught(logits, size)
+        return ((numbers - self.mean) / self.deviation).astype(np.float32)
+
+    def taught_total(
+        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+    ) -> tuple[Tensor, Tensor]:
+        """Squared error against the teacher's number."""
+        return self.total(logits, taught.squeeze(-1))
+
+    def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
+        """(1,), in the unit of the targets."""
+        number: NDArray[np.float32] = logits[0] * self.deviation + self.mean
+        return number
+
+    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
+        return [Answer(float(one[0]), np.empty(0)) for one in logits]
+
+    def steady(
+        self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
+    ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+        """No number is another; 1 / (1 + d) is certain of one that the layer changed by d."""
+        change = np.full(len(now), np.inf) if before is None else np.abs(now[:, 0].astype(np.float64) - before[:, 0])
+        return np.ones(len(now), bool), 1 / (1 + change)
+
+    def record(self, answer: Answer) -> dict[str, Any]:
+        """A number has no probabilities."""
+        return {"prediction": answer.value}
+
+    def one_answer(self, targets: Sequence[float], logits: Sequence[NDArray[np.float32]]) -> bool:
+        """Numbers that differ by less than a thousandth of what the right ones do."""
+        return bool(np.std(targets) > 0 and np.std(np.concatenate(logits)) < 1e-3 * np.std(targets))
+
+
+class OneChoice(Output):
+    """One of some choices, each a row that the head gives a number. A target is the place of the right one, an int."""
+
+    name, head = "choice", "choice"
+    classes, task = 1, "choices"
+    scores = ("accuracy",)
+
+    def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
+        """(R, 1) -> (B, most choices)."""
+        import torch
+
+        scores = list(torch.split(logits.float().squeeze(-1), list(batch.choices)))
+        return torch.nn.utils.rnn.pad_sequence(scores, batch_first=True, padding_value=-np.inf)
+
+    def collate_taught(self, logits: Sequence[NDArray[np.floating[Any]]], size: int) -> NDArray[np.float32]:
+        """(B, most choices), as `arrange` pads them."""
+        most = max(map(len, logits))
+        return np.stack([np.pad(one.astype(np.float32), (0, most - len(one)), constant_values=-np.inf)
+                         for one in logits])  # fmt: skip
+
+    def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
+        """(choices,)."""
+        return logits[:, 0]
+
+    def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
+        """The place of the likeliest choice, the first of equals, and the probabilities of all."""
+        return [Answer(int(found.argmax()), softmax(found.astype(np.float64))) for found in logits]
