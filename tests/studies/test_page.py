@@ -15,7 +15,8 @@ from litebert.studies.cells import Cell, Command
 from litebert.studies.page import Findings, write_reports
 from litebert.studies.papers import generator, systems
 from litebert.studies.plan import Plan
-from litebert.studies.study import Study, base_config, vary
+from litebert.studies.study import Published, Study, base_config, vary
+from litebert.studies.verdicts import AGREES, DISAGREES, NOISE, verdicts
 from toys.refusals import refused
 
 SCORES = ("mlm_loss", "mlm_accuracy")
@@ -29,7 +30,7 @@ def study() -> Study:
 
 def found(study: Study, folder: Path, losses: Mapping[str, Sequence[float | None]]) -> Findings:
     """What a study finds where its runs ended with these losses, None for one that failed."""
-    plan = Plan("own", folder, folder, "toy", "4 steps", 3, 1, 1, dict.fromkeys(losses, 4), "cpu", {}, 400)
+    plan = Plan("own", folder, folder, "toy", "4 steps", 3, 1, 1, dict.fromkeys(losses, 4), "cpu", {}, 400, "text")
     cells = []
     for variant, own in losses.items():
         for seed, loss in enumerate(own):
@@ -83,3 +84,33 @@ def test_scores_that_cannot_be_compared_get_no_verdict(study: Study, tmp_path: P
         }
     with refused(ConfigError, "sop_loss"):
         replace(study, unjudged=("sop_loss",))
+
+
+@pytest.mark.parametrize(
+    ("column", "losses", "fit"),
+    [
+        ("score", [2.0, 2.1, 2.0], AGREES),
+        ("perplexity", [2.0, 2.1, 2.0], DISAGREES),
+        ("score", [4.0, 4.1, 4.0], DISAGREES),
+        ("score", [3.0, 3.1, 3.3], NOISE),
+    ],
+)
+def test_a_difference_stands_beside_the_papers(
+    study: Study, tmp_path: Path, column: str, losses: list[float], fit: str
+) -> None:
+    paper = Published("a table", ("other", column), {"a": ("-", "80.0"), "b": ("70.0", "81.5")})
+    study = replace(study, paper=paper, scores=("mlm_loss",))
+    one = found(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": losses})
+    table = verdicts(one.differences, study)
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert (row["paper's difference"], row["sign of both"]) == (f"+1.5 {column}", fit)
+    write_reports(one, ("study", "own"))
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert [line for line in text.splitlines() if line == "| " + " | ".join(table.rows[0]) + " |"]
+
+
+def test_an_objective_is_compared_with_the_papers_column_of_its_name(study: Study, tmp_path: Path) -> None:
+    paper = Published("a table", ("other", "MLM"), {"a": ("1", "2"), "b": ("2", "1")})
+    study = replace(study, paper=paper, scores=("mlm_loss",))
+    one = found(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, 2.1, 2.0]})
+    assert verdicts(one.differences, study).rows[0][-1] == DISAGREES

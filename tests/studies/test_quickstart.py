@@ -61,9 +61,21 @@ def test_from_text_to_report(text: Path, run: Callable[..., Output], monkeypatch
     assert rows[-1]["step"] == 4
     weights = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
 
-    status, _, err = run(*command)
+    pairs = [
+        {"sentence_good": f"The {noun} is here.", "sentence_bad": f"The {noun} are here."} for noun in ("cat", "dog")
+    ]
+    Path("pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    status, scored, err = run(*command, "--blimp", "pairs.jsonl")
     assert status == 0
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == weights
+    title = "Good and bad sentences"
+    assert title in scored
+    assert title in (out / "report.html").read_text(encoding="utf-8")
+    assert title not in page
+
+    status, _, refusal = run(*command, "--budget", "5 steps")
+    assert status == 2
+    names(refusal.splitlines()[-1], out, "--budget", "4 steps", "--out")
 
     following = next_commands(err)
     assert [words[1] for words in following] == ["pretrain", "compare"]

@@ -30,9 +30,9 @@ class StudyArguments:
     """A time, such as 2h, for the whole grid; or steps or tokens, such as 500 steps, for each run."""
     seeds: int = 3
     """Runs of each variant. With one, no verdict is given."""
-    scale: Literal["toy", "tiny", "mini", "base"] = "tiny"
-    """Size of the encoder that the study varies: a few thousand parameters to check that everything runs, that of
-    albert-tiny, of albert-mini, or of the paper's base model."""
+    scale: Literal["toy", "micro", "tiny", "mini", "base"] = "tiny"
+    """Size of the encoder that the study varies: a few thousand parameters to check that everything runs, three layers
+    of 64 units that learn a little in seconds, that of albert-tiny, of albert-mini, or of the paper's base model."""
     tasks: tuple[str, ...] = ()
     """Also fine-tune each run on these tasks and compare the scores: sst2=FOLDER cola=FOLDER."""
     blimp: Path | None = None

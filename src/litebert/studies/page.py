@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 
 from litebert import cost
 from litebert.analysis.curves import chart, points
@@ -20,9 +21,9 @@ from litebert.errors import RunError
 from litebert.storage import atomic_write
 from litebert.studies.cells import Cell, scores_of
 from litebert.studies.plan import Plan, sized
-from litebert.studies.statistics import Difference, Mean, differences, mean
+from litebert.studies.statistics import differences, mean
 from litebert.studies.study import Study
-from litebert.tasks.scores import score_title
+from litebert.studies.verdicts import sentence, shown, signed, summary, title, verdicts
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
 """By variant and name of score, a value for each seed."""
@@ -49,17 +50,17 @@ class Findings:
     def verdicts(self) -> list[str]:
         """A sentence on each difference from the baseline, by score."""
         if not self.judged:
-            scores = " and ".join(map(_title, self.names))
+            scores = " and ".join(map(title, self.names))
             return [f"No verdict: {scores} mean something else in each variant; compare them by --tasks."]
-        found = [_verdict(one, self.study.baseline) for name in self.judged for one in self.differences
+        found = [sentence(one, self.study.baseline) for name in self.judged for one in self.differences
                  if one.score == name]  # fmt: skip
-        return found or [f"No verdict yet: no two variants have a score for {_title(self.judged[0])}."]
+        return found or [f"No verdict yet: no two variants have a score for {title(self.judged[0])}."]
 
     def table(self) -> Table:
         """A row for each variant: its cost, its scores, and what the paper printed."""
         paper = self.study.paper
-        columns = ["variant", "parameters", "steps", *(_title(name) for name in self.names)]
-        place = columns.index(_title(self.judged[0])) + 1 if self.judged else 0
+        columns = ["variant", "parameters", "steps", *(title(name) for name in self.names)]
+        place = columns.index(title(self.judged[0])) + 1 if self.judged else 0
         if place:
             columns.insert(place, "difference")
         if paper:
@@ -69,16 +70,16 @@ class Findings:
         for variant, config in self.study.variants.items():
             parameters = sum(cost.encoder_parameters(sized(config, self.plan.vocabulary).encoder).values())
             row = [variant, f"{parameters / 1e6:.2f} M", f"{self.plan.steps[variant]:,}"]
-            row += (_shown(name, self.scores[variant].get(name, ())) for name in self.names)
+            row += (shown(name, self.scores[variant].get(name, ())) for name in self.names)
             if place:
-                row.insert(place, _difference(by_variant.get(variant)))
+                row.insert(place, signed(by_variant.get(variant)))
             if paper:
                 row += paper.rows.get(variant, ("-",) * len(paper.columns))
             rows.append(tuple(row))
         note = self._seeds()
         tested = sum(one.p is not None for one in self.differences)
         if place:
-            note += f" Differences are from '{self.study.baseline}' in {_title(self.judged[0])}"
+            note += f" Differences are from '{self.study.baseline}' in {title(self.judged[0])}"
             note += (
                 f"; * marks those beyond the noise (Welch's t test, p < 0.05 after Holm's correction for {tested} "
                 f"comparison{'s' * (tested > 1)})."
@@ -109,7 +110,7 @@ class Findings:
             single = [one.halfwidth is None for one in known.values()]
             caption = "mean and 95 % interval over seeds" + (", none with one seed" if any(single) else "")
             drawn.append(Intervals(
-                _title(name), tuple(known), tuple(one.value for one in known.values()),
+                title(name), tuple(known), tuple(one.value for one in known.values()),
                 tuple(one.halfwidth or 0.0 for one in known.values()),
                 "one seed, no interval" if all(single) else caption,
                 None if base is None else base.value,
@@ -123,6 +124,24 @@ class Findings:
                 if cell.fault or not cell.done]  # fmt: skip
         return Table("Runs without scores", ("variant", "seed", "reason"), tuple(rows)) if rows else None
 
+    def made(self) -> Table:
+        """The machine, the versions, the text and the network behind the scores."""
+        plan, base = self.plan, self.study.variants[self.study.baseline]
+        encoder = base.encoder
+        threads = f", {plan.threads} thread{'s' * (plan.threads > 1)} each" if plan.threads else ""
+        rows = (
+            ("date and version", f"{date.today()}, litebert {version('litebert')}, Python {python_version()}"),
+            ("machine", f"{plan.machine}; {plan.jobs} run{'s' * (plan.jobs > 1)} at a time{threads}"),
+            ("runs", f"{len(self.ended)} of {len(self.cells)}, seeds 0 to {plan.seeds - 1}, {plan.budget}"),
+            ("text", plan.text),
+            (
+                f"network of '{self.study.baseline}', scale {plan.scale}",
+                f"{encoder.layers} layers of {encoder.hidden_size} units, E {encoder.embedding_size}, sharing "
+                f"{encoder.sharing}; {base.batch_sequences} sequences of up to {base.sequences.length} tokens a step",
+            ),
+        )
+        return Table("How it was made", ("what", "value"), rows)
+
     def curves(self) -> list[Chart]:
         """The held-out curves of the deciding score, means over seeds, against steps and against time."""
         name, runs = self.names[0], {}
@@ -130,18 +149,16 @@ class Findings:
             with suppress(OSError, RunError):
                 runs[variant] = mean_course([points(one.run) for one in self.ended if one.variant == variant])
         scale, axis = (1.0, "nats") if name.endswith("loss") else (100.0, "%")
-        drawn = [chart(_title(name), axis, name, along, runs, scale) for along in ("step", "minutes of training")]
+        drawn = [chart(title(name), axis, name, along, runs, scale) for along in ("step", "minutes of training")]
         return [one for one in drawn if one.series]
 
 
 def write_reports(found: Findings, command: Sequence[str]) -> Path:
     """Write all three; the path of the page."""
     plan, study = found.plan, found.study
-    about = (
-        f"{' '.join(found.verdicts())} litebert {version('litebert')}, {date.today()}, {plan.machine}; "
-        f"{len(found.ended)} of {len(found.cells)} runs, {plan.jobs} at a time."
-    )
+    about = summary(found.differences, study, found.judged) if found.differences else " ".join(found.verdicts())
     table, faults = found.table(), found.faults()
+    judged = [verdicts(found.differences, study)] if found.differences else []
     remarks = [Table("", ("Read with care",), tuple((remark,) for remark in study.remarks))] if study.remarks else []
     again = Table(
         "How to do this again",
@@ -153,7 +170,16 @@ def write_reports(found: Findings, command: Sequence[str]) -> Path:
         "The first is the study; the others are those of its first run. Recipes of all variants are in recipes/.",
     )
     drawn = found.intervals()
-    sections: list[Section] = [table, *remarks, *drawn, *found.curves(), *([faults] if faults else []), again]
+    sections: list[Section] = [
+        table,
+        *judged,
+        *remarks,
+        *drawn,
+        *found.curves(),
+        *([faults] if faults else []),
+        found.made(),
+        again,
+    ]
     page = plan.folder / "report.html"
     write(page, study.question, about, sections)
     _write(
@@ -189,50 +215,3 @@ def _csv(found: Findings) -> str:
         for name, value in scores_of(cell).items():
             rows.writerow((cell.variant, cell.seed, cell.steps, name, repr(value)))
     return file.getvalue()
-
-
-def _verdict(one: Difference, baseline: str) -> str:
-    lower = one.score.endswith("loss")
-    way = "equal to" if one.value == 0 else ("better than" if (one.value < 0) == lower else "worse than")
-    amount = f"{_amount(one.score, abs(one.value))} {way}" if one.value else way
-    start = f"{_title(one.score)}: '{one.variant}' is {amount} '{baseline}'"
-    if one.halfwidth is None:
-        return f"{start} with one seed, which cannot tell a difference from noise."
-    if one.p is None:
-        return f"{start}; the seeds of each agree exactly, so it cannot be tested."
-    sure = "beyond the noise of the seeds" if one.beyond_noise else "inside the noise"
-    return f"{start}, ± {_amount(one.score, one.halfwidth)}: {sure} (p {_p(one.p)})."
-
-
-def _amount(score: str, difference: float) -> str:
-    """A difference with its unit; shares differ by points."""
-    if score.endswith("loss"):
-        return f"{difference:.3f} nats"
-    return f"{difference:.3f}" if score.endswith("auc") else f"{100 * difference:.1f} points"
-
-
-def _p(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"= {p:.3f}"
-
-
-def _title(name: str) -> str:
-    objective, _, kind = name.partition("_")
-    return f"{objective.upper()} {kind.replace('_', ' ')}" if kind else score_title(name)
-
-
-def _number(name: str, value: float) -> str:
-    return f"{value:.3f}" if name.endswith(("loss", "auc")) else f"{value:.1%}"
-
-
-def _shown(name: str, values: Sequence[float]) -> str:
-    if not values:
-        return "-"
-    one: Mean = mean(values)
-    return _number(name, one.value) + (f" ± {_number(name, one.halfwidth)}" if one.halfwidth is not None else "")
-
-
-def _difference(one: Difference | None) -> str:
-    if one is None:
-        return "-"
-    sign = "+" if one.value > 0 else "−" if one.value < 0 else ""
-    return f"{sign}{_number(one.score, abs(one.value))}{'*' if one.beyond_noise else ''}"

@@ -279,11 +279,12 @@ def boundary(base: Config) -> Study:
 
 
 def systems(base: Config) -> Study:
-    """The five systems at one shape and one time."""
+    """The five systems and albert-next, at one shape and one time."""
     names = {"ALBERT": "albert-mini", "BERT": "bert-mini", "RoBERTa": "roberta-mini", "ELECTRA": "electra-mini",
-             "SpanBERT": "spanbert-mini"}  # fmt: skip
+             "SpanBERT": "spanbert-mini", "albert-next": "albert-next-mini"}  # fmt: skip
     shape = {name: getattr(base.encoder, name) for name in ("hidden_size", "layers", "heads", "intermediate_size")}
-    small = {"evaluate_sequences": base.train.evaluate_sequences, "batch": base.train.batch, "depth_schedule": []}
+    small = {"evaluate_sequences": base.train.evaluate_sequences, "batch": base.train.batch, "depth_schedule": [],
+             "length_schedule": []}  # fmt: skip
 
     def scaled(name: str) -> Config:
         own = recipe(names[name])
@@ -294,13 +295,16 @@ def systems(base: Config) -> Study:
         )
 
     return Study(
-        "Which of the five systems learns most in the same time?",
+        "Which of the five systems, and albert-next, learns most in the same time?",
         {name: scaled(name) for name in names},
         baseline="BERT",
         scores=("mlm_loss", "mlm_accuracy"),
         unjudged=("mlm_loss", "mlm_accuracy"),
         equal="time",
-        remarks=("The masked-word scores of ELECTRA are its small generator's; compare it by --tasks.",),
+        remarks=(
+            "The masked-word scores of ELECTRA are its small generator's; compare it by --tasks.",
+            "Neither depth nor length grows here, which is part of what ALBERT and albert-next do by themselves.",
+        ),
     )
 
 

@@ -78,6 +78,8 @@ class Plan:
     """Of the training documents, by variant; absent for all of them."""
     vocabulary: int
     """Pieces of the tokenizer of the data."""
+    text: str
+    """How much there is to learn from, for the report."""
 
     def data_of(self, variant: str) -> Path:
         """What a variant learns from."""
@@ -125,7 +127,7 @@ def planned(
     file = folder / PLAN
     if file.exists():
         there = read_json(file, RunError)
-        plan = _continued(there, asked, folder, data, seeds, shards.tokenizer.vocab_size)
+        plan = _continued(there, asked, folder, data, seeds, shards)
         if jobs not in (0, plan.jobs):
             log.info(f"the study keeps to {plan.jobs} runs at a time, as its steps were planned for")
         scored = _scored(there.get("scored_on", {}), extras, folder)
@@ -137,10 +139,10 @@ def planned(
     machine = devices.choose(next(iter(study.variants.values())).train.precision, device)
     configs = {name: sized(config, shards.tokenizer.vocab_size) for name, config in study.variants.items()}
     jobs = min(jobs or _jobs(configs.values(), machine), len(configs) * seeds)
-    threads = max(1, (os.cpu_count() or 1) // jobs) if machine.device.type == "cpu" else 0
+    threads = max(1, torch.get_num_threads() // jobs) if machine.device.type == "cpu" else 0  # heeds OMP_NUM_THREADS
     steps = _steps(study, configs, amount.value, amount.unit, seeds, jobs, threads, device)
     plan = Plan(name, folder, data, scale, budget, seeds, jobs, threads, steps, machine.describe(), study.data,
-                shards.tokenizer.vocab_size)  # fmt: skip
+                shards.tokenizer.vocab_size, _text(shards))  # fmt: skip
     write_json(file, {
         "format": 1, **asked, "data": str(data), "seeds": seeds, "jobs": jobs, "threads": threads,
         "steps": dict(steps), "machine": plan.machine, "scored_on": extras.places(),
@@ -169,7 +171,7 @@ def _scored(there: Mapping[str, str], extras: Extras, folder: Path) -> dict[str,
 
 
 def _continued(
-    there: Mapping[str, Any], asked: Mapping[str, Any], folder: Path, data: Path, seeds: int, vocabulary: int
+    there: Mapping[str, Any], asked: Mapping[str, Any], folder: Path, data: Path, seeds: int, shards: Shards
 ) -> Plan:
     for key, value in asked.items():
         if there.get(key) != value:
@@ -185,8 +187,16 @@ def _continued(
         log.info(f"the study was planned for {there['seeds']} seeds and continues with {seeds}")
     return Plan(
         there["study"], folder, data, there["scale"], there["budget"], seeds, there["jobs"], there["threads"],
-        there["steps"], there["machine"], there["data_shares"], vocabulary,
+        there["steps"], there["machine"], there["data_shares"], shards.tokenizer.vocab_size, _text(shards),
     )  # fmt: skip
+
+
+def _text(shards: Shards) -> str:
+    pieces, level = shards.tokenizer.vocab_size, shards.unigram_entropy
+    return (
+        f"{shards.train.tokens:,} tokens to learn from, {shards.heldout.tokens:,} held out, {pieces:,} pieces; a model "
+        f"that knows only how frequent each is has a loss of {level:.2f} nats"
+    )
 
 
 def sized(config: Config, vocabulary: int) -> Config:

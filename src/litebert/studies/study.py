@@ -31,7 +31,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-Scale = Literal["toy", "tiny", "mini", "base"]
+Scale = Literal["toy", "micro", "tiny", "mini", "base"]
 Equal = Literal["steps", "tokens", "time"]
 
 PRIMARY = "mlm_loss"
@@ -107,16 +107,22 @@ def vary(base: Config, **changes: Any) -> Config:
 def base_config(scale: Scale) -> Config:
     """The config that the studies vary: a shared encoder trained on masked words and sentence order.
 
-    toy, tiny and mini have the block of the small recipes, which learns within minutes; base is the paper's. Depth does
-    not grow, so that every layer of every variant is trained for as long.
+    toy to mini have the block of the small recipes, which learns within minutes; base is the paper's. Depth does not
+    grow, so that every layer of every variant is trained for as long. micro is trained on single masked tokens alone,
+    which is what a few seconds of training can learn.
     """
     config = recipe({"mini": "albert-mini", "base": "albert-base"}.get(scale, "albert-tiny"))
     config = replace(config, train=replace(config.train, depth_schedule=()))
-    if scale != "toy":
-        return config
-    shape = {"hidden_size": 32, "embedding_size": 16, "layers": 2, "heads": 2, "intermediate_size": 64}
-    train = {"batch": "16 sequences", "evaluate_sequences": 32}
-    return vary(config, encoder=shape, sequences={"length": 32}, train=train)
+    if scale == "toy":
+        shape = {"hidden_size": 32, "embedding_size": 16, "layers": 2, "heads": 2, "intermediate_size": 64}
+        train = {"batch": "16 sequences", "evaluate_sequences": 32}
+        return vary(config, encoder=shape, sequences={"length": 32}, train=train)
+    if scale == "micro":
+        shape = {"hidden_size": 64, "embedding_size": 32, "layers": 3, "heads": 2, "intermediate_size": 128}
+        train = {"batch": "32 sequences", "evaluate_sequences": 128}
+        tokens = {"unit": "token", "span": "single"}
+        return vary(config, encoder=shape, sequences={"length": 32}, train=train, masking=tokens, objectives=["mlm"])
+    return config
 
 
 def study_of(name: str, scale: Scale) -> Study:
