@@ -47,6 +47,20 @@ def test_a_step_is_measured_by_one_process_and_by_two(tmp_path: Path) -> None:
     assert all(one["seconds"] > 0 for one in sides.values())
 
 
+@pytest.mark.slow
+def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path) -> None:
+    out = tmp_path / "serving.json"
+    words = [sys.executable, ROOT / "benchmarks" / "serving", "--shapes", "tiny", "--quick", "--json", out]
+    subprocess.run(words, check=True)  # it ends with an error where answers differ or are missing
+    report = json.loads(out.read_text())
+    assert set(report["skipped"].values()) == {"no --peers"}
+    assert report["tiny"].keys() == {"litebert, torch", "litebert, onnx", "litebert, onnx int8"}
+    for found in report["tiny"].values():
+        assert found["rounds"][0]["levels"][0]["requests_per_second"] > 0
+        assert found["rounds"][0]["levels"][0]["checked"] > 0
+        assert found["start_seconds"] > 0
+
+
 def speedrun(*words: object) -> None:
     subprocess.run([sys.executable, ROOT / "benchmarks" / "speedrun", *map(str, words)], check=True)
 
@@ -59,7 +73,7 @@ def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(tmp_pat
                 "loss": loss, "accuracy": 0.25, "curve": [(1.0, 8.0), (2.0, loss)], "tasks": {"cola": 0.5},
                 "blimp": {"plain": {"accuracy": 0.625, "standard_error": 0.01}},
             }  # fmt: skip
-            file = tmp_path / "out" / "2m" / kind / f"seed-{seed}" / "result.json"
+            file = tmp_path / "out" / "2m-mini" / kind / f"seed-{seed}" / "result.json"
             file.parent.mkdir(parents=True)
             file.write_text(json.dumps(result))
     words = ("--minutes", 2, "--recipes", "albert-tiny", "--baselines", "albert")

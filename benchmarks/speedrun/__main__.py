@@ -1,7 +1,7 @@
 """The speedrun: who trains the best small encoder in 10, 30 and 60 minutes of wall clock?
 
     python benchmarks/speedrun --text FILES_OR_FOLDERS --out runs/speedrun [--minutes 10 30 60] [--seeds 3]
-                               [--recipes albert-mini] [--baselines albert modernbert]
+                               [--recipes albert-next-mini] [--baselines albert modernbert] [--shape mini]
                                [--blimp FOLDER] [--glue FOLDER] [--language en]
 
 The protocol: one text, one tokenizer of 8,192 pieces trained on it, 2 % of its documents held out,
@@ -37,14 +37,14 @@ from litebert.train import metrics
 RATES = (5e-4, 1e-3, 2e-3)
 START = 12.0
 """Seconds that our command takes before and after its budget: imports, opening the data, measuring the speed."""
-LENGTH = 128
 BLIMP = {"plain": "BLiMP", "within_word": "BLiMP, within words"}
 
 
-def ours(recipe: str, changes: Sequence[str], shards: Path, folder: Path, minutes: float, seed: int) -> Result:
+def ours(recipe: str, length: int, shards: Path, folder: Path, minutes: float, seed: int) -> Result:
     """A run of a recipe from the command to the end."""
     words = ["pretrain", recipe, "--data", shards, "--out", folder / "run", "--budget", f"{60 * minutes - START:.0f}s"]
-    words += ["--train.seed", seed, "--train.evaluate-every", f"{100 / protocol.POINTS:g}%", *changes]
+    words += ["--train.seed", seed, "--train.evaluate-every", f"{100 / protocol.POINTS:g}%"]
+    words += ["--train.evaluate-sequences", protocol.OUR_SEQUENCES]
     shutil.rmtree(folder / "run", ignore_errors=True)  # a run that was interrupted is no run of so many minutes
     seconds = protocol.timed(protocol.litebert(*map(str, words)), folder / "log.txt")
     rows = metrics.read(folder / "run" / "metrics.jsonl")
@@ -54,28 +54,34 @@ def ours(recipe: str, changes: Sequence[str], shards: Path, folder: Path, minute
     points = [((before + at[row["step"]]) / 60, row["mlm_loss"]) for row in rows
              if row["kind"] == "heldout" and row["step"] in at]  # fmt: skip
     tokens = max(row.get("tokens", 0) for row in rows)  # so far
-    loss, accuracy = protocol.heldout_loss(folder / "run", shards, protocol.FINAL_SEQUENCES, LENGTH)
+    loss, accuracy = protocol.heldout_loss(folder / "run", shards, protocol.FINAL_SEQUENCES, length)
     settings = json.loads((folder / "run" / "recipe.json").read_text(encoding="utf-8"))
-    name = " ".join([settings["name"], *changes])
-    return Result(name, seed, minutes, seconds, tokens, parameters(folder / "run"), loss, accuracy, points,
+    return Result(settings["name"], seed, minutes, seconds, tokens, parameters(folder / "run"), loss, accuracy, points,
                   settings=settings)  # fmt: skip
 
 
-def baseline(kind: str, shards: Path, folder: Path, minutes: float, seed: int, rate: float) -> Result:
-    """A run of a baseline: its speed is measured first, and then it has all the time."""
+def baseline(
+    kind: str, shape: str, shards: Path, folder: Path, minutes: float, seed: int, rate: float, curve: bool = True
+) -> Result:
+    """A run of a baseline: its speed is measured first, and then it has all the time.
+
+    One without a curve, which only tries a rate, is scored on fewer sequences.
+    """
     script = [sys.executable, str(Path(__file__).parent / "baseline.py"), kind, "--data", str(shards)]
     script += ["--minutes", str(minutes), "--seed", str(seed), "--rate", str(rate), "--points", str(protocol.POINTS)]
+    script += ["--shape", shape]
     shutil.rmtree(folder / "run", ignore_errors=True)
     protocol.timed([*script, "--out", str(folder / "run")], folder / "measuring.txt")
     steps = json.loads((folder / "run" / "steps.json").read_text(encoding="utf-8"))["steps"]
     words = [*script, "--out", str(folder / "run"), "--steps", str(steps), "--began", str(time.monotonic())]
     seconds = protocol.timed(words, folder / "log.txt")
     facts = json.loads((folder / "run" / "run.json").read_text(encoding="utf-8"))
-    points = []
-    for number, (_, passed) in enumerate(facts["times"]):
+    points, length = [], protocol.SHAPES[shape].length
+    sequences = protocol.FINAL_SEQUENCES if curve else protocol.SEQUENCES
+    for number, (_, passed) in enumerate(facts["times"] if curve else ()):
         point = folder / "run" / f"point-{number}"
-        points.append((passed / 60, protocol.heldout_loss(point, shards, protocol.SEQUENCES, LENGTH)[0]))
-    loss, accuracy = protocol.heldout_loss(last_point(folder), shards, protocol.FINAL_SEQUENCES, LENGTH)
+        points.append((passed / 60, protocol.heldout_loss(point, shards, protocol.SEQUENCES, length)[0]))
+    loss, accuracy = protocol.heldout_loss(last_point(folder), shards, sequences, length)
     settings = {"learning_rate": rate, "steps": facts["steps"]}
     return Result(kind, seed, minutes, seconds, facts["tokens"], facts["parameters"], loss, accuracy, points,
                   settings=settings)  # fmt: skip
@@ -93,13 +99,15 @@ def parameters(run: Path) -> int:
     return sum(one.numel() for one in read_folder(run).model.parameters())
 
 
-def best_rate(kind: str, shards: Path, folder: Path, minutes: float) -> float:
+def best_rate(kind: str, shape: str, shards: Path, folder: Path, minutes: float) -> float:
     """The best learning rate of three, each tried for a third of the time."""
     losses = {}
     for rate in RATES:
         place = folder / f"rate-{rate:g}"
         place.mkdir(parents=True, exist_ok=True)
-        found = protocol.saved(place / "result.json") or baseline(kind, shards, place, minutes / 3, 0, rate)
+        found = protocol.saved(place / "result.json")
+        if found is None:
+            found = baseline(kind, shape, shards, place, minutes / 3, 0, rate, curve=False)
         protocol.save(place / "result.json", found)
         losses[rate] = found.loss if math.isfinite(found.loss) else math.inf
     return min(losses, key=losses.__getitem__)
@@ -108,21 +116,22 @@ def best_rate(kind: str, shards: Path, folder: Path, minutes: float) -> float:
 def campaign(options: argparse.Namespace) -> list[Result]:
     """Every run that is not there yet, and all results."""
     shards, results = protocol.data(options.text, options.out, options.language), []
+    length = protocol.SHAPES[options.shape].length
     for minutes in options.minutes:
         for seed in range(options.seeds):
             for kind, system in [("ours", one) for one in options.recipes] + [
                 ("peer", one) for one in options.baselines
             ]:
-                folder = options.out / f"{minutes:g}m" / f"{Path(system).stem}-{kind}" / f"seed-{seed}"
+                folder = options.out / f"{minutes:g}m-{options.shape}" / f"{Path(system).stem}-{kind}" / f"seed-{seed}"
                 folder.mkdir(parents=True, exist_ok=True)
                 found = protocol.saved(folder / "result.json")
                 if found is None:
                     print(f"{system}, {minutes:g} minutes, seed {seed}", flush=True)
                     if kind == "ours":
-                        found, model = ours(system, (), shards, folder, minutes, seed), folder / "run"
+                        found, model = ours(system, length, shards, folder, minutes, seed), folder / "run"
                     else:
-                        rate = best_rate(system, shards, folder.parent, minutes)
-                        found = baseline(system, shards, folder, minutes, seed, rate)
+                        rate = best_rate(system, options.shape, shards, folder.parent, minutes)
+                        found = baseline(system, options.shape, shards, folder, minutes, seed, rate)
                         model = last_point(folder)
                     protocol.add_scores(found, model, options.blimp, options.glue, folder, options.task_seeds)
                     protocol.save(folder / "result.json", found)
@@ -182,8 +191,9 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path("runs/speedrun"))
     parser.add_argument("--minutes", nargs="+", type=float, default=[10.0, 30.0, 60.0])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--recipes", nargs="*", default=["albert-mini"])
+    parser.add_argument("--recipes", nargs="*", default=["albert-next-mini"])
     parser.add_argument("--baselines", nargs="*", default=["albert", "modernbert"], choices=("albert", "modernbert"))
+    parser.add_argument("--shape", default="mini", choices=protocol.SHAPES, help="of the baselines, and of all scores")
     parser.add_argument("--blimp", type=Path, help="a folder of pairs of sentences")
     parser.add_argument("--glue", type=Path, help="the folder with SST-2/, CoLA/ and RTE/")
     parser.add_argument("--task-seeds", type=int, default=3)

@@ -1,11 +1,13 @@
 """A baseline of the speedrun: what a person who knows `transformers` starts, in its Trainer.
 
     python benchmarks/speedrun/baseline.py albert|modernbert --data SHARDS --out FOLDER --minutes 30 [--rate 1e-3]
+                                           [--shape tiny|mini]
 
-The shape is that of albert-mini: 8 layers, H 256 (ALBERT: E 128), rows of 128 tokens; scaled dot product attention,
-fused AdamW, bfloat16 where the machine computes it, warm-up and linear decay over just as many steps as the time
-allows, which is measured first and not counted. Batches come ready from the shards, so that no collator is waited for.
-At each point of the curve the weights are saved, to be scored when the run is over.
+The shape is that of albert-mini, 8 layers of H 256 (ALBERT: E 128) on rows of 128 tokens, or of albert-tiny, 6 layers
+of H 128 (E 64) on rows of 64. Scaled dot product attention, fused AdamW, bfloat16 where the machine computes it,
+warm-up and linear decay over just as many steps as the time allows, which is measured first and not counted. Batches
+come ready from the shards, so that no collator is waited for. At each point of the curve the weights are saved, to be
+scored when the run is over.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch
 import transformers
+from protocol import SHAPES, Shape
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from litebert import Shards
@@ -31,38 +34,40 @@ from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data.batches import Batches
 from litebert.train import device as devices
 
-HIDDEN, EMBEDDING, LAYERS, HEADS, LENGTH, BATCH = 256, 128, 8, 8, 128, 32
 MEASURED = 8
 """Steps that tell how many the time allows, after two that warm up."""
 
 
-def network(kind: str, vocab_size: int, pad_id: int) -> Any:
+def network(kind: str, vocab_size: int, pad_id: int, size: Shape) -> Any:
     """The untrained model of `transformers`."""
     shape: dict[str, Any] = {
-        "vocab_size": vocab_size, "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+        "vocab_size": vocab_size, "hidden_size": size.hidden, "num_hidden_layers": size.layers,
+        "num_attention_heads": size.heads,
         "pad_token_id": pad_id, "max_position_embeddings": 512,
     }  # fmt: skip
     family: Any
     if kind == "albert":
         settings: Any = transformers.AlbertConfig(
-            **shape, embedding_size=EMBEDDING, intermediate_size=4 * HIDDEN, classifier_dropout_prob=0.0
+            **shape, embedding_size=size.embedding, intermediate_size=4 * size.hidden, classifier_dropout_prob=0.0
         )
         family = transformers.AlbertForPreTraining
     else:
-        settings = transformers.ModernBertConfig(**shape, intermediate_size=2 * HIDDEN, local_attention=128)
+        settings = transformers.ModernBertConfig(**shape, intermediate_size=2 * size.hidden, local_attention=128)
         family = transformers.ModernBertForMaskedLM
     return family._from_config(settings, attn_implementation="sdpa")
 
 
-def batches(kind: str, shards: Shards, seed: int) -> Iterator[dict[str, Any]]:
+def batches(kind: str, shards: Shards, seed: int, size: Shape) -> Iterator[dict[str, Any]]:
     """Rows as each system's paper has them: ALBERT's pairs with n-gram masks, ModernBERT's full rows with 30 %."""
     pairs = kind == "albert"
-    layout = SequenceConfig(format="segment-pair" if pairs else "full-sentences", length=LENGTH, short_probability=0.0)
+    layout = SequenceConfig(
+        format="segment-pair" if pairs else "full-sentences", length=size.length, short_probability=0.0
+    )
     masking = MaskingConfig() if pairs else MaskingConfig(rate=0.3, unit="token", span="single")
-    make = Batches(shards.train, shards.tokenizer, layout, masking, "sop" if pairs else None, BATCH, seed)
+    make = Batches(shards.train, shards.tokenizer, layout, masking, "sop" if pairs else None, size.batch, seed)
     step = 0
     while True:
-        batch = make(step, slice(0, BATCH))
+        batch = make(step, slice(0, size.batch))
         labels = torch.full(batch.input_ids.shape, -100)
         labels.view(-1)[batch.masked_positions] = batch.masked_labels
         row = {"input_ids": batch.input_ids, "labels": labels}
@@ -113,19 +118,20 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=10)
     parser.add_argument("--began", type=float, default=time.monotonic(), help="when the clock started")
     parser.add_argument("--steps", type=int, help="as many as the time allows, where that was measured before")
+    parser.add_argument("--shape", default="mini", choices=SHAPES)
     options = parser.parse_args()
-    shards, machine = Shards.open(options.data), devices.choose("auto")
+    shards, machine, size = Shards.open(options.data), devices.choose("auto"), SHAPES[options.shape]
     torch.manual_seed(options.seed)
-    model = network(options.kind, shards.tokenizer.vocab_size, shards.tokenizer.pad_id)
+    model = network(options.kind, shards.tokenizer.vocab_size, shards.tokenizer.pad_id, size)
 
     def trainer(steps: int, **more: Any) -> Trainer:
         arguments = TrainingArguments(
-            output_dir=str(options.out / "trainer"), max_steps=steps, per_device_train_batch_size=BATCH,
+            output_dir=str(options.out / "trainer"), max_steps=steps, per_device_train_batch_size=size.batch,
             learning_rate=options.rate, warmup_steps=max(1, round(0.05 * steps)), weight_decay=0.01,
             optim="adamw_torch_fused", bf16=machine.autocast is not None, seed=options.seed, save_strategy="no",
             logging_strategy="no", report_to=[], disable_tqdm=True, use_cpu=machine.device.type == "cpu",
         )  # fmt: skip
-        return Ready(batches(options.kind, shards, options.seed), model=model, args=arguments, **more)
+        return Ready(batches(options.kind, shards, options.seed, size), model=model, args=arguments, **more)
 
     if options.steps is None:
         trainer(2).train()
@@ -140,7 +146,8 @@ def main() -> None:
     trainer(options.steps, callbacks=[clock]).train()
     facts = {
         "times": clock.times, "steps": clock.times[-1][0],
-        "tokens": clock.times[-1][0] * BATCH * LENGTH, "parameters": sum(p.numel() for p in model.parameters()),
+        "tokens": clock.times[-1][0] * size.batch * size.length,
+        "parameters": sum(p.numel() for p in model.parameters()),
     }  # fmt: skip
     for number in range(len(clock.times)):
         shards.tokenizer.save(options.out / f"point-{number}")

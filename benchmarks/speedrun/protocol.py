@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from litebert import evaluate, prepare, train_tokenizer
 from litebert.storage import write_json
@@ -24,10 +24,27 @@ HELDOUT = 0.02
 POINTS = 10
 """Of a curve of the held-out loss."""
 SEQUENCES, FINAL_SEQUENCES = 512, 4096
-"""Held-out sequences that a point of a curve, and the last score, are taken from."""
+"""Held-out sequences that a point of a baseline's curve, and every last score, are taken from."""
+OUR_SEQUENCES = 64
+"""The same of a point of our curve, which our clock counts: theirs are scored when the run is over."""
 TASKS = {"sst2": "accuracy", "cola": "matthews", "rte": "accuracy"}
 """Tasks of GLUE, and the score of each."""
 TASK_STEPS = 1000
+
+
+class Shape(NamedTuple):
+    """Of a baseline, and of the rows that it and the last scores have."""
+
+    hidden: int
+    embedding: int
+    layers: int
+    heads: int
+    length: int
+    batch: int
+
+
+SHAPES = {"tiny": Shape(128, 64, 6, 4, 64, 64), "mini": Shape(256, 128, 8, 8, 128, 32)}
+"""As albert-tiny and albert-mini have them, with 4,096 tokens in a batch."""
 
 
 @dataclass
