@@ -54,6 +54,17 @@ def test_a_run_folder_holds_what_a_person_reads(tiny_data: Path, tmp_path: Path,
     assert run.outcome.tokens == metrics.read(run.folder / "metrics.jsonl")[-2]["tokens"]
 
 
+@pytest.mark.parametrize(("size", "warned"), [(16, False), (24, True)])
+def test_tables_wider_than_the_states_are_remarked(
+    size: int, warned: bool, tiny_data: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    pretrain(config(encoder={"embedding_size": size}, train={"budget": "1 steps"}), tiny_data, tmp_path)
+    remarks = [message for message in logged if "encoder.hidden_size" in message]
+    assert len(remarks) == warned
+    if warned:
+        names(remarks[0], "encoder.embedding_size", size, "encoder.hidden_size", 16, "--encoder.embedding-size 16")
+
+
 def test_a_run_in_another_thread_trains_too(tiny_data: Path, tmp_path: Path) -> None:
     """Signals belong to the main thread; elsewhere, as in a notebook's worker, a run goes on without them."""
     pretrain(config(), tiny_data, tmp_path / "main")
@@ -163,7 +174,7 @@ def test_a_run_keeps_the_version_of_full_sentences_that_it_began_with(tmp_path: 
 
     def stop(loop: Loop[Batch]) -> None:
         if loop.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
 
     pretrain(point, tmp_path / "data", tmp_path / "new", on_step=stop)
     facts = json.loads((tmp_path / "new" / "run.json").read_text())
@@ -244,7 +255,7 @@ def test_a_time_budget_becomes_steps_once(
 
     def leave(loop: Loop[Batch]) -> None:
         if loop.step == 7:
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
 
     cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave)
     assert (cut.steps, cut.outcome.step) == (20, 7)

@@ -116,7 +116,7 @@ def test_a_run_may_go_on_with_it(tiny_data: Path, tmp_path: Path) -> None:
 
     def stop(loop: Loop[Batch]) -> None:
         if loop.step == 6:
-            loop.signal = signal.SIGTERM
+            loop.signals.received = signal.SIGTERM
 
     pretrain(point, tiny_data, tmp_path / "whole")
     pretrain(point, tiny_data, tmp_path / "parts", on_step=stop)

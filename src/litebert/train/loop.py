@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Generic
 
 import torch
@@ -37,6 +35,7 @@ from litebert.train.muon import in_float32
 from litebert.train.optim import Optimizers
 from litebert.train.parallel import accumulating, load_state, local, whole, whole_state
 from litebert.train.ranks import Ranks
+from litebert.train.signals import LEAVING, Signals
 from litebert.train.supply import ahead
 from litebert.train.trainable import B, Trainable
 from litebert.train.window import Window
@@ -96,7 +95,7 @@ class Loop(Generic[B]):
         )
         self.step = self.tokens = 0
         self.seconds = 0.0
-        self.signal: int | None = None
+        self.signals = Signals()
         self.leaving: int | None = None
         """The signal that any process has received, as soon as all of them know."""
         self.due = False
@@ -197,7 +196,7 @@ class Loop(Generic[B]):
         named = task("training", self.steps, "steps", self.step, tenths=True)
         speaks = named if self.ranks.main else nullcontext(Task("training"))
         supply = ahead(make or self.batches, range(self.step, self.steps), self.device.device)
-        with kept as metrics, self._signals(), speaks as bar, supply as batches:
+        with kept as metrics, self.signals.heard(), speaks as bar, supply as batches:
             mark = self._timed_from = (self._saved, self.tokens)
             if metrics is not None:
                 metrics.note(self.step, self.remarks)
@@ -239,25 +238,6 @@ class Loop(Generic[B]):
         if self.share_of_peak is None or self.seconds < 1:
             return None
         return self.share_of_peak(rate / self.ranks.size, self._scheduled(self.step - 1)[0])
-
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Turn SIGTERM and the first Ctrl-C into a request to save and leave; a second Ctrl-C stops at once."""
-        self.signal = self.leaving = None
-
-        def handle(number: int, frame: FrameType | None) -> None:
-            if self.signal is not None and number == signal.SIGINT:
-                raise KeyboardInterrupt
-            self.signal = number
-
-        before = {}
-        with suppress(ValueError):  # not the main thread, where Python delivers signals: leave them alone
-            before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            yield
-        finally:
-            for number, old in before.items():
-                signal.signal(number, old)
 
     def batches(self, step: int) -> list[B]:
         """The micro-batches of a step."""
@@ -322,13 +302,12 @@ class Loop(Generic[B]):
     def _exchange(self, numbers: list[int]) -> list[int]:
         """The numbers summed over the processes; on the way all hear of a signal that one has received, and whether a
         checkpoint is due."""
-        signals = (signal.SIGTERM, signal.SIGINT)
         late = self.save_every.unit == "time" and time.monotonic() - self._saved >= self.save_every.value
-        told = [*(self.signal == one for one in signals), self.ranks.main and late]
+        told = [*(self.signals.received == one for one in LEAVING), self.ranks.main and late]
         summed = torch.tensor([*numbers, *told], dtype=torch.int64)
         self.ranks.sum([summed])
         *found, terminated, interrupted, due = summed.tolist()
-        heard = zip(signals, (terminated, interrupted), strict=True)
+        heard = zip(LEAVING, (terminated, interrupted), strict=True)
         self.leaving, self.due = next((int(one) for one, count in heard if count), None), bool(due)
         return found
 
