@@ -30,7 +30,7 @@ five: $(VENV)/.runtime  ## the five systems side by side: under 20 minutes on tw
 	LITEBERT=$(BIN)/litebert runs/five_systems.sh
 
 test: $(VENV)/.dev  ## the tests, without the slow ones
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(if $(COVERAGE),--cov --cov-report=)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(if $(COVERAGE),--cov --cov-report=)
 	$(if $(COVERAGE),@$(call covered,data))
 	$(if $(COVERAGE),@$(call covered,model))
 
