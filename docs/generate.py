@@ -95,12 +95,14 @@ def _space() -> Iterator[str]:
             name, task, f"{point.train.optimizer.learning_rate:g}", point.train.batch.removesuffix(" sequences"),
             str(point.length), f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
             f"{point.train.schedule.warmup:g}", "the model's" if point.dropout < 0 else f"{point.dropout:g}",
+            f"{point.deletion:g}",
             f"{point.train.optimizer.weight_decay:g}", f"{point.layer_decay:g}",
         )
         for name, points in POINTS.items() for task, point in points.items()
     ]  # fmt: skip
     yield from _table(
-        "recipe | task | rate | batch | tokens | how long | warm-up | dropout | weight decay | layer decay", rows
+        "recipe | task | rate | batch | tokens | how long | warm-up | dropout | deletion | weight decay | layer decay",
+        rows,
     )
 
 

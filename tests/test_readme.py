@@ -26,7 +26,7 @@ from litebert.train.measure import Rate
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
-PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```(sh|python)\n(.*?)^```$", re.M | re.S)
 SIZES = {
     "litebert quickstart": "litebert quickstart --vocab-size 400 --budget '1 steps'",
