@@ -25,6 +25,7 @@ from toys.preload import MODULES
 from toys.warm_commands import start
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on tiny tensors threads only wait for each other
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # for tests that import onnxruntime themselves
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job, whose children would ignore Ctrl-C too
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ def session(file: Path, threads: int | None = None, alone: bool = True) -> Any:
     Raises:
         MissingExtraError: onnxruntime is not installed.
     """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # which 1.32 has on Linux too; read when it is imported
     try:
         import onnxruntime
     except ImportError:
