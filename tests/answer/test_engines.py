@@ -6,6 +6,8 @@ import csv
 import io
 import logging
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -378,6 +380,31 @@ def test_batches_hold_every_item_once_within_the_bound(items: list[tuple[int, in
         assert tokens <= most or len(batch) == 1
     order = [lengths[i] for batch in batches for i in batch]
     assert order == sorted(order, reverse=True)
+
+
+_SIGNALLED = """
+import gc, signal, sys
+from litebert import load
+
+models = [load(sys.argv[1], engine="openvino") for _ in range(3)]
+for model in models:
+    model.predict(["a text"])
+del model
+while models:
+    del models[0]
+    gc.collect()
+heard = []
+signal.signal(signal.SIGTERM, lambda *_: heard.append(1))
+signal.raise_signal(signal.SIGTERM)
+assert heard
+"""
+
+
+def test_a_signal_is_survived_after_openvino(tmp_path: Path, tiny_tokenizer: Path) -> None:
+    """On AVX-512 its plugin replaces the stack on which signals are handled."""
+    needs("openvino")
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    subprocess.run([sys.executable, "-c", _SIGNALLED, str(folder)], check=True)
 
 
 def test_other_devices_are_refused_by_engines_of_the_cpu(tiny_tokenizer: Path, tmp_path: Path) -> None:

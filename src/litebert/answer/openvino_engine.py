@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,15 @@ from litebert.errors import MissingExtraError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.train import device as devices
+
+
+@cache
+def _core() -> Any:
+    """The one of this process. On AVX-512 each gives the thread an alternate stack for signals, and the end of one may
+    leave the thread with that of another which is gone (2026.4): the next Ctrl-C would then end it by SIGSEGV."""
+    import openvino
+
+    return openvino.Core()
 
 
 class OpenVinoEngine:
@@ -56,14 +66,12 @@ class OpenVinoEngine:
         return engine
 
     def _read(self, file: Path) -> None:
-        import openvino
-
         settings = {
             "INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": self.precision,
             "PERFORMANCE_HINT": "LATENCY",
         }  # fmt: skip
         try:
-            self._graph = openvino.Core().compile_model(str(file), "CPU", settings)
+            self._graph = _core().compile_model(str(file), "CPU", settings)
         except RuntimeError as error:
             raise unreadable(file, error) from None
         self.ranks = {one.any_name: len(one.partial_shape) for one in self._graph.inputs}
