@@ -146,7 +146,8 @@ def test_a_fine_tuning_that_does_not_fit_is_refused_too(
     rows = "".join(f"a text number {i},{'ab'[i % 2]}\n" for i in range(40))
     (tmp_path / "rows.csv").write_text("text,label\n" + rows)
     words = ("finetune", "albert-tiny", "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
-             tmp_path / "rows.csv", "--out", tmp_path / "run", "--steps", "1")  # fmt: skip
+             tmp_path / "rows.csv", "--out", tmp_path / "run", "--steps", "1",
+             "--train.precision", "float32")  # fmt: skip
     with_free(monkeypatch, 60 * MIB, each=2 * MIB)
     status, _, err = run(*words)
     assert status == 2
