@@ -67,7 +67,7 @@ def expected(model: TaskModel, given: tuple[np.ndarray, ...]) -> np.ndarray:
     if model.encoder.config.segment_types < 2:
         types = torch.zeros_like(types)
     logits: Tensor = model(ids, types, mask)
-    found: np.ndarray = logits.numpy()
+    found: np.ndarray = logits.float().numpy()
     return found if model.reads_cls else np.where(given[2][..., None], found, 0)
 
 
@@ -83,6 +83,21 @@ def test_it_answers_as_the_network(name: str, few: int, monkeypatch: pytest.Monk
         if model.encoder.config.segment_types < 2:
             given[1][:] = 0
         np.testing.assert_allclose(ours.logits(*given), expected(model, given), rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_in_bfloat16_it_is_as_near_to_float32_as_autocast_is(name: str) -> None:
+    model, given = network(name), rows([61, 33, 17, 16, 15, 2, 1])
+    if model.encoder.config.segment_types < 2:
+        given[1][:] = 0
+    ours = PackedNetwork.of(model, torch.bfloat16)
+    assert ours is not None
+    exact = expected(model, given)
+    with torch.autocast("cpu", torch.bfloat16):
+        theirs = expected(model, given)
+    mine, apart = np.abs(ours.logits(*given) - exact), np.abs(theirs - exact)
+    assert 0 < mine.mean() < 1.2 * apart.mean()
+    assert mine.max() < 2 * apart.max()
 
 
 @settings(max_examples=25, deadline=None)

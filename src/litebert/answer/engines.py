@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 import torch
@@ -40,12 +40,13 @@ class TorchEngine:
     """
 
     packs = True
+    precision: Literal["auto", "float32"] = "float32"
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         assert isinstance(loaded.model, TaskModel)
-        self._device = devices.choose("float32", device)
+        self._device = devices.choose(self.precision, device)
         self._network = loaded.model.to(self._device.device).eval()
-        self._packed = PackedNetwork.of(self._network) if self.packs else None
+        self._packed = PackedNetwork.of(self._network, self._device.autocast) if self.packs else None
         if self._packed is not None:
             self.tokens = PACKED_TOKENS
 
@@ -98,9 +99,8 @@ class Bfloat16Engine(TorchEngine):
         ConfigError: this one does not.
     """
 
-    packs = False
+    precision = "auto"
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         super().__init__(loaded, device)
-        self._device = devices.choose("auto", device)
         devices.require_bfloat16(self._device, "torch-bfloat16", "torch")

@@ -1,11 +1,12 @@
-"""A fine-tuned network as it answers on a CPU in float32: rows lie end to end, so that nothing is computed for padding.
+"""A fine-tuned network as it answers on a CPU: rows lie end to end, so that nothing is computed for padding.
 
 Between the matrix products stands one compiled pass each (kernels.c), attention included, and tensors are written
 where those of the layer before were. In the last layer, of which a classifier of texts reads [CLS] alone, queries and
 all that follows them are computed for [CLS] alone. Answers are those of the network to rounding.
 
-The weights of products of few tokens are kept a second time, in the order in which `multiply` reads them, from the
-first such product on. Working memory belongs to a thread, so several threads may ask one network.
+All is float32, but for the factors of matrix products where bfloat16 is asked for. The weights of products of few
+tokens are kept a second time, in the order in which `multiply` reads them, from the first such product on; so are
+those in bfloat16. Working memory belongs to a thread, so several threads may ask one network.
 
 `PackedNetwork.of` takes networks of the parts that it knows. Others, with attention in windows or parts of one's own,
 and machines without the compiled passes, compute their answers by the network itself.
@@ -16,7 +17,7 @@ Shapes: R rows, T tokens of all rows, H hidden size, I intermediate size.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -82,9 +83,14 @@ class _Own(threading.local):
 
 
 class PackedNetwork:
-    """A network that answers as its `TaskModel` does, whose weights it reads and does not change."""
+    """A network that answers as its `TaskModel` does, whose weights it reads and does not change.
 
-    def __init__(self, model: TaskModel) -> None:
+    Args:
+        factors: the type to which what a product multiplies is rounded; None for float32.
+    """
+
+    def __init__(self, model: TaskModel, factors: torch.dtype | None = None) -> None:
+        self._factors = factors
         self._model, self._encoder, config = model, model.encoder, model.encoder.config
         self._heads, self._hidden = config.heads, config.hidden_size
         self._tables = self._encoder.positions.tables()
@@ -92,11 +98,12 @@ class PackedNetwork:
         attention, feedforward = self._encoder.attention, self._encoder.feedforward
         blocks = zip(config.attention_of(), config.feedforward_of(), strict=True)
         self._layers = [(cast(Attention, attention[a]), cast(FeedForward, feedforward[f])) for a, f in blocks]
-        self._panels: dict[Tensor, tuple[int, Tensor]] = {}
+        self._kept: dict[Tensor, tuple[int, Tensor]] = {}
+        """Of a weight its version, and what products read in its place."""
         self._own = _Own()
 
     @classmethod
-    def of(cls, model: TaskModel) -> PackedNetwork | None:
+    def of(cls, model: TaskModel, factors: torch.dtype | None = None) -> PackedNetwork | None:
         """The network that answers for a model; None where that cannot be made."""
         config = model.encoder.config
         known = all(
@@ -106,7 +113,7 @@ class PackedNetwork:
         fits = 3 * max(config.hidden_size, config.intermediate_size) <= WIDEST and config.activation in ACTIVATIONS
         if not (known and plain and fits) or any(config.windowed()) or library() is None:
             return None
-        return cls(model)
+        return cls(model, factors)
 
     @torch.inference_mode()
     def logits(
@@ -245,23 +252,39 @@ class PackedNetwork:
         """x W, of some rows of a weight (out, in), all by default."""
         end = len(weight) if end is None else end
         y = self._room(name, len(x), end - start)
+        if self._factors is not None:
+            narrow = self._room("factor", len(x), x.shape[1], self._factors).copy_(x)
+            product = self._room("product", len(x), end - start, self._factors)
+            return y.copy_(torch.mm(narrow, self._once(weight, self._rounded)[start:end].t(), out=product))
         if len(x) > FEW or len(weight) % _COLUMNS or start % _COLUMNS or end % _COLUMNS:
             return torch.mm(x, weight[start:end].t(), out=y)
-        version, panels = self._panels.get(weight, (-1, weight))
-        if version != weight._version:
-            panels = weight.view(-1, _COLUMNS, weight.shape[1]).transpose(1, 2).contiguous()
-            self._panels[weight] = weight._version, panels
-        part = panels[start // _COLUMNS : end // _COLUMNS]
+        part = self._once(weight, _panels)[start // _COLUMNS : end // _COLUMNS]
         call("multiply", x, part, y, len(x), weight.shape[1], end - start, elements=part.numel())
         return y
 
-    def _room(self, name: str, rows: int, width: int) -> Tensor:
+    def _rounded(self, weight: Tensor) -> Tensor:
+        return weight.to(self._factors)
+
+    def _once(self, weight: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+        """What is made of a weight, anew only where that has changed."""
+        version, kept = self._kept.get(weight, (-1, weight))
+        if version != weight._version:
+            kept = make(weight)
+            self._kept[weight] = weight._version, kept
+        return kept
+
+    def _room(self, name: str, rows: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
         """Memory that is kept from call to call, for the system clears what is new."""
         rooms = self._own.rooms
         kept = rooms.get(name)
         if kept is None or kept.numel() < (rows + _QUERIES) * width:
-            kept = rooms[name] = torch.empty((rows + _QUERIES) * width)
+            kept = rooms[name] = torch.empty((rows + _QUERIES) * width, dtype=dtype)
         return kept[: rows * width].view(rows, width)
+
+
+def _panels(weight: Tensor) -> Tensor:
+    """A weight in the order in which `multiply` reads it."""
+    return weight.view(-1, _COLUMNS, weight.shape[1]).transpose(1, 2).contiguous()
 
 
 class PackedWalk:
