@@ -407,6 +407,17 @@ def test_a_signal_is_survived_after_openvino(tmp_path: Path, tiny_tokenizer: Pat
     subprocess.run([sys.executable, "-c", _SIGNALLED, str(folder)], check=True)
 
 
+def test_openvino_writes_nothing_into_the_home_of_its_user(tmp_path: Path, tiny_tokenizer: Path) -> None:
+    """Where its telemetry can be imported, a client id and statistics appear there."""
+    needs("openvino")
+    home, folder = tmp_path / "home", model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    home.mkdir()
+    script = "import sys; from litebert import load; load(sys.argv[1], engine='openvino').predict(['a text'])"
+    environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", script, str(folder)], env=environment, check=True)
+    assert not list(home.iterdir())
+
+
 def test_other_devices_are_refused_by_engines_of_the_cpu(tiny_tokenizer: Path, tmp_path: Path) -> None:
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")

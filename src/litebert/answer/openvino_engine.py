@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -19,13 +20,19 @@ from litebert.interop import LoadedModel
 from litebert.train import device as devices
 
 
+def _openvino() -> Any:
+    """The library without its telemetry, which writes a client id into the user's home as soon as it is imported."""
+    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # None: it cannot be imported
+    import openvino
+
+    return openvino
+
+
 @cache
 def _core() -> Any:
     """The one of this process. On AVX-512 each gives the thread an alternate stack for signals, and the end of one may
     leave the thread with that of another which is gone (2026.4): the next Ctrl-C would then end it by SIGSEGV."""
-    import openvino
-
-    return openvino.Core()
+    return _openvino().Core()
 
 
 class OpenVinoEngine:
@@ -53,7 +60,7 @@ class OpenVinoEngine:
     @classmethod
     def _require(cls, device: str) -> None:
         try:
-            import openvino  # noqa: F401
+            _openvino()
         except ImportError:
             raise MissingExtraError("openvino", "openvino") from None
         check_device("openvino", device)

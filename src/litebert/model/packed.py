@@ -4,7 +4,7 @@ Between the matrix products stands one compiled pass each (kernels.c), attention
 where those of the layer before were. In the last layer, of which a classifier of texts reads [CLS] alone, queries and
 all that follows them are computed for [CLS] alone. Answers are those of the network to rounding.
 
-All is float32, but for the factors of matrix products where bfloat16 is asked for. The weights of products of few
+All is float32, but for matrix products where bfloat16 is asked for. The weights of products of few
 tokens are kept a second time, in the order in which `multiply` reads them, from the first such product on; so are
 those in bfloat16. Working memory belongs to a thread, so several threads may ask one network.
 
@@ -86,11 +86,11 @@ class PackedNetwork:
     """A network that answers as its `TaskModel` does, whose weights it reads and does not change.
 
     Args:
-        factors: the type to which what a product multiplies is rounded; None for float32.
+        products: the type of matrix products; None for float32.
     """
 
-    def __init__(self, model: TaskModel, factors: torch.dtype | None = None) -> None:
-        self._factors = factors
+    def __init__(self, model: TaskModel, products: torch.dtype | None = None) -> None:
+        self._products = products
         self._model, self._encoder, config = model, model.encoder, model.encoder.config
         self._heads, self._hidden = config.heads, config.hidden_size
         self._tables = self._encoder.positions.tables()
@@ -103,7 +103,7 @@ class PackedNetwork:
         self._own = _Own()
 
     @classmethod
-    def of(cls, model: TaskModel, factors: torch.dtype | None = None) -> PackedNetwork | None:
+    def of(cls, model: TaskModel, products: torch.dtype | None = None) -> PackedNetwork | None:
         """The network that answers for a model; None where that cannot be made."""
         config = model.encoder.config
         known = all(
@@ -113,7 +113,7 @@ class PackedNetwork:
         fits = 3 * max(config.hidden_size, config.intermediate_size) <= WIDEST and config.activation in ACTIVATIONS
         if not (known and plain and fits) or any(config.windowed()) or library() is None:
             return None
-        return cls(model, factors)
+        return cls(model, products)
 
     @torch.inference_mode()
     def logits(
@@ -252,9 +252,9 @@ class PackedNetwork:
         """x W, of some rows of a weight (out, in), all by default."""
         end = len(weight) if end is None else end
         y = self._room(name, len(x), end - start)
-        if self._factors is not None:
-            narrow = self._room("factor", len(x), x.shape[1], self._factors).copy_(x)
-            product = self._room("product", len(x), end - start, self._factors)
+        if self._products is not None:
+            narrow = self._room("factor", len(x), x.shape[1], self._products).copy_(x)
+            product = self._room("product", len(x), end - start, self._products)
             return y.copy_(torch.mm(narrow, self._once(weight, self._rounded)[start:end].t(), out=product))
         if len(x) > FEW or len(weight) % _COLUMNS or start % _COLUMNS or end % _COLUMNS:
             return torch.mm(x, weight[start:end].t(), out=y)
@@ -263,7 +263,7 @@ class PackedNetwork:
         return y
 
     def _rounded(self, weight: Tensor) -> Tensor:
-        return weight.to(self._factors)
+        return weight.to(self._products)
 
     def _once(self, weight: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
         """What is made of a weight, anew only where that has changed."""
