@@ -238,26 +238,26 @@ def test_a_client_that_goes_leaves_the_queue(service: Service, client: httpx.Cli
     assert client.post("/predict", json={"inputs": "a"}).status_code == 200
 
 
-def asking(service: Service, seen: list[tuple[int, Any]]) -> threading.Thread:
-    """A client with a long request, underway."""
+def waiting(service: Service, model: str) -> int:
+    """Inputs of all requests to a model that no worker has been given."""
+    with service.client() as client:
+        found = re.search(rf'litebert_queue_rows{{model="{model}"}} (\d+)', client.get("/metrics").text)
+    assert found
+    return int(found[1])
+
+
+def asking(service: Service, pid: int, seen: list[tuple[int, Any]]) -> threading.Thread:
+    """A client whose request cannot be answered: its only worker, stopped until it is told to go on, has a part of it."""
 
     def ask() -> None:
         with service.client() as client:
             answer = client.post("/predict", json={"inputs": ["b c d e f " * 4] * 4000})
             seen.append((answer.status_code, answer.json()))
 
-    def queued() -> int:
-        found = re.search(r'litebert_queue_rows{model="x-colours"} (\d+)', client.get("/metrics").text)
-        assert found
-        return int(found[1])
-
+    os.kill(pid, signal.SIGSTOP)
     thread = threading.Thread(target=ask)
-    with service.client() as client:
-        before = queued()
-        thread.start()
-        while (now := queued()) <= before:  # it falls until these rows arrive
-            assert thread.is_alive()
-            before = now
+    thread.start()
+    until(lambda: 0 < waiting(service, "x-colours") < 4000)
     return thread
 
 
@@ -265,7 +265,7 @@ def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(models: Path, 
     with serving(tmp_path, models / "x-colours", "--max-rows", 4000, "--max-wait", 20000) as service:
         (pid,) = service.events("a model is ready")[0]["pids"]
         seen: list[tuple[int, Any]] = []
-        thread = asking(service, seen)
+        thread = asking(service, pid, seen)
         os.kill(pid, signal.SIGKILL)
         thread.join()
         assert seen[0][0] == 503
@@ -274,9 +274,10 @@ def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(models: Path, 
             assert client.post("/predict", json={"inputs": "a"}).status_code == 200
             assert client.get("/health").json() == {"status": "ok"}
         assert service.events("a worker died")
-        assert service.events("a worker was replaced")
+        (replaced,) = service.events("a worker was replaced")
 
-        thread = asking(service, seen)
+        thread = asking(service, replaced["pid"], seen)
+        os.kill(replaced["pid"], signal.SIGCONT)
         assert service.stop() == 0
         thread.join()
         assert seen[1][0] == 200
