@@ -1,0 +1,148 @@
+"""How batches form: who is waited for and who is not, and that every input is computed once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from litebert.serve.batching import OVERHEAD, Batch, Job, Queue
+from litebert.serve.refusals import Refusal
+from litebert.serve.wire import Group, Row
+
+LONG = 30.0
+"""Seconds of lingering that no test would sit through."""
+
+
+def queue(linger: float = LONG, most: float = 400.0, patience: float = 60.0) -> Queue:
+    return Queue(most, linger, patience)
+
+
+def ask(waiting: Queue, *texts: str) -> Job:
+    return waiting.put(Group("predict", (), list(texts)), "texts[{}]")
+
+
+async def taken(waiting: Queue) -> Batch:
+    """The next batch, which must be there at once."""
+    return await asyncio.wait_for(waiting.take(), 5)
+
+
+def texts_of(batch: Batch) -> list[str]:
+    return [text for group in batch.groups for text in group.inputs]
+
+
+def test_a_client_that_asks_alone_is_answered_at_once() -> None:
+    async def check() -> None:
+        waiting, began = queue(), time.monotonic()
+        for number in range(5):
+            ask(waiting, f"text {number}")
+            batch = await taken(waiting)
+            assert texts_of(batch) == [f"text {number}"]
+            waiting.finished(batch)
+        assert time.monotonic() - began < LONG / 6
+
+    asyncio.run(check())
+
+
+def test_as_many_are_waited_for_as_asked_when_the_last_batch_was_formed() -> None:
+    async def check() -> None:
+        waiting = queue()
+        ask(waiting, "a")
+        ask(waiting, "b")
+        waiting.finished(await taken(waiting))
+        ask(waiting, "c")
+        with pytest.raises(asyncio.TimeoutError):  # two asked before, and one of them is still to come
+            await asyncio.wait_for(waiting.take(), 0.1)
+        ask(waiting, "d")
+        assert texts_of(await taken(waiting)) == ["c", "d"]
+
+    asyncio.run(check())
+
+
+def test_those_that_are_computed_are_expected_to_ask_again() -> None:
+    async def check() -> None:
+        waiting = queue()
+        ask(waiting, "a")
+        first = await taken(waiting)
+        ask(waiting, "b")
+        second = await taken(waiting)  # one waits and one is computed: two from now on
+        waiting.finished(first)
+        waiting.finished(second)
+        ask(waiting, "c")
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(waiting.take(), 0.1)
+
+    asyncio.run(check())
+
+
+def test_the_deadline_ends_the_waiting() -> None:
+    async def check() -> None:
+        waiting = queue(linger=0.05)
+        ask(waiting, "a")
+        ask(waiting, "b")
+        waiting.finished(await taken(waiting))
+        ask(waiting, "c")
+        assert texts_of(await taken(waiting)) == ["c"]
+
+    asyncio.run(check())
+
+
+def test_a_full_batch_waits_for_nobody() -> None:
+    async def check() -> None:
+        waiting = queue(most=3 * OVERHEAD)
+        ask(waiting, "a")
+        ask(waiting, "b")
+        waiting.finished(await taken(waiting))
+        ask(waiting, "c" * 200)
+        assert texts_of(await taken(waiting)) == ["c" * 200]
+
+    asyncio.run(check())
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 300), min_size=1, max_size=6), min_size=1, max_size=8),
+    st.lists(st.booleans(), max_size=8),
+    st.integers(40, 500),
+)
+def test_every_input_is_computed_once_and_in_its_place(sizes: list[list[int]], gone: list[bool], most: int) -> None:
+    async def check() -> None:
+        waiting = queue(linger=0.0, most=float(most))
+        jobs = [
+            ask(waiting, *(f"{number}.{place} " + "x" * size for place, size in enumerate(own)))
+            for number, own in enumerate(sizes)
+        ]
+        left = [job for job, leaves in zip(jobs, gone, strict=False) if leaves]
+        for job in left:
+            waiting.leave(job)
+        computed: list[str] = []
+        while waiting.rows:
+            batch = await taken(waiting)
+            texts = texts_of(batch)
+            assert len(texts) == 1 or batch.cost <= most
+            computed += texts
+            batch.answer([[Row(text.encode(), 1) for text in group.inputs] for group in batch.groups])
+            waiting.finished(batch)
+        stayed = [job for job in jobs if job not in left]
+        assert sorted(computed) == sorted(text for job in stayed for text in job.group.inputs)
+        for job in stayed:
+            assert [row.payload.decode() for row in job.done.result()] == job.group.inputs
+
+    asyncio.run(check())
+
+
+def test_a_closed_queue_refuses_what_waits_and_what_comes() -> None:
+    async def check() -> None:
+        waiting = queue()
+        job = ask(waiting, "a")
+        waiting.close(Refusal(503, "closing", "the server ends"))
+        assert isinstance(job.done.exception(), Refusal)
+        with pytest.raises(Refusal):
+            ask(waiting, "b")
+        waiting.open()
+        ask(waiting, "c")
+        assert texts_of(await taken(waiting)) == ["c"]
+
+    asyncio.run(check())
