@@ -19,12 +19,13 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import numpy as np
 import protocol
 from protocol import Result
 
@@ -49,15 +50,23 @@ def ours(recipe: str, length: int, shards: Path, folder: Path, minutes: float, s
     seconds = protocol.timed(protocol.litebert(*map(str, words)), folder / "log.txt")
     rows = metrics.read(folder / "run" / "metrics.jsonl")
     speed = metrics.read(folder / "run" / "speed.jsonl")
-    at = {row["step"]: row["seconds"] for row in speed}
-    before = seconds - max(at.values())  # of the command, before the first step and after the last
-    points = [((before + at[row["step"]]) / 60, row["mlm_loss"]) for row in rows
-             if row["kind"] == "heldout" and row["step"] in at]  # fmt: skip
+    points = curve_of(rows, speed, seconds)
     tokens = max(row.get("tokens", 0) for row in rows)  # so far
     loss, accuracy = protocol.heldout_loss(folder / "run", shards, protocol.FINAL_SEQUENCES, length)
     settings = json.loads((folder / "run" / "recipe.json").read_text(encoding="utf-8"))
     return Result(settings["name"], seed, minutes, seconds, tokens, parameters(folder / "run"), loss, accuracy, points,
                   settings=settings)  # fmt: skip
+
+
+def curve_of(
+    rows: Sequence[Mapping[str, Any]], speed: Sequence[Mapping[str, Any]], seconds: float
+) -> list[tuple[float, float]]:
+    """Minutes and held-out losses of a run of ours whose command took so many seconds; rows of speed stand at other
+    steps than those of losses."""
+    steps, passed = [0, *(row["step"] for row in speed)], [0.0, *(row["seconds"] for row in speed)]
+    before = seconds - passed[-1]  # of the command, before the first step and after the last
+    heldout = [row for row in rows if row["kind"] == "heldout"]
+    return [((before + float(np.interp(row["step"], steps, passed))) / 60, row["mlm_loss"]) for row in heldout]
 
 
 def baseline(

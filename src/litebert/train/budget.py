@@ -46,12 +46,12 @@ def _seconds(config: Config, rate: Rate) -> tuple[float, float]:
 
 
 def sensible_batch(config: Config, machine: Device, ranks: Ranks, teacher: Teacher | None = None) -> int:
-    """What `train.batch=auto` becomes, in sequences: a power of two near 2 sqrt(T) tokens for a budget of T, and at
+    """What `train.batch=auto` becomes, in sequences: a power of two near 1.5 sqrt(T) tokens for a budget of T, and at
     least one sequence for each process.
 
     Noise in the gradient matters less as the loss falls, so longer runs gain from larger batches (McCandlish et al.
-    2018, "An Empirical Model of Large-Batch Training"); the factor gives ten minutes on two cores the batch that the
-    small recipes have (docs/decisions.md). A budget in steps decides nothing, and leaves `config.batch_sequences`.
+    2018, "An Empirical Model of Large-Batch Training"); the factor is measured in ten minutes on two cores
+    (docs/decisions.md). A budget in steps decides nothing, and leaves `config.batch_sequences`.
     """
     budget = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS)
     if budget.unit == "steps":
@@ -60,7 +60,7 @@ def sensible_batch(config: Config, machine: Device, ranks: Ranks, teacher: Teach
     if budget.unit == "time":
         rate = ranks.agree(measure(config, machine, QUICK_SECONDS, ranks, teacher))
         tokens *= config.batch_sequences * config.mean_length / rate.mean_step_seconds
-    each = 2.0 ** round(math.log2(2 * math.sqrt(tokens)))
+    each = 2.0 ** round(math.log2(1.5 * math.sqrt(tokens)))
     return max(ranks.size, round(each / config.sequences.length))
 
 
