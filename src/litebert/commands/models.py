@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -301,8 +302,14 @@ class ConvertArguments:
     decomposition."""
     merge: Literal["average", "first", "middle", "last"] = "average"
     """What blocks become that are merged: their mean, or the first, middle or last of them."""
+    hidden_size: int | None = None
+    """Make the model smaller: the width of its states, a multiple of that of its heads, of which it keeps those that
+    matter most on the text of --data."""
+    intermediate_size: int | None = None
+    """The same: the inner width of its feed-forward blocks."""
     data: Path | None = None
-    """Score the model before and after it was made smaller on the held-out text of this folder."""
+    """Score the model before and after it was made smaller on the held-out text of this folder. What matters to a
+    narrower one is measured on its training text."""
 
 
 def convert(words: list[str]) -> int:
@@ -310,18 +317,27 @@ def convert(words: list[str]) -> int:
     arguments = console.parse(ConvertArguments, words, "convert")
     with console.loading():
         from litebert.interop import convert as run
+        from litebert.interop.models import config_of
+        from litebert.interop.narrowing import widths
         from litebert.interop.shrinking import Shrinking
         from litebert.train.evaluate import evaluate as score
+        from litebert.train.importance import measured_importance
 
     longer = {name: getattr(arguments, name) for name in ("positions", "window", "global_every")}
     stretches = any(value is not None for value in longer.values())
-    sizes = {name: getattr(arguments, name) for name in ("share", "groups", "layers", "embedding_size", "merge")}
-    shrinking = Shrinking(**sizes)
+    asked = ("share", "groups", "layers", "embedding_size", "merge", "hidden_size", "intermediate_size")
+    sizes = {name: getattr(arguments, name) for name in asked}
+    measure = None if arguments.data is None else partial(measured_importance, arguments.source, arguments.data)
+    shrinking = Shrinking(**sizes, importance=measure)
     to = arguments.to or ("litebert" if shrinking.asked or stretches else None)
     if to is None:
         raise ConfigError("nothing says what to convert to; give --to hf or --to litebert, or see --help")
     if arguments.data is not None and not shrinking.asked:
         raise ConfigError("--data scores a model before and after it is made smaller; leave it out")
+    if shrinking.narrows:
+        widths(
+            config_of(arguments.source).encoder, arguments.source, shrinking.hidden_size, shrinking.intermediate_size
+        )
     before = None if arguments.data is None else score(arguments.source, arguments.data)  # which may find a mistake
     done = run(arguments.source, arguments.destination, to=to, head=arguments.head, shrinking=shrinking, **longer)
     for note in done.notes:

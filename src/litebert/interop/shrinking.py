@@ -1,10 +1,11 @@
-"""A smaller model from the weights of a larger one, and what was lost: fewer blocks, fewer layers, a factorised table.
+"""A smaller model from the weights of a larger one, and what was lost: narrower states, fewer blocks, fewer layers, a
+factorised table.
 
 A block that several layers share becomes the mean of the teacher's blocks there, or one of them. The tables of tokens,
 positions and segments, side by side, are factorised by one truncated singular value decomposition into tables of width
 E and a map E -> H. The layer norm after their sum then stands behind the map (`embedding_norm=after`), and the
 vocabulary head takes the map backwards (`prediction=hidden`): with all singular values, the network computes what the
-teacher does.
+teacher does. What a narrower network keeps is in narrowing.py.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from litebert import cost
 from litebert.config import Config, EncoderConfig, Sharing
 from litebert.errors import ConfigError, ModelError, require
 from litebert.interop.loaded import LoadedModel
+from litebert.interop.narrowing import Importance, narrow
 from litebert.model.pretrainer import Pretrainer
 
 Merge = Literal["average", "first", "middle", "last"]
@@ -36,17 +38,30 @@ class Shrinking:
     embedding_size: int | None = None
     merge: Merge = "average"
     """What a block becomes of the teacher's blocks in its layers: their mean, or the first, middle or last."""
+    hidden_size: int | None = None
+    intermediate_size: int | None = None
+    importance: Callable[[], Importance] | None = None
+    """Measures what matters, of which these two keep the most."""
 
     def __post_init__(self) -> None:
         require(
             self.share is not None or (self.groups == 1 and (self.merge == "average" or self.layers is not None)),
             "--groups and --merge say how blocks become fewer; give --share or --layers too",
         )
+        require(
+            self.importance is not None or not self.narrows,
+            "--hidden-size and --intermediate-size keep what matters most on some text; name prepared text with --data",
+        )
 
     @property
     def asked(self) -> bool:
         """Whether anything is to shrink."""
-        return any(one is not None for one in (self.share, self.layers, self.embedding_size))
+        return self.narrows or any(one is not None for one in (self.share, self.layers, self.embedding_size))
+
+    @property
+    def narrows(self) -> bool:
+        """Whether the network shall become narrower."""
+        return self.hidden_size is not None or self.intermediate_size is not None
 
 
 @dataclass(frozen=True)
@@ -63,11 +78,14 @@ class Shrunk:
     own size: 0 where all are equal."""
     left_out: tuple[str, ...]
     """Objectives whose head does not fit the smaller model."""
+    kept: Mapping[str, float]
+    """By kind of part, the share of the importance that a narrower network keeps."""
 
     def rows(self) -> list[tuple[str, str]]:
         """For a table."""
         before, after = self.parameters
         rows = [("parameters", f"{before:,} -> {after:,} ({after / before:.1%})")]
+        rows += [(f"importance of {name} kept", f"{share:.1%}") for name, share in self.kept.items()]
         rows += [] if self.energy is None else [("energy of the embeddings kept", f"{self.energy:.2%}")]
         return rows + [(f"distance of {name}", f"{value:.3f}") for name, value in self.distances.items()]
 
@@ -92,6 +110,11 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
     if depth > theirs.layers:
         raise ConfigError(f"--layers {depth} is more than the {theirs.layers} of {path}; give at most so many")
     state = {name: tensor.double() for name, tensor in model.state_dict().items()}
+    kept: dict[str, float] = {}
+    if how.importance is not None and how.narrows:
+        state, theirs, kept = narrow(
+            state, loaded.config.without_its_run(), path, how.hidden_size, how.intermediate_size, how.importance
+        )
     shape = replace(
         theirs, layers=depth, sharing=how.share or theirs.sharing,
         groups=how.groups if how.share else theirs.groups, own_ends=0 if how.share else theirs.own_ends,
@@ -122,7 +145,7 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
     counts = [sum(cost.model_parameters(one).values()) for one in (loaded.config, config)]
     untrained = tuple(name for name in loaded.untrained if name in objectives)
     small = replace(loaded, network=student.eval(), config=config, untrained=untrained, card="")
-    return Shrunk(small, (counts[0], counts[1]), energy, distances, left_out)
+    return Shrunk(small, (counts[0], counts[1]), energy, distances, left_out, kept)
 
 
 _BLOCKS = ("encoder.attention.", "encoder.feedforward.")
@@ -216,5 +239,6 @@ def _fitting(
         if all(key not in state or state[key].shape == form for key, form in own.items()):
             kept.append(name)
     if not kept:
-        raise ModelError("no objective of the model keeps its head in the smaller one; leave --embedding-size out")
+        raise ModelError("no objective of the model keeps its head in the smaller one; leave --embedding-size and "
+                         "--hidden-size out")  # fmt: skip
     return tuple(kept), tuple(name for name in config.objectives if name not in kept)

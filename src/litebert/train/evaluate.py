@@ -18,7 +18,7 @@ from litebert.data.batches import Batch, Batches
 from litebert.data.passages import SentenceTask
 from litebert.data.shards import Shards, Split
 from litebert.errors import ConfigError, DataError, ModelError
-from litebert.interop import read_folder
+from litebert.interop import LoadedModel, read_folder
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import tracked
@@ -123,10 +123,38 @@ def evaluate(
     """
     if sequences < 1:
         raise ConfigError(f"sequences is {sequences}; it must be at least 1")
+    loaded, network, shards = pretrained_on(model, data)
+    config = network.config
+    length, longest = length or config.sequences.length, config.encoder.max_positions
+    if length > longest:
+        raise ConfigError(f"--length {length} is more than the {longest} tokens {model} can read; give that or less")
+    machine = choose(config.train.precision, device)
+    network.to(machine.device)
+    return evaluate_split(
+        network,
+        shards.heldout,
+        shards.tokenizer,
+        machine,
+        length=length,
+        sequences=sequences,
+        transfer=True,
+        untrained=loaded.untrained,
+    )
+
+
+def pretrained_on(model: str | Path, data: str | Path) -> tuple[LoadedModel, Pretrainer, Shards]:
+    """A pretrained model, its network, and data that it can be asked about.
+
+    Raises:
+        ModelError: the folder cannot be used, is fine-tuned, or holds no weights of an objective.
+        DataError: the data cannot be used, or was prepared with another tokenizer.
+    """
     loaded, shards = read_folder(model), Shards.open(data, verify=True)
-    if not isinstance(loaded.model, Pretrainer):
-        raise ModelError(f"{model} holds a fine-tuned model; evaluate scores pretraining objectives")
-    config, objectives = loaded.model.config, loaded.model.named_objectives
+    network = loaded.model
+    if not isinstance(network, Pretrainer):
+        raise ModelError(f"{model} holds a fine-tuned model; pretraining objectives are asked for, so name the "
+                         "pretrained one")  # fmt: skip
+    config, objectives = network.config, network.named_objectives
     if all({name, *one.needs} & set(loaded.untrained) for name, one in objectives.items()):
         absent = " and ".join(objectives[name].network_name for name in loaded.untrained)
         raise ModelError(
@@ -140,21 +168,7 @@ def evaluate(
             f"{model} has {config.encoder.vocab_size} pieces and the tokenizer of {data} has "
             f"{shards.tokenizer.vocab_size}; prepare the data with the model's tokenizer"
         )
-    length, longest = length or config.sequences.length, config.encoder.max_positions
-    if length > longest:
-        raise ConfigError(f"--length {length} is more than the {longest} tokens {model} can read; give that or less")
-    machine = choose(config.train.precision, device)
-    loaded.model.to(machine.device)
-    return evaluate_split(
-        loaded.model,
-        shards.heldout,
-        shards.tokenizer,
-        machine,
-        length=length,
-        sequences=sequences,
-        transfer=True,
-        untrained=loaded.untrained,
-    )
+    return loaded, network, shards
 
 
 @torch.no_grad()
@@ -175,9 +189,7 @@ def _on_cpu(losses: Mapping[str, Loss]) -> dict[str, Loss]:
         extras, tensors = (
             {name: tensor.cpu() for name, tensor in own.items()} for own in (loss.extras, loss.eval_tensors)
         )
-        return replace(
-            loss, total=loss.total.cpu(), count=loss.count.cpu(), correct=loss.correct.cpu(), extras=extras,
-            eval_tensors=tensors,
-        )  # fmt: skip
+        correct = None if loss.correct is None else loss.correct.cpu()
+        return Loss(loss.total.cpu(), loss.count.cpu(), correct, extras, tensors)
 
     return {name: moved(loss) for name, loss in losses.items()}

@@ -1,0 +1,45 @@
+"""What matters in a pretrained network, measured on prepared text (interop/narrowing.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from litebert import progress
+from litebert.config import replace
+from litebert.interop.narrowing import Importance, importance_of
+from litebert.train.device import choose
+from litebert.train.evaluate import pretrained_on
+from litebert.train.supply import PretrainingBatches
+
+BATCHES, SEQUENCES = 128, 4
+"""How many batches are read, and how many sequences each has: so few that any model that trains here finds the memory,
+and that the signs of single texts cancel little."""
+
+
+def measured_importance(model: str | Path, data: str | Path, batches: int = BATCHES) -> Importance:
+    """How much each feature, head and inner unit matters to the losses of a pretrained model, on training text masked
+    as the model was trained; the same for equal arguments.
+
+    Raises:
+        ModelError, DataError: as `pretrained_on`.
+    """
+    loaded, network, shards = pretrained_on(model, data)
+    own = loaded.config.without_its_run()
+    own = replace(own, train=replace(own.train, batch=f"{SEQUENCES} sequences", seed=0))
+    make, machine, found = PretrainingBatches(own, shards, steps=batches), choose("auto"), None
+    trained = [name for name, one in own.named_objectives().items() if not {name, *one.needs} & set(loaded.untrained)]
+    network.to(machine.device)
+    with progress.task("measuring what matters", batches, "batches") as bar:
+        for step in range(batches):
+            network.zero_grad()
+            with torch.enable_grad():
+                losses = network(make(step, slice(0, SEQUENCES)).to(machine.device))
+                total = torch.stack([losses[name].total / losses[name].count.clamp(min=1) for name in trained]).sum()
+                total.backward()  # type: ignore[no-untyped-call]
+            this = importance_of(network.encoder)
+            found = this if found is None else found + this
+            bar.advance(1)
+    assert found is not None
+    return found

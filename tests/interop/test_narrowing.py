@@ -1,0 +1,230 @@
+"""Narrower networks: importance is the slope of the loss in a gate, what matters least is cut, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from litebert import cost, evaluate, pretrain
+from litebert.errors import ConfigError, DataError, ModelError
+from litebert.interop import read_folder
+from litebert.interop.narrowing import Importance, importance_of
+from litebert.interop.shrinking import Shrinking, shrink
+from litebert.model.pretrainer import Pretrainer
+from litebert.train.importance import measured_importance
+from toys.folders import loaded, save_litebert, tiny
+from toys.pretraining import config
+from toys.refusals import refused
+
+CLASSIC: dict[str, Any] = {"embedding_size": 8, "sharing": "none", "layers": 3}
+SHARED: dict[str, Any] = {"norm": "pre", "first_norm": False, "positions": "rotary", "segment_types": 0, "bias": False,
+                          "embedding_norm": "after", "prediction": "hidden", "feedforward": "gated"}  # fmt: skip
+SHAPES = pytest.mark.parametrize("shape", [CLASSIC, SHARED], ids=["classic", "shared"])
+
+
+def large(**shape: Any) -> Pretrainer:
+    """With weights large enough that every one of them shows in the output."""
+    torch.manual_seed(0)
+    model = tiny(("mlm", "sop"), **shape).double()
+    for parameter in model.parameters():
+        parameter.data += 0.3 * torch.randn_like(parameter)
+    return model.eval()
+
+
+def loss(model: Pretrainer) -> Tensor:
+    """Of something that reads all states."""
+    ids = torch.randint(5, 40, (3, 12), generator=torch.manual_seed(1))
+    read = model.encoder(ids)
+    return (read.last.sin() * torch.linspace(-1, 1, read.last.shape[-1])).sum()
+
+
+def found_by(features: list[float], heads: list[float], units: list[float], model: Pretrainer) -> Importance:
+    """The same importance in all blocks."""
+    count = len(model.encoder.attention)
+    return Importance(torch.tensor(features), (torch.tensor(heads),) * count, (torch.tensor(units),) * count)
+
+
+@SHAPES
+def test_importance_is_the_slope_of_the_loss_in_a_gate(shape: dict[str, Any]) -> None:
+    model, step = large(**shape), 1e-5
+    loss(model).backward()  # type: ignore[no-untyped-call]
+    found = importance_of(model.encoder)
+    state = {name: one.detach().clone() for name, one in model.state_dict().items()}
+
+    @torch.no_grad()
+    def slope(gate: Callable[[float], None]) -> float:
+        sides = []
+        for sign in (1, -1):
+            gate(1 + sign * step)
+            sides.append(loss(model).item())
+            model.load_state_dict(state)
+        return abs(sides[0] - sides[1]) / (2 * step)
+
+    def scale(columns: Tensor, factor: float) -> None:
+        columns.mul_(factor)
+
+    for attention, heads in zip(model.encoder.attention, found.heads, strict=True):
+        columns = attention.get_submodule("output").weight.data.view(8, 2, 4)  # type: ignore[operator,union-attr]
+        for head in range(2):
+            assert slope(partial(scale, columns[:, head])) == pytest.approx(float(heads[head]), rel=1e-4)
+    for block, units in zip(model.encoder.feedforward, found.units, strict=True):
+        weight = block.get_submodule("output").weight.data
+        for unit in (0, 7, 15):
+            assert slope(partial(scale, weight[:, unit])) == pytest.approx(float(units[unit]), rel=1e-4)  # type: ignore
+    norms = [one for name, one in model.encoder.named_modules()
+             if isinstance(one, torch.nn.LayerNorm) and (one.weight.shape == (8,))]  # fmt: skip
+
+    def feature(norm: torch.nn.LayerNorm, place: int, factor: float) -> None:
+        norm.weight.data[place] *= factor
+        if norm.bias is not None:
+            norm.bias.data[place] *= factor
+
+    for place in (0, 5):
+        slopes = [slope(partial(feature, norm, place)) for norm in norms]
+        assert sum(slopes) == pytest.approx(float(found.features[place]), rel=1e-4)
+
+
+@SHAPES
+def test_units_without_an_effect_are_cut_without_a_loss(shape: dict[str, Any]) -> None:
+    model, dead = large(**shape), [1, 4, 5, 9, 15]
+    for block in model.encoder.feedforward:
+        block.get_submodule("output").weight.data[:, dead] = 0  # type: ignore[union-attr,index]
+    loss(model).backward()  # type: ignore[no-untyped-call]
+    importance = importance_of(model.encoder)
+    made = shrink(loaded(model), Shrinking(intermediate_size=11, importance=lambda: importance))
+    assert made.loaded.config.encoder.intermediate_size == 11
+    assert made.kept == pytest.approx({"features": 1.0, "heads": 1.0, "inner units": 1.0})
+    assert not made.left_out
+    student = made.loaded.model.double()
+    torch.testing.assert_close(loss(student), loss(model), rtol=1e-5, atol=1e-5)  # type: ignore[arg-type]
+
+
+@SHAPES
+def test_what_is_kept_are_the_features_and_heads_that_matter_most(shape: dict[str, Any]) -> None:
+    model = large(**shape)
+    features = [1.0, 9.0, 2.0, 8.0, 7.0, 0.0, 0.0, 3.0]
+    importance = found_by(features, [1.0, 3.0], [0.0] * 8 + [1.0] * 8, model)
+    made = shrink(loaded(model), Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance))
+    assert made.kept == pytest.approx({"features": 0.9, "heads": 0.75, "inner units": 1.0})
+    encoder, rows = made.loaded.config.encoder, [1, 3, 4, 7]
+    assert (encoder.hidden_size, encoder.heads, encoder.intermediate_size) == (4, 1, 8)
+    assert made.loaded.config.objectives == ("mlm", "sop")
+    ours, theirs = made.loaded.model.state_dict(), {name: one.float() for name, one in model.state_dict().items()}
+    for number in range(len(model.encoder.attention)):
+        place = f"encoder.attention.{number}."
+        for which in range(3):  # queries, keys and values of the second head
+            own = ours[place + "qkv.weight"][4 * which : 4 * which + 4]
+            assert torch.equal(own, theirs[place + "qkv.weight"][8 * which + 4 : 8 * which + 8][:, rows])
+        assert torch.equal(ours[place + "output.weight"], theirs[place + "output.weight"][rows][:, 4:])
+        place = f"encoder.feedforward.{number}."
+        first = theirs[place + "input.weight"].split(16)
+        expected = torch.cat([one[8:, rows] for one in first])
+        assert torch.equal(ours[place + "input.weight"], expected)
+        assert torch.equal(ours[place + "norm.weight"], theirs[place + "norm.weight"][rows])
+    if "embedding_size" in shape:  # E is H
+        assert torch.equal(ours["encoder.embedding.word.weight"], theirs["encoder.embedding.word.weight"][:, rows])
+    else:
+        assert torch.equal(ours["encoder.embedding.word.weight"], theirs["encoder.embedding.word.weight"])
+        name = "encoder.embedding.project.weight"
+        assert torch.equal(ours[name], theirs[name][rows])
+    dense = "objectives.mlm.head.dense.weight"
+    assert torch.equal(ours[dense], theirs[dense][rows][:, rows])
+    assert made.parameters[1] == sum(cost.model_parameters(made.loaded.config).values())
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"layers": 4, "own_ends": 1},
+        {"layers": 4, "sharing": "cycle", "groups": 2},
+        {"layers": 4, "sharing": "groups", "groups": 2, "embedding_size": 8},
+        {**SHARED, "untied": True},
+        {**SHARED, "bias": True, "activation": "gelu"},
+    ],
+    ids=["ends", "cycle", "groups", "untied", "biases"],
+)
+def test_any_point_of_the_space_becomes_narrower(shape: dict[str, Any]) -> None:
+    """With equal importance everywhere the first parts stay, so what is left must stand where it stood."""
+    model = large(**shape)
+    importance = found_by([1.0] * 8, [1.0] * 2, [1.0] * 16, model)
+    made = shrink(loaded(model), Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance))
+    assert not made.left_out
+    ours, theirs = made.loaded.model.state_dict(), {name: one.float() for name, one in model.state_dict().items()}
+    assert ours.keys() == theirs.keys()
+    for name, tensor in ours.items():
+        source, corner = theirs[name], tuple(slice(size) for size in tensor.shape)
+        if "qkv" in name:
+            source, corner = source.view(3, 2, 4, *source.shape[1:]), (slice(3), slice(1), slice(4), *corner[1:])
+        elif "feedforward" in name and "input" in name and shape.get("feedforward") == "gated":
+            source, corner = source.view(2, 16, *source.shape[1:]), (slice(2), slice(8), *corner[1:])
+        assert torch.equal(tensor, source[corner].reshape(tensor.shape)), name
+    assert loss(made.loaded.model).isfinite()  # type: ignore[arg-type]
+
+
+def test_a_narrower_network_can_be_merged_and_factorised_too() -> None:
+    model = large(**CLASSIC)
+    importance = found_by([1.0] * 8, [1.0, 2.0], [1.0] * 16, model)
+    made = shrink(loaded(model), Shrinking(hidden_size=4, embedding_size=2, share="all", importance=lambda: importance))
+    encoder = made.loaded.config.encoder
+    assert (encoder.hidden_size, encoder.embedding_size, encoder.sharing) == (4, 2, "all")
+    assert made.energy is not None
+    assert set(made.distances) == {"attention 1", "feedforward 1"}
+
+
+def test_what_matters_most_keeps_more_than_what_matters_least(tiny_data: Path, tmp_path: Path) -> None:
+    run = pretrain(config(train={"budget": "60 steps"}), tiny_data, tmp_path / "run").folder
+    found = measured_importance(run, tiny_data, batches=4)
+    assert torch.equal(found.features, measured_importance(run, tiny_data, batches=4).features)
+    worst = Importance(-found.features, tuple(-one for one in found.heads), tuple(-one for one in found.units))
+    losses, source = {}, read_folder(run)
+    inner = source.config.encoder.intermediate_size // 4
+    for name, importance in (("most", found), ("least", worst)):
+        made = shrink(source, Shrinking(intermediate_size=inner, importance=lambda one=importance: one))  # type: ignore
+        save_litebert(made.loaded.model, source.tokenizer, tmp_path / name)
+        losses[name] = evaluate(tmp_path / name, tiny_data)["mlm_loss"]
+    whole = evaluate(run, tiny_data)["mlm_loss"]
+    assert abs(losses["most"] - whole) < abs(losses["least"] - whole)
+
+
+# ---- the command, and refusals ---------------------------------------------------------------------------------------
+
+
+def test_the_command_keeps_what_matters_and_says_what_was_lost(run: Any, tiny_data: Path, tmp_path: Path) -> None:
+    folder = pretrain(config(train={"budget": "2 steps"}), tiny_data, tmp_path / "run").folder
+    shape = read_folder(folder).config.encoder
+    words = ("convert", folder, tmp_path / "small", "--hidden-size", shape.hidden_size // 2, "--data", tiny_data)
+    status, out, err = run(*words)
+    assert status == 0, err
+    for shown in ("importance of features kept", "importance of heads kept", "held-out mlm loss"):
+        assert shown in out
+    small = read_folder(tmp_path / "small").config.encoder
+    assert (small.hidden_size, small.heads) == (shape.hidden_size // 2, shape.heads // 2)
+
+
+def test_widths_that_cannot_be_are_refused(run: Any, tiny_data: Path, tmp_path: Path) -> None:
+    model = large(**CLASSIC)
+
+    def never() -> Importance:
+        raise AssertionError("nothing is measured for sizes that cannot be")
+
+    for size in (3, 6, 16):
+        with refused(ConfigError, "--hidden-size", size):
+            shrink(loaded(model), Shrinking(hidden_size=size, importance=never))
+    with refused(ConfigError, "--intermediate-size", 17, 16):
+        shrink(loaded(model), Shrinking(intermediate_size=17, importance=never))
+    with refused(ModelError, "always_project", "--hidden-size"):
+        shrink(loaded(tiny(embedding_size=8, always_project=True)), Shrinking(hidden_size=4, importance=never))
+    with refused(ConfigError, "--hidden-size", "--data"):
+        Shrinking(hidden_size=4)
+    save_litebert(model.float(), None, tmp_path / "model")
+    with refused(DataError, "tokenizer"):
+        measured_importance(tmp_path / "model", tiny_data)
+    status, _, err = run("convert", tmp_path / "model", tmp_path / "small", "--hidden-size", 4)
+    assert status == 2
+    assert "--data" in err
