@@ -125,6 +125,7 @@ def test_scores_are_learned_and_a_killed_run_ends_with_the_same_bits(
 
     status, out, err = run("score", tmp_path / "whole", "--data", dev, "--device", "cpu", "--json")
     assert status == 0, err
+    # Scored by another path than at the end of training: its float32 sums have another order.
     assert json.loads(out)["scores"] == pytest.approx(whole.scores, abs=1e-5)
     status, _, err = run("predict", tmp_path / "whole", "--input", dev, "--output", tmp_path / "a.csv")
     assert status == 0, err
@@ -212,6 +213,12 @@ def test_deletion_leaves_a_token_and_needs_no_dropout(tiny_tokenizer: Path, tmp_
     for output in (pairs.output, OneClass(("a", "b"))):
         with refused(ConfigError, "deletion", f"{small.deletion}"):
             output.recipe_for(small, EncoderConfig())
+
+
+def test_vectors_have_no_teacher(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    task = Pairs(write_pairs(tmp_path / "train.csv", 8), write_pairs(tmp_path / "dev.csv", 8, 1), **COLUMNS)
+    with refused(ConfigError, "--teacher"):
+        learned(task, tmp_path / "run", tiny_tokenizer, config(), teacher=tmp_path / "any")
 
 
 def test_dropout_of_the_model_stays_and_one_pair_is_no_batch() -> None:

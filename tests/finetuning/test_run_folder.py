@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -141,7 +142,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
 def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_path: Path) -> None:
     def stop(loop: Loop[TaskBatch]) -> None:
         if loop.step == loop.steps:
-            signal.raise_signal(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     there = files(tmp_path, train=write_table(tmp_path / "more.csv", 300))  # so that it does not collapse
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 from pathlib import Path
 from typing import Any
@@ -140,7 +141,9 @@ def table(place: Path) -> Table:
 
 
 def taught(place: Path, out: Path, tokenizer: Path, *, weight: float = 0.5, **more: Any) -> Finetuned:
-    settings = quick(distill=TaskDistillConfig(weight=weight), exits=more.pop("exits", False))
+    layers = {name: more.pop(name) for name in ("states", "state_layers", "relations") if name in more}
+    distill = TaskDistillConfig(weight=weight, **layers)
+    settings = quick(seed=more.pop("seed", 0), distill=distill, exits=more.pop("exits", False))
     return finetune(
         recipe_file(out.parent), table(place), out, settings, tokenizer=tokenizer,
         **{"teacher": place / "teacher", **more},
@@ -298,6 +301,81 @@ def test_answers_at_tokens_and_among_choices_are_learned(tiny_tokenizer: Path, t
                        teacher=tmp_path / "teacher")  # fmt: skip
         kept = [read_tensors(each.folder / KEPT)["logits"] for each in (run, new)]
         assert torch.equal(*kept)
+
+
+# ---- its layers ----------------------------------------------------------------------------------------------------
+
+LAYERS = {"states": 0.5, "relations": 2.0}
+
+
+@pytest.mark.parametrize("exits", [False, True])
+def test_layers_are_learned_beside_the_answers(place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool) -> None:
+    options = {"unlabelled": more_texts(place), "exits": exits, **LAYERS}
+    whole = taught(place, tmp_path / "whole", tiny_tokenizer, **options)
+    rows = [row for row in read(whole.folder / "metrics.jsonl") if "relations_loss" in row]
+    last = rows[-1]
+    parts = [last[f"{name}_loss"] for name in ("task", "teacher", "states", "relations")]
+    assert last["loss"] == pytest.approx(np.dot(parts, [0.5, 0.5, 0.5, 2.0]), rel=1e-5)
+    student, teacher = (read_folder(folder).model for folder in (recipe_model(whole), place / "teacher"))
+    assert student.state_dict().keys() == teacher.state_dict().keys()  # without the map
+
+    def leave(loop: Loop[TaskBatch]) -> None:
+        if loop.step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    assert not taught(place, tmp_path / "broken", tiny_tokenizer, on_step=leave, **options).outcome.finished
+    again = taught(place, tmp_path / "broken", tiny_tokenizer, **options)
+    assert weights(tmp_path / "broken") == weights(tmp_path / "whole")
+    assert again.scores == whole.scores
+
+
+def test_the_distance_of_layers_is_that_of_their_formula(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """Written out for a batch with padding: MiniLMv2's relations of the last layers, and states of all pairs."""
+    said: list[tuple[dict[str, float], float, float]] = []
+
+    def look(loop: Loop[TaskBatch]) -> None:
+        model: Any = loop.trainable.module
+        batch = loop.trainable.batch(0, slice(0, 16))
+        found = loop.trainable.losses(batch, 2)
+        with torch.no_grad():
+            kinds = batch.token_type_ids
+            ours, theirs = (list(one.encoder.states(batch.input_ids, kinds, batch.attention_mask))
+                            for one in (model, teacher))  # fmt: skip
+            states = relations = 0.0
+            real = batch.attention_mask
+            for row in range(len(real)):
+                there = int(real[row].sum())
+                for own, its in ((1, 1), (2, 2)):
+                    mine, its_ = (F.layer_norm(x[row, :there], x.shape[-1:]) for x in (ours[own], theirs[its]))
+                    states += float((model.state_map(mine) - its_).square().mean(-1).sum()) / 2
+                parts = [one.encoder.projections(1, x[1][row : row + 1, :there]) for one, x in
+                         ((model, ours), (teacher, theirs))]  # fmt: skip
+                for mine, its_ in zip(*parts, strict=True):
+                    laws = [(x @ x.transpose(-1, -2) / x.shape[-1] ** 0.5).log_softmax(-1) for x in (mine, its_)]
+                    relations += float((laws[1].exp() * (laws[1] - laws[0])).sum()) / mine.shape[1]
+        said.append(({name: one.total.item() for name, one in found.items()}, states, relations))
+
+    teacher: Any = read_folder(place / "teacher").model
+    taught(place, tmp_path / "run", tiny_tokenizer, on_step=look, seed=5, **LAYERS)
+    assert len(said) >= 2
+    for found, states, relations in said[:2]:
+        assert found["states"] == pytest.approx(states, rel=1e-4)
+        assert found["relations"] == pytest.approx(relations, rel=1e-4)
+
+
+def test_layers_that_cannot_be_compared_are_refused(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    train_tokenizer(["toto mimi bado", "fegi ko"] * 50, kind="wordpiece", vocab_size=30).save(tmp_path / "words")
+    finetune(recipe_file(tmp_path), table(place), tmp_path / "other", quick(), tokenizer=tmp_path / "words")
+    with refused(ModelError, tmp_path / "other", "tokenizer", "distill.relations"):
+        taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "other", **LAYERS)
+    for pairs in (((1, 3),), ((3, 1),)):
+        with refused(ConfigError, "distill.state_layers", 3, 2):
+            taught(place, tmp_path / "run", tiny_tokenizer, states=1.0, state_layers=pairs)
+    assert not (tmp_path / "run" / "finetune.json").exists()
+    pytest.importorskip("onnxruntime")
+    export(place / "teacher", tmp_path / "exported")
+    with refused(ModelError, tmp_path / "exported", "distill.states"):
+        taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "exported", **LAYERS)
 
 
 # ---- refusals ------------------------------------------------------------------------------------------------------

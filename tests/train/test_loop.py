@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -231,7 +232,7 @@ def test_checkpoints_come_by_time(tiny_data: Path, tmp_path: Path, monkeypatch: 
 
 
 def ask_to_leave(number: int, at: int) -> Callable[[Loop[Batch]], None]:
-    return lambda loop: signal.raise_signal(number) if loop.step == at else None
+    return lambda loop: os.kill(os.getpid(), number) if loop.step == at else None
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -290,8 +291,8 @@ def test_a_signal_in_the_last_step_finishes(tiny_data: Path, tmp_path: Path) -> 
 def test_a_second_ctrl_c_stops_at_once(tiny_data: Path, tmp_path: Path) -> None:
     def impatient(loop: Loop[Batch]) -> None:
         if loop.step == 5:
-            signal.raise_signal(signal.SIGINT)
-            signal.raise_signal(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         pretrain(config(), tiny_data, tmp_path / "cut", on_step=impatient)

@@ -174,7 +174,7 @@ def test_a_run_keeps_the_version_of_full_sentences_that_it_began_with(tmp_path: 
 
     def stop(loop: Loop[Batch]) -> None:
         if loop.step == 3:
-            signal.raise_signal(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     pretrain(point, tmp_path / "data", tmp_path / "new", on_step=stop)
     facts = json.loads((tmp_path / "new" / "run.json").read_text())
@@ -255,7 +255,7 @@ def test_a_time_budget_becomes_steps_once(
 
     def leave(loop: Loop[Batch]) -> None:
         if loop.step == 7:
-            signal.raise_signal(signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
 
     cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave)
     assert (cut.steps, cut.outcome.step) == (20, 7)

@@ -245,6 +245,23 @@ def test_two_ranks_fine_tune_as_one_does(groups: Groups, tiny_tokenizer: Path, t
         }
 
 
+def test_two_ranks_learn_a_teachers_layers_as_one_does(groups: Groups, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    train, dev = write_table(tmp_path / "train.csv", 32), write_table(tmp_path / "dev.csv", 17, seed=1)
+    common = ("--task", "table", "--data", train, "--dev", dev, "--tokenizer", tiny_tokenizer, "--epochs", 2,
+              "--length", 32, "--train.precision", "float32", "--train.batch", "16 sequences",
+              "--train.micro-batch", 8)  # fmt: skip
+    teacher = tmp_path / "teacher"
+    ended = groups.run(1, "finetune", recipe_file(tmp_path), *common, "--out", teacher)
+    assert ended.statuses == [0], ended.output
+    layers = ("--teacher", teacher, "--distill.states", "1", "--distill.relations", "1", "--train.seed", "1")
+    for out, size in (("auto", 1), ("ddp", 2), ("fsdp", 2)):
+        ended = groups.run(size, "finetune", recipe_file(tmp_path), *common, *layers, "--out", tmp_path / out,
+                           "--train.parallel", out)  # fmt: skip
+        assert set(ended.statuses) == {2 if out == "fsdp" else 0}, ended.output
+    assert "train.parallel=fsdp" in ended.output
+    assert_same_course(tmp_path / "ddp", tmp_path / "auto")
+
+
 def test_other_verbs_and_impossible_groups_are_refused(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
     for words in (
         ["recipes"],

@@ -83,7 +83,8 @@ class FinetuneArguments:
     """The tokenizer to use when MODEL is a recipe, which means an untrained network."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """A model fine-tuned on the same task, whose answers are learned beside the labels (--distill.weight,
-    --distill.temperature). It may be of any size, and for whole texts have another tokenizer."""
+    --distill.temperature), and with --distill.states and --distill.relations its layers. It may be of any size, and
+    for answers about whole texts have another tokenizer, unless layers are compared."""
     unlabelled: tuple[str, ...] = ()
     """With --teacher: files of further texts, which the teacher answers; formats and columns as in litebert predict."""
     seeds: int = 1

@@ -12,29 +12,9 @@ Pairs = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskDistillConfig:
-    """Learning a task from a teacher's answers (Hinton et al. 2015, "Distilling the Knowledge in a Neural Network")."""
+class LayersConfig:
+    """What is learned from a teacher's layers, whatever its width."""
 
-    weight: float = 0.9
-    """Weight of the teacher's answers in the loss; the labels have the rest. Rows without a label have none."""
-    temperature: float = 2.0
-    """What logits of classes are divided by before teacher and student are compared; the loss is multiplied by its
-    square, so that the gradient keeps its size. Not used for numbers."""
-
-    def __post_init__(self) -> None:
-        require(0 < self.weight <= 1, f"distill.weight is {self.weight}; it must be above 0 and at most 1")
-        _require_temperature(self.temperature)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DistillConfig:
-    """What pretraining learns from a teacher: its guesses, its states, and how its tokens relate. Each part with a
-    weight above 0 is an objective: soft, states and relations."""
-
-    soft: float = 1.0
-    """Weight of the teacher's probabilities of the masked tokens (Sanh et al. 2019, "DistilBERT"); 0 for none."""
-    temperature: float = 2.0
-    """What these logits are divided by; the loss is multiplied by its square."""
     states: float = 0.0
     """Weight of the teacher's hidden states, which a learned map compares with the student's (Jiao et al. 2020,
     "TinyBERT"); 0 leaves them out."""
@@ -53,10 +33,8 @@ class DistillConfig:
     """Hidden size of the teacher, the width of the map of states. A run takes it from its teacher."""
 
     def __post_init__(self) -> None:
-        _require_temperature(self.temperature)
-        for name in ("soft", "states", "relations"):
-            value = getattr(self, name)
-            require(0 <= value < math.inf, f"distill.{name} is {value}; it must be 0 or a positive weight")
+        for name in ("states", "relations"):
+            _require_weight(name, getattr(self, name))
         for name in ("state_layers", "relation_layers"):
             pairs = getattr(self, name)
             require(
@@ -66,10 +44,52 @@ class DistillConfig:
         for name in ("relation_heads", "width"):
             require(getattr(self, name) >= 0, f"distill.{name} is {getattr(self, name)}; it cannot be negative")
 
+
+@dataclass(frozen=True, kw_only=True)
+class TaskDistillConfig(LayersConfig):
+    """Learning a task from a teacher's answers (Hinton et al. 2015, "Distilling the Knowledge in a Neural Network"),
+    and from its layers where `states` or `relations` is above 0."""
+
+    weight: float = 0.9
+    """Weight of the teacher's answers in the loss; the labels have the rest. Rows without a label have none."""
+    temperature: float = 2.0
+    """What logits of classes are divided by before teacher and student are compared; the loss is multiplied by its
+    square, so that the gradient keeps its size. Not used for numbers."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(0 < self.weight <= 1, f"distill.weight is {self.weight}; it must be above 0 and at most 1")
+        _require_temperature(self.temperature)
+
+    @property
+    def compared(self) -> dict[str, float]:
+        """The weights of what is compared layer by layer, for which a step needs more of the teacher than answers."""
+        return {name: weight for name in ("states", "relations") if (weight := getattr(self, name)) > 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig(LayersConfig):
+    """What pretraining learns from a teacher: its guesses, its states, and how its tokens relate. Each part with a
+    weight above 0 is an objective: soft, states and relations."""
+
+    soft: float = 1.0
+    """Weight of the teacher's probabilities of the masked tokens (Sanh et al. 2019, "DistilBERT"); 0 for none."""
+    temperature: float = 2.0
+    """What these logits are divided by; the loss is multiplied by its square."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_temperature(self.temperature)
+        _require_weight("soft", self.soft)
+
     @property
     def objectives(self) -> tuple[str, ...]:
         """The objectives that it asks for."""
         return tuple(name for name in ("soft", "states", "relations") if getattr(self, name) > 0)
+
+
+def _require_weight(name: str, value: float) -> None:
+    require(0 <= value < math.inf, f"distill.{name} is {value}; it must be 0 or a positive weight")
 
 
 def _require_temperature(value: float) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from litebert.config.distillation import TaskDistillConfig
 from litebert.config.run import LoopConfig, OptimizerConfig, ScheduleConfig
+from litebert.config.serialization import to_dict
 from litebert.errors import require
 
 HeadName = Literal["backbone", "mlm", "pretraining", "discriminator", "sequence", "tokens", "span", "choice"]
@@ -77,10 +78,7 @@ _FORMERLY = {"budget": "1000 steps", "compile": False, "evaluate_sequences": 512
 """Fields of pretraining that `train` had at first, though fine-tuning refused any other value."""
 
 
-_LATER: dict[str, Any] = {
-    "exits": False, "exit_drop": 0.5, "deletion": 0.0,
-    "distill": {"weight": TaskDistillConfig.weight, "temperature": TaskDistillConfig.temperature},
-}  # fmt: skip
+_LATER: dict[str, Any] = {"exits": False, "exit_drop": 0.5, "deletion": 0.0}
 _LATER_IN_TRAIN = {"recompute": False}
 """Fields that the config, and its `train`, did not have at first, with what runs did without them."""
 
@@ -88,4 +86,5 @@ _LATER_IN_TRAIN = {"recompute": False}
 def current_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     """A fine-tuning config from a JSON file of any version, with the fields that it has today."""
     train = {key: value for key, value in config.get("train", {}).items() if value != _FORMERLY.get(key, ...)}
-    return {**_LATER, **config, "train": {**_LATER_IN_TRAIN, **train}}
+    distill = {**to_dict(TaskDistillConfig()), **config.get("distill", {})}
+    return {**_LATER, **config, "distill": distill, "train": {**_LATER_IN_TRAIN, **train}}

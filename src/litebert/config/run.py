@@ -129,8 +129,8 @@ class TrainConfig(LoopConfig):
     """The loop of pretraining. A budget is written as people say it: `30m`, `5000 steps`, `300M tokens`."""
 
     batch: str = "32 sequences"
-    """Sequences or tokens per optimizer step; auto takes a power of two near 2 sqrt(T) tokens, where T is how many the
-    budget buys on this machine. A run records what auto chose, and keeps it when it continues."""
+    """Sequences or tokens per optimizer step; auto takes a power of two near 1.5 sqrt(T) tokens, where T is how many
+    the budget buys on this machine. A run records what auto chose, and keeps it when it continues."""
     budget: str = "1000 steps"
     """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short measurement, and saved."""
     depth_schedule: tuple[tuple[float, int], ...] = ()

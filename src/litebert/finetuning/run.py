@@ -265,6 +265,9 @@ def _run(
         prepared = replace(prepared, config=config)
     planned = prepared.as_pretraining()
     how = parallel_for(planned, machine, ranks)
+    if how == "fsdp" and prepared.teacher is not None and config.distill.compared:
+        raise ConfigError("distill.states and distill.relations read layers one by one, which train.parallel=fsdp does "
+                          "not gather; set ddp")  # fmt: skip
     planned = replace(planned, train=replace(planned.train, parallel=how))
     require_memory(planned, machine, rows, ranks)
     model = built(lambda: task_model(prepared.start, task, config), machine.device, ranks, how)
@@ -289,6 +292,8 @@ def _run(
         taught = ranks.decide(lambda: taught_logits(teacher, prepared, folder, str(machine.device)))
         items = [replace(item, taught=one) for item, one in zip(items, taught, strict=True)]
     positions, seed = model.encoder.config.max_positions, config.train.seed
+    if prepared.teacher is not None and config.distill.compared:
+        positions = min(positions, prepared.teacher.loaded.config.encoder.max_positions)
     batches = TaskBatches(items, output, pad, batch, steps, seed, positions, config.deletion)
     network = spread(model, machine.device, ranks, how, batch)
     best = folder / "best.safetensors"
@@ -320,6 +325,7 @@ def _run(
             if exits is not None:
                 write_json(folder / "exits.json", asdict(exits))
             output.settle(model.head)
+            model.state_map = None
             card = _card(prepared, place.identities()[-1], scores, again)
             _write_model(folder / "model", model, prepared, card, exits)
             write_json(file, scores)

@@ -27,6 +27,7 @@ from litebert.finetuning.task import Task
 from litebert.finetuning.teacher import TaskTeacher, open_teacher, unlabelled_part
 from litebert.interop import read_folder
 from litebert.interop.loaded import LoadedModel, fresh_dense, untrained_notes
+from litebert.model.encoder import initialiser
 from litebert.model.heads import HeadActivation, Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -34,7 +35,7 @@ from litebert.recipes.files import names_recipe, recipe
 from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
 from litebert.tokenizer import Tokenizer
 from litebert.train.run_folder import RunFolder
-from litebert.train.teacher import record_of, refuse_other_teacher
+from litebert.train.teacher import record_of, refuse_other_teacher, with_layers
 
 log = logging.getLogger("litebert")
 
@@ -133,6 +134,9 @@ def task_model(start: InitialModel, task: Task[Any], config: FinetuneConfig) -> 
         model.encoder.load_state_dict({name: start.state.get(name, tensor) for name, tensor in fresh.items()})
     if task.output.width:
         model.head.load_state_dict({**model.head.state_dict(), **start.head})
+    if config.distill.width and config.distill.states:
+        model.state_map = torch.nn.Linear(shape.hidden_size, config.distill.width)
+        model.state_map.apply(initialiser(shape))
     return model
 
 
@@ -222,6 +226,10 @@ def prepare_task(
         raise DataError(f"the {task.name} task has no dev part, which chooses the best weights; give a dev file")
     words, length = start.tokenizer, config.length
     taught = None if teacher is None else open_teacher(teacher, task, words, length)
+    if taught is not None and config.distill.compared:
+        taught.require_layers(words, length)
+        shape = taught.loaded.config.encoder
+        config = replace(config, distill=with_layers(config.distill, start.encoder, shape, taught.source))
     more = None if unlabelled is None else unlabelled_part(task, list(unlabelled), words, length)
     notes: list[str] = []
     train, *others = (_part(task, name, words, length, notes) for name in ("train", *task.dev, *task.tests))

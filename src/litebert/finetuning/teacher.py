@@ -1,8 +1,10 @@
-"""The teacher of a task: a fine-tuned model whose answers a student learns beside the labels, or in their place.
+"""The teacher of a task: a fine-tuned model whose answers a student learns beside the labels, or in their place, and
+whose layers it may learn too.
 
 Its logits for every training row are computed once, before training, and kept in the run folder in half precision
 (numbers in single precision), so that a step costs what it costs without a teacher and a run that continues learns the
-very same. It may have any width and depth, and for answers about whole texts a tokenizer of its own.
+very same. It may have any width and depth, and for answers about whole texts a tokenizer of its own. Where layers are
+compared it has the student's tokenizer, and computes beside the student.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +29,7 @@ from litebert.finetuning.task import Task
 from litebert.finetuning.text_outputs import Number
 from litebert.interop import LoadedModel, files, read_folder
 from litebert.interop.exports import exported_graph
+from litebert.model.distillation import Teacher
 from litebert.registry import ENGINES
 from litebert.storage import sha256_of, written_whole
 from litebert.tokenizer import Tokenizer
@@ -55,6 +59,28 @@ class TaskTeacher:
     known: dict[str, Logits] = field(default_factory=dict)
     """Its answers so far, by what `_key` calls them; seeds share them."""
 
+    @cached_property
+    def layers(self) -> Teacher:
+        """Its encoder, whose states and relations are learned."""
+        return Teacher(self.loaded.model.encoder, None, self.fingerprint)
+
+    def require_layers(self, words: Tokenizer, length: int) -> None:
+        """See to it that its layers can be compared with those of a student.
+
+        Raises:
+            ModelError: it has another tokenizer, fewer positions, or is an exported graph.
+        """
+        fix = "set distill.states and distill.relations to 0"
+        if exported_graph(self.loaded.path) is not None:
+            raise ModelError(f"the teacher {self.source} is an exported graph, which shows its answers only; name the "
+                             f"folder it was exported from, or {fix}")  # fmt: skip
+        if self.tokenizer.fingerprint != words.fingerprint:
+            raise ModelError(f"the teacher {self.source} has another tokenizer than the student, and layers are "
+                             f"compared token by token; name one with the student's tokenizer, or {fix}")  # fmt: skip
+        if length > (positions := self.loaded.config.encoder.max_positions):
+            raise ModelError(f"the teacher {self.source} reads {positions} tokens, and rows have up to {length}; set "
+                             f"--length to what it reads, or {fix}")  # fmt: skip
+
 
 def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: int) -> TaskTeacher:
     """The teacher in a folder: a fine-tuned run, a litebert or Hugging Face folder of one, or an exported one.
@@ -64,9 +90,12 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
         length: the student's longest row.
 
     Raises:
+        ConfigError: the task has no answers that a teacher could give.
         ModelError: it cannot be opened, is not fine-tuned, answers another kind of question or with other labels, or
             has another tokenizer where answers stand at tokens.
     """
+    if not task.output.width:
+        raise ConfigError(f"the {task.name} task learns vectors, and a teacher gives answers; leave --teacher out")
     graph = exported_graph(Path(source))
     loaded = read_folder(source, task.output.head, lazy=graph is not None)
     record = loaded.task_record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import Logits, logits_of, metric_name, network_logits, one_answer, score_parts
 from litebert.finetuning.start import PreparedTask
 from litebert.interop.files import write_tensors
+from litebert.model.distillation import mean_over_pairs, relation_distance, state_distance
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
 from litebert.storage import written_whole
@@ -30,8 +31,8 @@ from litebert.train import device as devices
 from litebert.train.parallel import whole_state
 from litebert.train.ranks import Ranks
 
-_HEAD, _TAUGHT = "task", "teacher"
-"""Names of the losses: of the labels, and of a teacher's answers where there is one."""
+_HEAD, _TAUGHT, _STATES, _RELATIONS = "task", "teacher", "states", "relations"
+"""Names of the losses: of the labels, and of a teacher's answers, states and relations where there is one."""
 
 
 def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
@@ -60,16 +61,45 @@ class TrainableTaskModel:
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
         counts = {_HEAD: batch.predictions}
-        return counts if batch.taught is None else {**counts, _TAUGHT: batch.lessons}
+        if batch.taught is not None:
+            counts[_TAUGHT] = batch.lessons
+        return counts | dict.fromkeys(self._compared, batch.tokens)
+
+    @property
+    def _compared(self) -> dict[str, float]:
+        """The weight of what is learned from the layers of a teacher."""
+        return {} if self.prepared.teacher is None else self.prepared.config.distill.compared
 
     def losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
         inputs = (batch.input_ids, batch.token_type_ids, batch.attention_mask)
         config = self.prepared.config
-        logits = self.network(*inputs, every=True) if config.exits else self.network(*inputs)
+        compares = bool(self._compared)
+        found = self.network(*inputs, every=config.exits, states=compares)
+        logits, states = found if compares else (found, [])
         asked: dict[str, Callable[[Tensor], Loss]] = {_HEAD: lambda one: self._task_loss(one, batch)}
         if batch.taught is not None:
             asked[_TAUGHT] = lambda one: self.output.taught_loss(one, batch, config.distill.temperature)
-        return {name: loss_of_layers(loss, logits) if config.exits else loss(logits) for name, loss in asked.items()}
+        losses = {name: loss_of_layers(loss, logits) if config.exits else loss(logits) for name, loss in asked.items()}
+        return losses | self._lessons(batch, states)
+
+    def _lessons(self, batch: TaskBatch, states: Sequence[Tensor]) -> dict[str, Loss]:
+        """How far the layers are from the teacher's, at every real token; the pairs of layers count alike."""
+        teacher, distill, encoder = self.prepared.teacher, self.prepared.config.distill, self.module.encoder
+        if teacher is None or not self._compared:
+            return {}
+        mask, map_ = batch.attention_mask, self.module.state_map
+        lesson = teacher.layers.to(mask.device).lesson(batch)
+
+        def of_states(own: int, its: int) -> Tensor:
+            assert map_ is not None
+            return state_distance(states[own], lesson.states[its], map_)
+
+        def of_relations(own: int, its: int) -> Tensor:
+            mine = encoder.projections(own - 1, states[own - 1])
+            return relation_distance(mine, lesson.projections(its), distill.relation_heads, mask)
+
+        laws = {_STATES: (distill.state_layers, of_states), _RELATIONS: (distill.relation_layers, of_relations)}
+        return {name: Loss(mean_over_pairs(*laws[name], mask), mask.sum(), None) for name in self._compared}
 
     def _task_loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
         """Of the rows that have a label."""
@@ -84,7 +114,7 @@ class TrainableTaskModel:
         if self.prepared.teacher is None:
             return {_HEAD: 1.0}
         weight = self.prepared.config.distill.weight
-        return {_HEAD: 1.0 - weight, _TAUGHT: weight}
+        return {_HEAD: 1.0 - weight, _TAUGHT: weight, **self._compared}
 
     def lr_scales(self) -> Mapping[str, float]:
         return layer_rates(self.module, self.prepared.config.layer_decay)

@@ -7,8 +7,9 @@ Shapes: B sequences, S tokens, H hidden size, A heads, K predicted positions, V 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,18 @@ from torch.nn import functional as F
 
 from litebert.data.batches import Batch
 from litebert.model.encoder import Encoder
+
+
+class Read(Protocol):
+    """Rows that a teacher reads beside its student."""
+
+    @property
+    def input_ids(self) -> Tensor: ...
+    @property
+    def token_type_ids(self) -> Tensor: ...
+    @property
+    def attention_mask(self) -> Tensor | None: ...
+
 
 Projections = tuple[Tensor, Tensor, Tensor]
 """Queries, keys and values of a layer, (B, A, S, H / A) each."""
@@ -60,6 +73,14 @@ def relation_distance(own: Projections, theirs: Projections, heads: int, mask: T
     return distance
 
 
+def mean_over_pairs(
+    pairs: Sequence[tuple[int, int]], distance: Callable[[int, int], Tensor], mask: Tensor | None
+) -> Tensor:
+    """The mean over pairs of layers of a distance (B, S), summed over the real tokens: (), of the mask (B, S)."""
+    found = torch.stack([distance(*pair) for pair in pairs]).mean(0)
+    return (found if mask is None else found.masked_fill(~mask, 0.0)).sum()
+
+
 def _regrouped(x_BASD: Tensor, heads: int) -> Tensor:
     batch, _, length, _ = x_BASD.shape
     return x_BASD.float().transpose(1, 2).reshape(batch, length, heads, -1).transpose(1, 2)
@@ -86,7 +107,7 @@ class Teacher:
             module.to(device)
         return self
 
-    def lesson(self, batch: Batch) -> Lesson:
+    def lesson(self, batch: Read) -> Lesson:
         """What it says of a batch."""
         return Lesson(self, batch)
 
@@ -94,7 +115,7 @@ class Teacher:
 class Lesson:
     """What a teacher says of a batch. One pass, taken when it is first asked, serves all objectives."""
 
-    def __init__(self, teacher: Teacher, batch: Batch) -> None:
+    def __init__(self, teacher: Teacher, batch: Read) -> None:
         self._teacher, self._batch = teacher, batch
 
     @cached_property
@@ -110,6 +131,7 @@ class Lesson:
         """(K, V): its guesses at the masked positions, of the first `pieces` of its vocabulary."""
         encoder, head = self._teacher.encoder, self._teacher.head
         assert head is not None
+        assert isinstance(self._batch, Batch)
         last = encoder.read_out(self.states[-1]).last.flatten(0, 1)[self._batch.masked_positions]
         guesses: Tensor = head(last, encoder.embedding.word.weight, encoder.embedding.map)
         return guesses[:, :pieces]

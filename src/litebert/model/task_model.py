@@ -62,6 +62,8 @@ class TaskModel(nn.Module):
         self.reads_cls, self.classes, self.dense, self.pooling = reads_cls, classes, dense, pooling
         self.encoder = Encoder(config)
         self.head = ClassifierHead(config, classes, dense, dropout=0.1, predicts=predicts) if classes else StateHead()
+        self.state_map: nn.Linear | None = None
+        """What compares its states with those of a teacher, while it learns from one; no part of a finished model."""
 
     @classmethod
     def of_states(cls, encoder: Encoder) -> TaskModel:
@@ -69,7 +71,7 @@ class TaskModel(nn.Module):
         model = cls.__new__(cls)
         nn.Module.__init__(model)
         model.reads_cls, model.classes, model.dense, model.pooling = False, 0, None, "cls"
-        model.encoder, model.head = encoder, StateHead()
+        model.encoder, model.head, model.state_map = encoder, StateHead(), None
         return model
 
     def forward(
@@ -78,12 +80,18 @@ class TaskModel(nn.Module):
         token_type_ids: Tensor | None = None,
         attention_mask: Tensor | None = None,
         every: bool = False,
-    ) -> Tensor:
+        states: bool = False,
+    ) -> Tensor | tuple[Tensor, list[Tensor]]:
         """Logits, (B, C) or (B, S, C); inputs as in `Encoder.forward`. With `every`, after each of the L layers,
-        (L, B, C) or (L, B, S, C)."""
-        if every:
-            _, *states = self.encoder.states(input_ids, token_type_ids, attention_mask)
-            return torch.stack([self.read(state, attention_mask) for state in states])
+        (L, B, C) or (L, B, S, C). With `states`, the logits, and the embedding and the state after each layer, (B, S,
+        H) each."""
+        if every or states:
+            found = list(self.encoder.states(input_ids, token_type_ids, attention_mask))
+            read = [self.read(state, attention_mask) for state in (found[1:] if every else found[-1:])]
+            logits = torch.stack(read) if every else read[0]
+            if states and self.state_map is not None:  # so that DDP, which sees this pass alone, knows it is used
+                logits = logits + 0 * sum(one.sum() for one in self.state_map.parameters())
+            return (logits, found) if states else logits
         return self._logits(self.encoder(input_ids, token_type_ids, attention_mask), attention_mask)
 
     def read(self, state_BSH: Tensor, attention_mask: Tensor | None) -> Tensor:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import math
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from litebert.config import Config, replace
-from litebert.config.serialization import to_json
+from litebert.config import Config, EncoderConfig, replace
+from litebert.config.distillation import LayersConfig
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import LoadedModel, read_folder
@@ -20,13 +22,17 @@ from litebert.model.pretrainer import Pretrainer
 
 log = logging.getLogger("litebert")
 
+L = TypeVar("L", bound=LayersConfig)
 PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
 """Where the JSON file of a run has its teacher."""
 
 
 def fingerprint_of(loaded: LoadedModel) -> str:
     """sha256 (hex) of a model's weights and config."""
-    digest = hashlib.sha256(to_json(replace(loaded.config, name="")).encode())
+    config = asdict(replace(loaded.config, name=""))
+    first = {name: config["distill"][name] for name in ("soft", "temperature")}  # the order of runs of before
+    config["distill"] = first | config["distill"]
+    digest = hashlib.sha256((json.dumps(config, indent=2) + "\n").encode())
     for name, tensor in sorted(loaded.model.state_dict().items()):
         digest.update(name.encode() + tensor.contiguous().cpu().numpy().tobytes())
     return digest.hexdigest()
@@ -61,27 +67,39 @@ def taught_by(source: str | Path | None, config: Config, shards: Shards) -> tupl
     if longest > shape.max_positions:
         raise ConfigError(f"sequences.length is {longest} and the teacher {source} reads {shape.max_positions} tokens; "
                           f"set sequences.length to at most {shape.max_positions}")  # fmt: skip
-    layers, theirs, distill = config.encoder.layers, shape.layers, config.distill
-    even = tuple((i, max(1, round(i * theirs / layers))) for i in range(1, layers + 1))
-    widths = config.encoder.hidden_size, shape.hidden_size
-    fits = all(width % shape.heads == 0 for width in widths)
+    return replace(config, distill=with_layers(config.distill, config.encoder, shape, source)), teacher
+
+
+def with_layers(distill: L, ours: EncoderConfig, theirs: EncoderConfig, source: str | Path) -> L:
+    """What is learned from a teacher's layers, with what it takes from its shape: pairs of layers, heads and width.
+
+    Raises:
+        ConfigError: layers or heads that it has not.
+    """
+    even = tuple((i, max(1, round(i * theirs.layers / ours.layers))) for i in range(1, ours.layers + 1))
+    widths = ours.hidden_size, theirs.hidden_size
+    fits = all(width % theirs.heads == 0 for width in widths)
     distill = replace(
         distill,
-        width=shape.hidden_size,
+        width=theirs.hidden_size,
         state_layers=distill.state_layers or even,
-        relation_layers=distill.relation_layers or ((layers, theirs),),
-        relation_heads=distill.relation_heads or (shape.heads if fits else math.gcd(*widths, shape.heads)),
+        relation_layers=distill.relation_layers or ((ours.layers, theirs.layers),),
+        relation_heads=distill.relation_heads or (theirs.heads if fits else math.gcd(*widths, theirs.heads)),
     )
     for name in ("state_layers", "relation_layers"):
-        if (last := max(its for _, its in getattr(distill, name))) > theirs:
-            raise ConfigError(f"distill.{name} names layer {last} of the teacher {source}, which has {theirs}; name "
-                              "layers that it has")  # fmt: skip
+        last, its_last = (max(layers) for layers in zip(*getattr(distill, name), strict=True))
+        if last > ours.layers:
+            raise ConfigError(f"distill.{name} names layer {last} of a student with {ours.layers}; name layers that it "
+                              "has")  # fmt: skip
+        if its_last > theirs.layers:
+            raise ConfigError(f"distill.{name} names layer {its_last} of the teacher {source}, which has "
+                              f"{theirs.layers}; name layers that it has")  # fmt: skip
     if any(width % distill.relation_heads for width in widths):
         raise ConfigError(
             f"distill.relation_heads is {distill.relation_heads}, and the hidden sizes of student and "
             f"teacher, {widths[0]} and {widths[1]}, are not both multiples of it; give a common divisor"
         )
-    return replace(config, distill=distill), teacher
+    return distill
 
 
 def _require_vocabulary(source: str | Path, loaded: LoadedModel, shards: Shards) -> None:

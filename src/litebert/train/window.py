@@ -30,7 +30,8 @@ class Window:
         window = cls()
         window._steps, window._gradient_norm = state["steps"], state["gradient_norm"]
         for name in state["total"]:
-            sums = {key: state[key][name] for key in _KEYS} | state.get("extras", {}).get(name, {})
+            sums = {key: state[key][name] for key in _KEYS if name in state[key]}
+            sums |= state.get("extras", {}).get(name, {})
             window._sums[name] = {key: torch.tensor(value, dtype=_dtype(device), device=device)
                                   for key, value in sums.items()}  # fmt: skip
         return window
@@ -38,7 +39,8 @@ class Window:
     def add(self, name: str, loss: Loss) -> None:
         """Add one loss of one micro-batch."""
         sums = self._sums.setdefault(name, {})
-        for key, value in {"total": loss.total, "count": loss.count, "correct": loss.correct, **loss.extras}.items():
+        judged = {} if loss.correct is None else {"correct": loss.correct}
+        for key, value in {"total": loss.total, "count": loss.count, **judged, **loss.extras}.items():
             sums[key] = sums.get(key, 0.0) + value.detach().to(_dtype(value.device))
 
     def end_step(self, gradient_norm: Tensor) -> None:
@@ -60,7 +62,7 @@ class Window:
             "gradient_norm": float(self._gradient_norm),
             "total": {name: own["total"] for name, own in sums.items()},
             "count": {name: int(own["count"]) for name, own in sums.items()},
-            "correct": {name: int(own["correct"]) for name, own in sums.items()},
+            "correct": {name: int(own["correct"]) for name, own in sums.items() if "correct" in own},
             "extras": {name: {key: own[key] for key in own if key not in _KEYS} for name, own in sums.items()},
         }
 
@@ -72,7 +74,8 @@ class Window:
         for name, count in sums["count"].items():
             if not count:  # such as of masks in causal steps
                 continue
-            own = {"loss": sums["total"][name], "accuracy": sums["correct"][name], **sums["extras"][name]}
+            right = {"accuracy": sums["correct"][name]} if name in sums["correct"] else {}
+            own = {"loss": sums["total"][name], **right, **sums["extras"][name]}
             row |= {f"{name}_{key}": value / count for key, value in own.items()}
         row["gradient_norm"] = sums["gradient_norm"] / max(1, self._steps)
         return row

@@ -6,7 +6,7 @@ that is opened after training, none of them has a loss.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 from litebert import cost
@@ -48,7 +48,7 @@ class Distillation(Objective):
     def nothing(self, output: EncoderOutput, context: Context) -> Loss:
         """The loss where there is nothing to learn; its gradient is zero in every parameter."""
         zero = output.last.sum() * 0 + sum(parameter.sum() * 0 for parameter in context.network.parameters())
-        return Loss(zero, zero.detach(), zero.detach())
+        return Loss(zero, zero.detach(), None)
 
 
 class SoftLabels(Distillation):
@@ -127,21 +127,16 @@ class _Layers(Distillation):
         return 4 * 3 * len(self.pairs) * self.config.encoder.hidden_size
 
     def summed(self, output: EncoderOutput, batch: Batch, distance: Callable[[int, int], Tensor]) -> Loss:
-        """The mean over the pairs of a distance (B, S), summed over the real tokens; none is right."""
+        """The mean over the pairs of a distance (B, S), summed over the real tokens."""
         import torch
 
-        found = torch.stack([distance(*pair) for pair in self.pairs]).mean(0)
-        if batch.attention_mask is not None:
-            found = found.masked_fill(~batch.attention_mask, 0.0)
-        zero = torch.zeros((), dtype=torch.int64, device=found.device)
-        return Loss(found.sum(), zero + batch.tokens, zero)
+        from litebert.model.distillation import mean_over_pairs
+
+        total = mean_over_pairs(self.pairs, distance, batch.attention_mask)
+        return Loss(total, torch.full((), batch.tokens, dtype=torch.int64, device=total.device), None)
 
     def count(self, batch: Batch) -> int:
         return 0 if batch.causal else batch.tokens
-
-    def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """The distance alone: nothing is right or wrong."""
-        return {"loss": super().scores(losses)["loss"]}
 
 
 class States(_Layers):

@@ -35,7 +35,8 @@ class Loss:
 
     total: Tensor
     count: Tensor
-    correct: Tensor
+    correct: Tensor | None
+    """None where nothing is right or wrong."""
     extras: Mapping[str, Tensor] = field(default_factory=dict)
     eval_tensors: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -254,10 +255,9 @@ class Objective(ABC):
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
         """Held-out scores of losses computed in evaluation mode; something was predicted in one of them."""
         count = sum(int(loss.count) for loss in losses)
-        return {
-            "loss": sum(float(loss.total) for loss in losses) / count,
-            "accuracy": sum(int(loss.correct) for loss in losses) / count,
-        }
+        right = [int(loss.correct) for loss in losses if loss.correct is not None]
+        judged = {"accuracy": sum(right) / count} if right else {}
+        return {"loss": sum(float(loss.total) for loss in losses) / count, **judged}
 
 
 class Classification(Objective):

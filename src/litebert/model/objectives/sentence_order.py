@@ -54,7 +54,8 @@ class SentenceOrder(Classification):
         return int((batch.sentence_labels != IGNORED).sum())
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        pairs, correct = sum(int(loss.count) for loss in losses), sum(int(loss.correct) for loss in losses)
+        pairs = sum(int(loss.count) for loss in losses)
+        correct = sum(int(loss.correct) for loss in losses if loss.correct is not None)
         smoothed = (correct + 1) / (pairs + 2)  # so that a perfect score on three pairs is not called certain
         error = math.sqrt(smoothed * (1 - smoothed) / pairs)
         return {**super().scores(losses), "standard_error": error, "pairs": float(pairs)}
