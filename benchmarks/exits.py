@@ -20,6 +20,7 @@ import torch
 from litebert import load
 from litebert.answer.exits import Exit
 from litebert.answer.scoring import score_file
+from litebert.registry import ENGINES
 from litebert.train import device as devices
 
 
@@ -29,7 +30,7 @@ def main() -> int:
     parser.add_argument("run", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--engine", choices=("torch", "exact", "onnx", "openvino"), default="torch")
+    parser.add_argument("--engine", choices=[name for name in ENGINES if name != "auto"], default="torch")
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
     arguments = parser.parse_args()
     clock = time.perf_counter if arguments.clock == "wall" else time.process_time

@@ -61,6 +61,19 @@ def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path) -> None:
         assert found["start_seconds"] > 0
 
 
+@pytest.mark.slow
+def test_engines_and_peers_answer_alike(tmp_path: Path, tiny_tokenizer: Path) -> None:
+    texts, out = tmp_path / "texts.txt", tmp_path / "answering.json"
+    texts.write_text("\n".join(f"number {number} of some texts " + "and more " * (number % 7) for number in range(12)))
+    words = [sys.executable, ROOT / "benchmarks" / "answering.py", "--data", texts, "--tokenizer", tiny_tokenizer,
+             "--networks", "minilm", "--rounds", "1", "--latency", "2", "--json", out]  # fmt: skip
+    subprocess.run(words, check=True)  # it ends with an error where float32 answers differ
+    report = json.loads(out.read_text())["minilm"]
+    assert report["rows"] == 12
+    assert {"litebert torch", "transformers sdpa"} <= report["systems"].keys()
+    assert all(one["apart"] < 0.2 for one in report["systems"].values())
+
+
 def speedrun(*words: object) -> None:
     subprocess.run([sys.executable, ROOT / "benchmarks" / "speedrun", *map(str, words)], check=True)
 
@@ -85,6 +98,14 @@ def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(tmp_pat
     assert (ours[0], ours[4:7], ours[9]) == ("albert-tiny-ours", ["4.000", "25.0%", "62.5%"], "0.500")
     assert (peer[0], peer[4]) == ("albert-peer", "6.500")
     assert page.count("<svg") == 1
+
+
+def test_every_score_of_a_run_is_a_point_of_its_curve() -> None:
+    curve_of = runpy.run_path(str(ROOT / "benchmarks" / "speedrun" / "__main__.py"))["curve_of"]
+    speed = [{"step": 30, "seconds": 60.0}, {"step": 60, "seconds": 180.0}]
+    rows = [{"step": 45, "kind": "heldout", "mlm_loss": 5.0}, {"step": 60, "kind": "train", "mlm_loss": 1.0},
+            {"step": 60, "kind": "heldout", "mlm_loss": 4.0}]  # fmt: skip
+    assert curve_of(rows, speed, 240.0) == [(3.0, 5.0), (4.0, 4.0)]  # a minute passes before and after the steps
 
 
 def test_the_ladder_continues_with_what_is_missing_and_compares_equal_seeds(tmp_path: Path, tiny_data: Path) -> None:

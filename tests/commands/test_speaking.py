@@ -5,14 +5,17 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import shlex
 import shutil
-import subprocess
+import signal
 import sys
 import time
 from collections.abc import Callable
+from importlib.abc import MetaPathFinder
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -198,30 +201,22 @@ def test_the_report_agrees_with_itself_and_explains_the_depth(folder: Path) -> N
 # ---- how it is stopped ----------------------------------------------------------------------------------------------
 
 
-_SIGNALLED = """
-import os, signal, sys
-from litebert.cli import main
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_during_imports_ends_in_one_line(
+    number: signal.Signals, status: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Signals(MetaPathFinder):
+        def find_spec(self, name: str, *_: Any) -> None:
+            if name == "litebert.commands.models":
+                os.kill(os.getpid(), number)
 
-class Signals:
-    def find_spec(name, *_):
-        if name == "litebert.commands.models":
-            os.kill(os.getpid(), signal.{name})
-
-sys.meta_path.insert(0, Signals)
-before = signal.getsignal(signal.{name})
-status = main(["evaluate", "a", "--data", "b"])
-assert signal.getsignal(signal.{name}) is before
-sys.exit(status)
-"""
-
-
-@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
-def test_a_signal_during_imports_ends_in_one_line(name: str, status: int) -> None:
-    """In a process of its own: a signal that came late would end the one that runs the tests."""
-    words = [sys.executable, "-c", _SIGNALLED.format(name=name)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stdout) == (status, "")
-    names(done.stderr, "litebert evaluate")
+    monkeypatch.delitem(sys.modules, "litebert.commands.models", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Signals(), *sys.meta_path])
+    before = signal.getsignal(number)
+    found, out, err = run("evaluate", "a", "--data", "b")
+    assert (found, out) == (status, "")
+    names(err, "litebert evaluate")
+    assert signal.getsignal(number) is before
 
 
 def _memory_error(*_: object, **__: object) -> None:

@@ -179,13 +179,8 @@ def _key(loaded: LoadedModel) -> str:
             versions[package] = version(package)
         except PackageNotFoundError:
             versions[package] = ""
-    parts = [
-        weights_key(loaded.path),
-        to_json(loaded.config),
-        devices.choose("float32", "cpu").name,
-        torch.get_num_threads(),
-        versions,
-    ]
+    machine = devices.choose("float32", "cpu").name
+    parts = [weights_key(loaded.path), to_json(loaded.config), machine, torch.get_num_threads(), versions]
     return "engine-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
 
 

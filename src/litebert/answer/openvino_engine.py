@@ -22,9 +22,15 @@ from litebert.train import device as devices
 
 def _openvino() -> Any:
     """The library without its telemetry, which writes a client id into the user's home as soon as it is imported."""
-    sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]  # None: it cannot be imported
-    import openvino
-
+    name = "openvino_telemetry"
+    hidden = name not in sys.modules
+    if hidden:
+        sys.modules[name] = None  # type: ignore[assignment]  # so that it cannot be imported
+    try:
+        import openvino
+    finally:
+        if hidden:
+            del sys.modules[name]
     return openvino
 
 

@@ -15,14 +15,9 @@ def _point(
     schedule = ScheduleConfig(name="linear", warmup=warmup)
     train = replace(base, batch=f"{batch} sequences", optimizer=optimizer, schedule=schedule)
     return FinetuneConfig(
-        length=length,
-        steps=steps,
-        epochs=epochs,
-        dropout=dropout,
-        deletion=deletion,
-        layer_decay=layer_decay,
+        length=length, steps=steps, epochs=epochs, dropout=dropout, deletion=deletion, layer_decay=layer_decay,
         train=train,
-    )
+    )  # fmt: skip
 
 
 def _decayed(rate: float, decay: float) -> dict[str, FinetuneConfig]:

@@ -170,16 +170,8 @@ def write_reports(found: Findings, command: Sequence[str]) -> Path:
         "The first is the study; the others are those of its first run. Recipes of all variants are in recipes/.",
     )
     drawn = found.intervals()
-    sections: list[Section] = [
-        table,
-        *judged,
-        *remarks,
-        *drawn,
-        *found.curves(),
-        *([faults] if faults else []),
-        found.made(),
-        again,
-    ]
+    failed = [faults] if faults else []
+    sections: list[Section] = [table, *judged, *remarks, *drawn, *found.curves(), *failed, found.made(), again]
     page = plan.folder / "report.html"
     write(page, study.question, about, sections)
     _write(
