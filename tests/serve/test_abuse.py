@@ -247,7 +247,7 @@ def waiting(service: Service, model: str) -> int:
 
 
 def asking(service: Service, pid: int, seen: list[tuple[int, Any]]) -> threading.Thread:
-    """A client whose request cannot be answered: its only worker, stopped until it is told to go on, has a part of it."""
+    """A client whose request waits: the only worker has been given a part of it, and is stopped until it may go on."""
 
     def ask() -> None:
         with service.client() as client:
