@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from litebert.model.distillation import divergence, relation_distance, state_distance
+from litebert.model.distillation import divergence, divergence_from, likeliest, relation_distance, state_distance
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
@@ -30,6 +30,30 @@ def test_its_gradient_is_the_difference_of_probabilities() -> None:
     expected = 2.0 * ((own / 2).softmax(-1) - (theirs / 2).softmax(-1))
     assert own.grad is not None
     torch.testing.assert_close(own.grad, expected.detach(), atol=1e-5, rtol=1e-4)
+
+
+def test_the_divergence_from_the_likeliest_counts_all_others_as_one() -> None:
+    own, theirs = torch.randn(4, 9, generator=torch.manual_seed(0)), 3 * torch.randn(4, 9)
+    taught = likeliest(theirs, 3, 2.0)
+    assert taught.pieces.tolist() == theirs.topk(3).indices.tolist()
+    p, q = (softmax(one.double().numpy() / 2.0) for one in (theirs, own))
+    expected = []
+    for row, kept in enumerate(taught.pieces.tolist()):
+        left = [place for place in range(9) if place not in kept]
+        mine, its = ([*one[row][kept], one[row][left].sum()] for one in (q, p))
+        expected.append(4.0 * sum(b * (np.log(b) - np.log(a)) for a, b in zip(mine, its, strict=True)))
+    found = divergence_from(taught, own, 2.0)
+    assert found.numpy() == pytest.approx(expected, abs=5e-3)  # of half precision
+    assert (found <= divergence(own, theirs, 2.0) + 5e-3).all()
+    whole = likeliest(theirs, 100, 2.0)
+    torch.testing.assert_close(divergence_from(whole, own, 2.0), divergence(own, theirs, 2.0), atol=5e-3, rtol=5e-3)
+
+
+def test_its_gradient_is_finite_where_the_student_is_sure() -> None:
+    own = torch.tensor([[60.0, 0.0, 0.0, -60.0]], requires_grad=True)
+    divergence_from(likeliest(torch.tensor([[3.0, 2.0, 1.0, 0.0]]), 2, 1.0), own, 1.0).sum().backward()  # type: ignore[no-untyped-call]
+    assert own.grad is not None
+    assert own.grad.isfinite().all()
 
 
 def test_the_distance_of_states_is_of_normalised_ones() -> None:

@@ -123,6 +123,49 @@ def test_imitating_itself_costs_nothing(place: Path, tiny_data: Path) -> None:
     assert losses["mlm"].total > 0
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+
+
+def test_kept_guesses_are_those_of_the_teacher(
+    place: Path, tiny_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bit for bit; another student of the same text asks for nothing, and one of other masks for all."""
+    caplog.set_level("INFO")
+    point, kept = student(DistillConfig(top_k=5), train={"budget": "4 steps"}), tmp_path / "kept"
+    asked = taught(place, tiny_data, tmp_path / "asked", point)
+    taught(place, tiny_data, tmp_path / "first", point, teacher_answers=kept)
+    there = files_of(kept)
+    assert there
+    assert f"0 batches of guesses were in {kept}" in caplog.text
+    taught(place, tiny_data, tmp_path / "second", point, teacher_answers=kept)
+    assert "the teacher made 0" in caplog.text
+    assert result(asked.folder) == result(tmp_path / "first") == result(tmp_path / "second")
+    narrow = student(DistillConfig(top_k=5), train={"budget": "4 steps"}, encoder={"intermediate_size": 16})
+    taught(place, tiny_data, tmp_path / "narrow", narrow, teacher_answers=kept)
+    assert files_of(kept) == there
+    other = student(DistillConfig(top_k=5), train={"budget": "4 steps", "seed": 1})
+    taught(place, tiny_data, tmp_path / "other", other, teacher_answers=kept)
+    assert there.items() < files_of(kept).items()
+
+
+def test_a_damaged_file_of_guesses_is_written_again(
+    place: Path, tiny_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    point, kept = student(DistillConfig(top_k=5), train={"budget": "2 steps"}), tmp_path / "kept"
+    taught(place, tiny_data, tmp_path / "run", point, teacher_answers=kept)
+    there = files_of(kept)
+    short, flipped, *_ = (kept / name for name in there)
+    short.write_bytes(short.read_bytes()[:-8])
+    flipped.write_bytes(flipped.read_bytes()[:-1] + bytes([flipped.read_bytes()[-1] ^ 1]))
+    taught(place, tiny_data, tmp_path / "again", point, teacher_answers=kept)
+    assert f"{short} is damaged" in caplog.text
+    assert f"{flipped} is damaged" in caplog.text
+    assert files_of(kept) == there
+    first, again = ({**result(tmp_path / name), "metrics": None} for name in ("run", "again"))  # the warnings are there
+    assert first == again
+
+
 # ---- refusals ------------------------------------------------------------------------------------------------------
 
 
@@ -154,6 +197,15 @@ def test_what_cannot_be_learned_is_refused(place: Path, tiny_data: Path, tmp_pat
         taught(place, tiny_data, out, student(replace(ALL, relation_heads=3)))
     with refused(ConfigError, "train.depth_schedule"):
         taught(place, tiny_data, out, student(train={"depth_schedule": ((0.5, 1),)}))
+    keeping = {"teacher_answers": tmp_path / "kept"}
+    with refused(ConfigError, tmp_path / "kept", "distill.top_k"):
+        taught(place, tiny_data, out, student(DistillConfig()), **keeping)
+    with refused(ConfigError, tmp_path / "kept", "distill.soft"):
+        taught(place, tiny_data, out, student(DistillConfig(soft=0, states=1, top_k=4)), **keeping)
+    with refused(ConfigError, tmp_path / "kept", "--teacher"):
+        pretrain(config(objectives=("mlm",)), tiny_data, out, **keeping)
+    with refused(ConfigError, tiny_data / "index.json", "folder"):
+        taught(place, tiny_data, out, student(DistillConfig(top_k=4)), teacher_answers=tiny_data / "index.json")
     with refused(ModelError, tmp_path / "absent"):
         taught(place, tiny_data, out, teacher=tmp_path / "absent")
     assert not out.exists() or not list(out.glob("[!.]*"))

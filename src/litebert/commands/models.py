@@ -56,6 +56,9 @@ class PretrainArguments:
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """Learn from a pretrained model with the tokenizer of the data, of any size: its guesses, and with
     --distill.states and --distill.relations its states and how its tokens relate (docs/distillation.md)."""
+    teacher_answers: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """Keep the teacher's guesses in this folder, and use those that are there: runs with the same data, masks, batch
+    and seed ask the teacher once. Needs --distill.top-k, such as 32."""
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
@@ -87,6 +90,7 @@ def pretrain(words: list[str]) -> int:
             from_model=arguments.from_model,
             watch=arguments.watch,
             teacher=arguments.teacher,
+            teacher_answers=arguments.teacher_answers,
             extend=arguments.extend,
             overwrite=arguments.overwrite,
             device=arguments.device,

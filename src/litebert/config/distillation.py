@@ -76,11 +76,15 @@ class DistillConfig(LayersConfig):
     """Weight of the teacher's probabilities of the masked tokens (Sanh et al. 2019, "DistilBERT"); 0 for none."""
     temperature: float = 2.0
     """What these logits are divided by; the loss is multiplied by its square."""
+    top_k: int = 0
+    """Pieces of each guess that are learned one by one, the likeliest, in half precision; the others count as one. Such
+    guesses can be kept (--teacher-answers). 0 learns the whole vocabulary."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_temperature(self.temperature)
         _require_weight("soft", self.soft)
+        require(self.top_k >= 0, f"distill.top_k is {self.top_k}; it cannot be negative")
 
     @property
     def objectives(self) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,9 @@ class Read(Protocol):
     def attention_mask(self) -> Tensor | None: ...
 
 
+_LEAST = 1e-6
+"""Of a probability, computed in float32 as what others leave of 1."""
+
 Projections = tuple[Tensor, Tensor, Tensor]
 """Queries, keys and values of a layer, (B, A, S, H / A) each."""
 
@@ -42,6 +45,34 @@ def divergence(logits: Tensor, taught: Tensor, temperature: float = 1.0) -> Tens
     own, theirs = ((one.float() / temperature).log_softmax(-1) for one in (logits, taught))
     p = theirs.exp()
     distance: Tensor = temperature**2 * (p * (theirs - own)).masked_fill(p == 0, 0.0).sum(-1)
+    return distance
+
+
+class Likeliest(NamedTuple):
+    """The k likeliest pieces of each of K guesses."""
+
+    pieces: Tensor
+    """int64 (K, k), the likeliest first."""
+    log_probabilities: Tensor
+    """float16 (K, k), at the temperature they are learned with."""
+
+
+def likeliest(logits_KV: Tensor, count: int, temperature: float) -> Likeliest:
+    """Those of logits, `count` or all where there are fewer."""
+    known = (logits_KV.float() / temperature).log_softmax(-1)
+    found = known.topk(min(count, known.shape[-1]))
+    return Likeliest(found.indices, found.values.half())
+
+
+def divergence_from(taught: Likeliest, logits_KV: Tensor, temperature: float) -> Tensor:
+    """`divergence`, (K,), where all pieces but the likeliest count as one: a lower bound of that of all, and equal to
+    it where none is left out."""
+    own = (logits_KV.float() / temperature).log_softmax(-1).gather(-1, taught.pieces)
+    theirs = taught.log_probabilities.float()
+    rest, own_rest = (1 - one.exp().sum(-1) for one in (theirs, own))
+    rest = rest.clamp(min=0)  # rounded to half precision, the sum may exceed 1
+    between = (theirs.exp() * (theirs - own)).sum(-1)
+    distance: Tensor = temperature**2 * (between + torch.xlogy(rest, rest) - rest * own_rest.clamp(min=_LEAST).log())
     return distance
 
 
@@ -92,12 +123,22 @@ def _relation(x_BASD: Tensor, mask: Tensor | None) -> Tensor:
     return scores if mask is None else scores.masked_fill(~mask.bool()[:, None, None, :], -torch.inf)
 
 
+class Answers(Protocol):
+    """What a teacher has said of batches, on disk."""
+
+    def likeliest(self, batch: Batch, asked: tuple[int, int, float], compute: Callable[[], Likeliest]) -> Likeliest:
+        """Its guesses for a batch: known, or computed now and kept. `asked`: as `Lesson.likeliest` is."""
+        ...
+
+
 class Teacher:
     """A pretrained network in evaluation mode."""
 
     def __init__(self, encoder: Encoder, head: nn.Module | None, fingerprint: str = "") -> None:
         """`head`: the one before the vocabulary, as `VocabularyHead`; `fingerprint` tells its weights from others."""
         self.encoder, self.head, self.fingerprint = encoder, head, fingerprint
+        self.answers: Answers | None = None
+        """What it has said before."""
         for module in filter(None, (encoder, head)):
             module.eval().requires_grad_(False)
 
@@ -135,6 +176,16 @@ class Lesson:
         last = encoder.read_out(self.states[-1]).last.flatten(0, 1)[self._batch.masked_positions]
         guesses: Tensor = head(last, encoder.embedding.word.weight, encoder.embedding.map)
         return guesses[:, :pieces]
+
+    def likeliest(self, pieces: int, count: int, temperature: float) -> Likeliest:
+        """The `count` likeliest pieces of `logits`."""
+        batch, answers = self._batch, self._teacher.answers
+        assert isinstance(batch, Batch)
+
+        def compute() -> Likeliest:
+            return likeliest(self.logits(pieces), count, temperature)
+
+        return compute() if answers is None else answers.likeliest(batch, (pieces, count, temperature), compute)
 
     @torch.no_grad()
     def projections(self, layer: int) -> Projections:

@@ -58,6 +58,7 @@ from litebert.train.start import (
 )  # fmt: skip
 from litebert.train.supply import PretrainingBatches, made_by_processes, processes_for
 from litebert.train.teacher import record_of, refuse_other_teacher, taught_by
+from litebert.train.teacher_answers import answers_in
 
 log = logging.getLogger("litebert")
 
@@ -213,6 +214,7 @@ def pretrain(
     from_model: str | Path | None = None,
     watch: str | Path | None = None,
     teacher: str | Path | None = None,
+    teacher_answers: str | Path | None = None,
     extend: str | Sequence[str] = (),
     overwrite: bool = False,
     device: str = "auto",
@@ -235,6 +237,7 @@ def pretrain(
             at each evaluation and before the first step: what it forgets. It changes no weight.
         teacher: the folder of a pretrained model with the tokenizer of the data, from which is learned what
             `recipe.distill` says.
+        teacher_answers: a folder that keeps its guesses, for runs that ask for the same; needs `distill.top_k`.
         extend: a budget, such as "30m". To extend a run again, all of them: ("30m", "1h").
         overwrite: delete the run in `out`, if there is one, and start anew.
         device: auto, cpu, cuda or cuda:N.
@@ -252,8 +255,8 @@ def pretrain(
     with joined() as ranks, metrics.remarks(remarks):
         anew = overwrite and not launch.restarts()
         return _pretrain(
-            recipe, data, out, from_model, watch, teacher, extensions, anew, device, tensorboard, on_step, remarks,
-            ranks,
+            recipe, data, out, from_model, watch, teacher, teacher_answers, extensions, anew, device, tensorboard,
+            on_step, remarks, ranks,
         )  # fmt: skip
 
 
@@ -264,6 +267,7 @@ def _pretrain(
     from_model: str | Path | None,
     watch: str | Path | None,
     teacher_model: str | Path | None,
+    teacher_answers: str | Path | None,
     extensions: Sequence[str],
     overwrite: bool,
     device: str,
@@ -295,6 +299,7 @@ def _pretrain(
     watched = None if watch is None else _watched_text(watch, shards)
     machine = devices.choose(recipe.train.precision, ranks.device(device))
     config, teacher = taught_by(teacher_model, resolve(recipe, shards), shards)
+    answers = answers_in(teacher_answers, config, teacher)
     taught = record_of(teacher_model, None if teacher is None else teacher.fingerprint)
     config = settled(config, folder, machine, overwrite, teacher)
     if ranks.size > 1:
@@ -313,6 +318,8 @@ def _pretrain(
             run, config = same_run(folder, identities[-1], config, shards, machine, from_model, extensions, teacher)
         else:
             run = new_run(folder, config, shards, machine, from_model, overwrite, taught, teacher)
+        if teacher is not None:
+            teacher.answers = answers  # not before the speed is measured, on made-up text
         network = spread(model, machine.device, ranks, config.train.parallel, config.batch_sequences)
         packing = run.get("packing", 1)
         ends = earlier_ends(run)
@@ -346,6 +353,10 @@ def _pretrain(
         left, processes = range(loop.step, loop.steps), processes_for(config, machine)
         with made_by_processes(config, shards.path, loop.rows, left, processes, packing, steps) as make:
             outcome = loop.run(make)
+        if answers is not None:
+            log.info(
+                f"{answers.found:,} batches of guesses were in {answers.folder}; the teacher made {answers.made:,}"
+            )
         loss = outcome.scores.get(f"{_watched(model)}_loss")
         if outcome.finished and (remark := short_run_remark(loss, run["steps"], shards.unigram_entropy)):
             log.info(remark)

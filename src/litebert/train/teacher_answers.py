@@ -1,0 +1,102 @@
+"""What a teacher said of masked tokens, kept on disk, so that other students of the same text need not ask it again.
+
+A file holds the guesses for one batch. Its name is a hash of all they depend on: the teacher's weights, the masked
+text, and how many pieces are kept. Batches are a function of the data, the recipe's sequences and masks, the batch size
+and the seed, so runs that share these find all guesses of each other, and others find none and add their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from litebert.config import Config
+from litebert.data.batches import Batch
+from litebert.errors import ConfigError, ModelError
+from litebert.interop.files import read_metadata, read_tensors, write_tensors
+from litebert.model.distillation import Likeliest, Teacher
+from litebert.storage import written_whole
+
+log = logging.getLogger("litebert")
+
+
+class TeacherAnswers:
+    """A folder of guesses; several runs may use it at a time."""
+
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        """`fingerprint`: of the teacher's weights."""
+        self.folder, self._fingerprint = folder, fingerprint
+        self.found = self.made = 0
+        """Batches whose guesses were there, and that the teacher was asked."""
+
+    def likeliest(self, batch: Batch, asked: tuple[int, int, float], compute: Callable[[], Likeliest]) -> Likeliest:
+        """As `model.distillation.Answers` says."""
+        name = self._name(batch, asked)
+        file, device = self.folder / name[:2] / f"{name[2:]}.safetensors", batch.input_ids.device
+        if (known := _read(file)) is not None:
+            self.found += 1
+            return Likeliest(*(one.to(device) for one in known))
+        self.made += 1
+        found = compute()
+        _write(file, found)
+        return found
+
+    def _name(self, batch: Batch, asked: tuple[int, int, float]) -> str:
+        digest = hashlib.sha256(json.dumps([self._fingerprint, list(batch.input_ids.shape), *asked]).encode())
+        for one in (batch.input_ids, batch.token_type_ids, batch.attention_mask, batch.masked_positions):
+            digest.update(b"|" if one is None else one.cpu().numpy().tobytes() + b"|")
+        return digest.hexdigest()[:40]
+
+
+def answers_in(folder: str | Path | None, config: Config, teacher: Teacher | None) -> TeacherAnswers | None:
+    """The folder that a run keeps its teacher's guesses in, if it does.
+
+    Raises:
+        ConfigError: there is no teacher, no guess of it is learned, or all of each guess is, or the folder is a file.
+    """
+    if folder is None:
+        return None
+    if teacher is None:
+        raise ConfigError(f"--teacher-answers {folder} keeps what a teacher says; name its folder with --teacher")
+    for name, value in (("soft", "1"), ("top_k", "32")):
+        if not getattr(config.distill, name):
+            raise ConfigError(f"--teacher-answers {folder} keeps the likeliest pieces of a teacher's guesses, and "
+                              f"distill.{name} is 0; set it above 0, such as {value}")  # fmt: skip
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise ConfigError(f"--teacher-answers {folder} is a file; name a folder")
+    return TeacherAnswers(Path(folder), teacher.fingerprint)
+
+
+def _checksum(pieces: Tensor, log_probabilities: Tensor) -> str:
+    return hashlib.sha256(pieces.numpy().tobytes() + log_probabilities.numpy().tobytes()).hexdigest()
+
+
+def _write(file: Path, found: Likeliest) -> None:
+    pieces, values = found.pieces.int().cpu(), found.log_probabilities.cpu()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    own = file.with_name(f"{file.stem}.{os.getpid()}{file.suffix}")  # another run may be writing the same
+    with written_whole(own) as aside:
+        write_tensors(aside, {"pieces": pieces, "log_probabilities": values}, {"sha256": _checksum(pieces, values)})
+    os.replace(own, file)
+
+
+def _read(file: Path) -> Likeliest | None:
+    """What a file holds; None where it does not exist, or is damaged and must be written again."""
+    if not file.exists():
+        return None
+    try:
+        tensors = read_tensors(file)
+        pieces, values = tensors["pieces"], tensors["log_probabilities"]
+    except (ModelError, KeyError):
+        pieces = values = torch.zeros(0)
+    if read_metadata(file).get("sha256") != _checksum(pieces, values):
+        log.warning(f"{file} is damaged; the teacher is asked again")
+        return None
+    return Likeliest(pieces.long(), values)
