@@ -13,11 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load_file, save_file
 
 import litebert
 from litebert.answer import vectors as module
+from litebert.answer.exported import Exported
 from litebert.errors import ModelError
 from litebert.interop.onnx_folder import save_onnx
+from litebert.interop.sentence_modules import vector_width
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
 from toys.families import theirs
@@ -174,10 +177,60 @@ def test_foreign_modules_that_are_not_computed_are_refused(tiny_tokenizer: Path,
     place = foreign(tmp_path / "max", tiny_tokenizer, {"pooling_mode": "max"})
     with refused(ModelError, "1_Pooling", "max"):
         litebert.load(place).encode(TEXTS)
-    place = foreign(tmp_path / "dense", tiny_tokenizer, {"pooling_mode": "mean"}, "Dense")
-    with refused(ModelError, "modules.json", "Dense", "--pooling"):
+    for kinds, named in ((("Router",), "Router"), (("Normalize", "Dense"), "Normalize")):
+        place = foreign(tmp_path / named, tiny_tokenizer, {"pooling_mode": "mean"}, *kinds)
+        with refused(ModelError, "modules.json", named, "--pooling"):
+            litebert.load(place).encode(TEXTS)
+        assert litebert.load(place).vectors_by("mean").encode(TEXTS).shape[0] == len(TEXTS)
+    place = dense(foreign(tmp_path / "relu", tiny_tokenizer, {"pooling_mode": "mean"}, "Dense"), "activation.ReLU")
+    with refused(ModelError, place / "2_Dense" / "config.json", "ReLU", "--pooling"):
         litebert.load(place).encode(TEXTS)
-    assert litebert.load(place).vectors_by("mean").encode(TEXTS).shape[0] == len(TEXTS)
+    dense(place, "linear.Identity")
+    (place / "2_Dense" / "model.safetensors").write_bytes(b"{}")
+    with refused(ModelError, place / "2_Dense" / "model.safetensors"):
+        litebert.load(place).encode(TEXTS)
+    (place / "2_Dense" / "model.safetensors").unlink()
+    with refused(ModelError, place / "2_Dense" / "model.safetensors"):
+        litebert.load(place).encode(TEXTS)
+
+
+def dense(folder: Path, activation: str, pickled: bool = False) -> Path:
+    """The same with a map to five numbers."""
+    (place := folder / "2_Dense").mkdir(exist_ok=True)
+    width = json.loads((folder / "config.json").read_text())["hidden_size"]
+    settings = {"in_features": width, "out_features": 5, "bias": True}
+    (place / "config.json").write_text(
+        json.dumps({**settings, "activation_function": f"torch.nn.modules.{activation}"})
+    )
+    state = {f"linear.{name}": one for name, one in torch.nn.Linear(width, 5).state_dict().items()}
+    if pickled:
+        torch.save(state, place / "pytorch_model.bin")
+    else:
+        save_file(state, place / "model.safetensors")
+    return folder
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_a_map_of_a_foreign_folder_is_applied_and_survives(
+    pickled: bool, tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    place = foreign(tmp_path / "foreign", tiny_tokenizer, {"pooling_mode": "mean"}, "Dense", "Normalize")
+    dense(place, "activation.Tanh", pickled)
+    model = litebert.load(place)
+    assert model.sentence_encoder.width == 5
+    wanted = model.encode(TEXTS)
+    state = torch.load(place / "2_Dense" / "pytorch_model.bin") if pickled else load_file(
+        place / "2_Dense" / "model.safetensors")  # fmt: skip
+    plain = torch.from_numpy(model.vectors_by("mean", False).encode(TEXTS))
+    mapped = torch.tanh(plain @ state["linear.weight"].T + state["linear.bias"]).numpy()
+    np.testing.assert_allclose(wanted, unit(mapped), atol=1e-5)
+    for first, second, to in (("foreign", "own", "litebert"), ("own", "back", "hf")):
+        assert run("convert", tmp_path / first, tmp_path / second, "--to", to)[0] == 0
+        np.testing.assert_allclose(litebert.load(tmp_path / second).encode(TEXTS), wanted, atol=1e-5)
+    save_onnx(litebert.load(tmp_path / "own"), tmp_path / "onnx", "backbone")
+    np.testing.assert_allclose(litebert.load(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
+    np.testing.assert_allclose(Exported.open(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
+    assert vector_width(tmp_path / "onnx", json.loads((tmp_path / "onnx" / "task.json").read_text()), 1) == 5
 
 
 def test_the_pooling_of_classifiers_survives_a_litebert_folder(tmp_path: Path, run: Run) -> None:

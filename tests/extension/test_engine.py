@@ -106,7 +106,7 @@ def test_a_file_answers_where_there_is_no_network(
     monkeypatch.setattr(Encoder, "__init__", forbidden)
     monkeypatch.setattr(TaskModel, "__init__", forbidden)
     record = read_json(folder / "task.json", ModelError)
-    predictor = Predictor(words, saved_task(record), FromFile(folder / "exported.npy"), record["length"])
+    predictor = Predictor(words, saved_task(record, folder), FromFile(folder / "exported.npy"), record["length"])
     for ids, answer in zip(words.encode(LINES), predictor.predict(LINES), strict=True):
         expected = softmax(table_VC[ids].sum(0))
         assert list(answer["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)

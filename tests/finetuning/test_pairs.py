@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import litebert
 from litebert.config import EncoderConfig, replace
@@ -19,7 +21,7 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.batches import TaskBatch, TaskBatches, collate
 from litebert.finetuning.run import Finetuned, finetune
-from litebert.finetuning.similarity import Similarity
+from litebert.finetuning.similarity import Similarity, whitening
 from litebert.finetuning.text_outputs import OneClass
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.registry import TASKS
@@ -167,6 +169,60 @@ def test_texts_alone_are_learned_with_dropout(tiny_tokenizer: Path, tmp_path: Pa
     assert (len(first.text.split()), len(first.pair.split())) == (3, 3)
     answers = alone.output.answers([np.eye(2, 5, dtype=np.float32)] * 2)
     assert alone.score([first] * 2, answers) == {"mrr": 1.0, "recall_at_1": 1.0}
+
+
+def test_vectors_of_texts_alone_are_whitened(tiny_tokenizer: Path, tmp_path: Path, run: Run, logged: list[str]) -> None:
+    """In every form of the model, and so in the scores."""
+    draw = random.Random(0)
+    lines = [" ".join(draw.sample(WORDS, 6)) for _ in range(100)]
+    (tmp_path / "texts.txt").write_text("\n".join(lines))
+    dev = write_pairs(tmp_path / "dev.csv", 30, 1)
+    settings = replace(config(epochs=1), deletion=0.4)
+    plain = Pairs(tmp_path / "texts.txt", dev, **COLUMNS, whiten=False)
+    task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
+    done = learned(task, tmp_path / "run", tiny_tokenizer, settings)
+    assert any("whitened" in line and "100" in line for line in logged)
+    before = learned(plain, tmp_path / "plain", tiny_tokenizer, settings)
+    assert before.scores != done.scores
+    model = litebert.load(tmp_path / "run")
+    states = litebert.load(tmp_path / "plain").vectors_by("mean", False).encode(lines)
+    np.testing.assert_allclose(model.vectors_by("mean", False).encode(lines), states, atol=1e-5)
+    spread = np.linalg.eigvalsh(np.cov(model.vectors_by(None, False).encode(lines), rowvar=False, bias=True))
+    kept = np.linalg.eigvalsh(np.cov(states, rowvar=False, bias=True))
+    np.testing.assert_allclose(spread, np.sort(kept / (kept + 0.01 * kept.mean())), atol=1e-3)
+
+    status, out, err = run("score", tmp_path / "run", "--data", dev, "--device", "cpu", "--json")
+    assert status == 0, err
+    assert json.loads(out)["scores"] == pytest.approx(done.scores, abs=1e-5)
+    wanted = model.encode(lines)
+    np.testing.assert_allclose(np.linalg.norm(wanted, axis=1), 1, atol=1e-5)
+    for name, *words in (("own", "convert", "--to", "litebert"), ("hf", "convert", "--to", "hf"), ("onnx", "export")):
+        status, _, err = run(words[0], tmp_path / "run", tmp_path / name, *words[1:])
+        assert status == 0, err
+        np.testing.assert_allclose(litebert.load(tmp_path / name).encode(lines), wanted, atol=1e-5)
+    kinds = [module["type"].rpartition(".")[2] for module in json.loads((tmp_path / "hf/modules.json").read_text())]
+    assert kinds == ["Transformer", "Pooling", "Dense", "Normalize"]
+
+
+def test_few_texts_do_not_say_how_vectors_vary(tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(WORDS[:9]))
+    dev = write_pairs(tmp_path / "dev.csv", 30, 1)
+    task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
+    learned(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4))
+    assert any("not whitened" in line and "9" in line for line in logged)
+    assert not (tmp_path / "run" / "model" / "2_Dense").exists()
+
+
+@given(st.integers(1, 12), st.integers(0, 2**31))
+def test_whitened_vectors_have_no_direction(size: int, seed: int) -> None:
+    """Whatever the vectors were: with a common part, with directions that never vary, or all alike."""
+    draw = np.random.default_rng(seed)
+    scales = draw.choice([0.0, 1e-3, 1.0, 30.0], size)
+    vectors = (draw.normal(size=(200, size)) * scales @ draw.normal(size=(size, size)) + 5).astype(np.float32)
+    found = whitening(vectors).of(vectors)
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found.mean(0), 0, atol=2e-2)
+    assert np.linalg.eigvalsh(np.cov(found, rowvar=False, bias=True).reshape(size, size)).max() < 1.02
 
 
 def test_texts_alone_are_read_with_other_tokens_left_out(tiny_tokenizer: Path, tmp_path: Path) -> None:

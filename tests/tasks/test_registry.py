@@ -38,6 +38,9 @@ OPTIONS: dict[str, Any] = {
 """Those that are the default are refused as well: they were given."""
 REFUSED = [(name, option) for name in TASKS for option in OPTIONS if option not in TASKS[name].takes]
 
+NONE = Path()
+"""The folder of models without files beside their settings."""
+
 
 def squad(path: Path, version: str = "v2.0") -> Path:
     data = [{"paragraphs": [{"context": "a b", "qas": [{"id": "0", "question": "who", "answers": []}]}]}]
@@ -134,14 +137,14 @@ def test_the_command_line_refuses_them_too(
 
 def test_a_task_restores_itself_from_its_settings() -> None:
     squad = Squad(version=2, threshold=1.5, stride=64, answer_tokens=7)
-    again = saved_task({"task": "squad", "kind": "span", "problem": "span", **squad.settings(), "classes": 2})
+    again = saved_task({"task": "squad", "kind": "span", "problem": "span", **squad.settings(), "classes": 2}, NONE)
     assert (again.settings(), again.output, again.full_name) == (squad.settings(), OneSpan(longest=7), "squad2")
-    before = saved_task({"task": "squad", "kind": "span", "version": 1, "stride": 128, "classes": 2})
+    before = saved_task({"task": "squad", "kind": "span", "version": 1, "stride": 128, "classes": 2}, NONE)
     usual = {"answer_tokens": 30, "question_tokens": 64, "answer_unit": "words"}
     assert before.settings() == {"version": 1, "stride": 128, **usual}
     for settings in ({"pair": True}, {"pair": False}, {}):
         head = {"kind": "sequence", "problem": "labels", "classes": 2, "labels": ["a", "b"]}
-        table = saved_task({"task": "table", **head, **settings})
+        table = saved_task({"task": "table", **head, **settings}, NONE)
         assert table.output == SeveralLabels(("a", "b"))
         assert table.settings().get("pair") == settings.get("pair")
 
@@ -173,7 +176,7 @@ def test_every_setting_goes_with_the_model(kind: str, tmp_path: Path) -> None:
     task = changed_tasks(tmp_path)[kind]
     head = {"kind": task.output.head, "classes": task.output.width, "labels": list(task.output.labels)}
     again = saved_task(
-        json.loads(json.dumps({"task": task.name, "problem": task.output.name, **head, **task.settings()}))
+        json.loads(json.dumps({"task": task.name, "problem": task.output.name, **head, **task.settings()})), NONE
     )
     assert type(again) is type(task)
     assert (again.settings(), again.output, again.metric) == (task.settings(), task.output, task.metric)
@@ -181,14 +184,14 @@ def test_every_setting_goes_with_the_model(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:
-    mine = saved_task({"task": "mine", "kind": "choice", "order": "question", "classes": 1})
+    mine = saved_task({"task": "mine", "kind": "choice", "order": "question", "classes": 1}, NONE)
     assert (mine.name, mine.settings(), type(mine)) == ("choices", {"order": "question"}, ChoiceTask)
-    outputs = [saved_task({"kind": "sequence", "classes": classes}).output for classes in (2, 1)]
+    outputs = [saved_task({"kind": "sequence", "classes": classes}, NONE).output for classes in (2, 1)]
     assert outputs == [OneClass(("LABEL_0", "LABEL_1")), Number()]
     with refused(ModelError, "'mine'"):
-        saved_task({"kind": "tokens", "problem": "mine", "classes": 2})
+        saved_task({"kind": "tokens", "problem": "mine", "classes": 2}, NONE)
     with refused(ModelError, "'span'", 2, 3):
-        saved_task({"kind": "span", "classes": 3})
+        saved_task({"kind": "span", "classes": 3}, NONE)
 
 
 # ---- hyper-parameters ----------------------------------------------------------------------------------------------

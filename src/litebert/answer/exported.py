@@ -90,7 +90,7 @@ class Exported:
         if not self.record:
             raise ModelError(f"{self.path} was not exported with the head of a task, so it cannot answer")
         try:
-            task = saved_task(self.record)
+            task = saved_task(self.record, self.path)
         except (LitebertError, KeyError) as error:
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         return Predictor(self.tokenizer, task, self.engine, self.length, self.config.encoder.max_positions)
@@ -110,6 +110,7 @@ class Exported:
         given = [self._padded([rows[place] for place in places]) for places in passes]
         for places, one, (states, *_) in zip(passes, given, self.engine.run_all(given), strict=True):
             found[places] = pooled(states, one.mask, settings.pooling)
+        found = found if settings.map is None else settings.map.of(found)
         return unit(found) if (settings.normalized if normalized is None else normalized) else found
 
     def fill(self, text: str, top: int = 5) -> list[list[Guess]]:

@@ -56,7 +56,7 @@ class Model(LoadedModel):
         if self.tokenizer is None:
             raise ModelError(f"{self.path} has no tokenizer; put the one it was trained with there")
         try:
-            task = saved_task(record)
+            task = saved_task(record, self.path)
         except LitebertError as error:
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         length = int(record.get("length", self.config.sequences.length))

@@ -71,10 +71,10 @@ class SentenceEncoder:
     """Vectors of texts by the encoder of a model: its last states, pooled."""
 
     vectors: Callable[[PaddedRows], NDArray[np.float32]]
-    """(R, H) of R rows, not normalized."""
+    """(R, D) of R rows, not normalized."""
     tokenizer: Tokenizer
     width: int
-    """H, the numbers of a vector."""
+    """D, the numbers of a vector: H, or what a map after the pooling gives."""
     length: int
     """Longest row in tokens, special ones included."""
     positions: int
@@ -91,8 +91,8 @@ class SentenceEncoder:
         """That of a model folder: pretrained, fine-tuned, or exported with its states.
 
         Args:
-            pooling: the mean of the states of a text, special tokens included, or the state of [CLS] (cls). By default
-                what the model was fine-tuned with or its modules.json says, else the mean.
+            pooling: the mean of the states of a text, special tokens included, or the state of [CLS] (cls), and no map
+                after it. By default what the model was fine-tuned with or its modules.json says, else the mean.
             normalized: whether vectors have unit length; the same by default, else no.
 
         Raises:
@@ -101,12 +101,16 @@ class SentenceEncoder:
         if loaded.tokenizer is None:
             raise ModelError(f"{loaded.path} has no tokenizer; put the one it was trained with there")
         settings = _settings(loaded, pooling) or VectorSettings()
+        map_ = settings.map if pooling is None else None
         pooling = settings.pooling if pooling is None else pooling
         shape = loaded.config.encoder
         length = settings.length or int(loaded.task.get("length", loaded.config.sequences.length))
         length, own = min(length, shape.max_positions), settings.normalized if normalized is None else normalized
         compute, tokens = _computing(loaded, device, pooling)
-        return cls(compute, loaded.tokenizer, shape.hidden_size, length, shape.max_positions, own, tokens)
+        vectors, width = compute, shape.hidden_size
+        if map_ is not None:
+            vectors, width = (lambda rows: map_.of(compute(rows))), len(map_.bias)
+        return cls(vectors, loaded.tokenizer, width, length, shape.max_positions, own, tokens)
 
     def blocks(self, texts: Iterable[str], *, ahead: bool = False) -> Iterator[NDArray[np.float32]]:
         """The vectors of up to `CHUNK` texts at a time, (n, H), in order and in constant memory.

@@ -63,6 +63,9 @@ class FinetuneArguments:
     """For pairs, what makes the vector of a text: the mean of its states (default), or the state of [CLS]."""
     temperature: float | None = None
     """For pairs, what cosines are divided by in the loss; 0.05 by default."""
+    whiten: Literal["yes", "no"] | None = None
+    """For pairs, whether the vectors are whitened when training has ended, so that no direction of theirs varies more
+    than others; by default where texts are learned from without pairs."""
     order: Literal["context", "question"] | None = None
     """For choices and race, which text comes first; the context by default."""
     threshold: Literal["half", "dev"] | float | None = None
@@ -179,6 +182,8 @@ def _task_options(arguments: Any) -> dict[str, Any]:
     """The options of `task_of` that a verb was given."""
     given = {name: getattr(arguments, name, None) for name in _OPTIONS}
     parts = {part: _source(getattr(arguments, part, ())) for part in ("dev", "test")}
+    whiten = getattr(arguments, "whiten", None)
+    given["whiten"] = None if whiten is None else whiten == "yes"
     return {**given, **parts, "header": False if arguments.no_header else None}
 
 

@@ -313,6 +313,7 @@ def _run(
         parts = (*prepared.dev, *prepared.tests)
         logits = trainable.kept if machine.autocast is None else {}
         trainable.device = replace(machine, autocast=None)  # as `predict` computes, and other programs
+        task = task.closing(train, trainable.logits_of_items, config.train.seed)
         logits = logits | {part.name: trainable.logits(part) for part in parts if part.name not in logits}
         every = trainable.logits(parts[0], every=True) if config.exits else None
         if ranks.main:
@@ -327,7 +328,7 @@ def _run(
             output.settle(model.head)
             model.state_map = None
             card = _card(prepared, place.identities()[-1], scores, again)
-            _write_model(folder / "model", model, prepared, card, exits)
+            _write_model(folder / "model", model, replace(prepared, task=task), card, exits)
             write_json(file, scores)
     one = trainable.diagnostic_state["one_answer"]
     scores = ranks.decide(lambda: numbers(read_json(file, RunError)))
@@ -365,3 +366,4 @@ def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask, card: s
         about["exits"] = exits.record()
     words = prepared.start.tokenizer
     save_litebert(LoadedModel(model, whole, words, folder, output.labels, task=about, card=card), folder)
+    task.write_beside(folder)

@@ -13,8 +13,8 @@ Shapes: B pairs, S tokens, H hidden size.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -25,11 +25,13 @@ from litebert.config.amounts import parse_amount
 from litebert.errors import ConfigError
 from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
+from litebert.interop.sentence_modules import VectorMap
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from litebert.finetuning.batches import TaskBatch
+    from litebert.finetuning.scoring import Logits
     from litebert.model.heads import Pooling
 
 log = logging.getLogger("litebert")
@@ -38,8 +40,28 @@ Known = Literal["texts", "positives", "scores"]
 """What is known of the training pairs."""
 TEMPERATURE = 0.05
 """What cosines are divided by in the losses."""
+WHITENED = 8192
+"""Texts whose vectors say what whitening is."""
 DROPOUT = 0.1
 """For a network that has none, where two dropout masks are all that tells a text from itself."""
+
+
+def whitening(vectors: NDArray[np.float32]) -> VectorMap:
+    """The map after which vectors like these (N, H) have mean 0, and no direction varies more than others (Su et al.
+    2021, "Whitening Sentence Representations").
+
+    Directions that hardly vary, as that which a final layer norm takes away, are not blown up: to each variance a
+    hundredth of their mean is added.
+    """
+    exact = vectors.astype(np.float64)
+    mean = exact.mean(0)
+    centred = exact - mean
+    variances, directions = np.linalg.eigh(centred.T @ centred / len(exact))
+    variances = np.maximum(variances, 0)
+    floor = max(0.01 * variances.mean(), 1e-8 * np.square(mean).mean(), 1e-30)  # the second where all are nearly alike
+    # Turned back, so that it does not depend on the signs and the order of the directions.
+    weight = directions / np.sqrt(variances + floor) @ directions.T
+    return VectorMap(weight.astype(np.float32), (-weight @ mean).astype(np.float32))
 
 
 class Compared(NamedTuple):
@@ -78,6 +100,10 @@ class Similarity(Output):
     """What makes a vector of the last states of a text: their mean, special tokens included, or that of [CLS]."""
     known: Known = "positives"
     temperature: float = TEMPERATURE
+    whiten: bool = False
+    """Whether the vectors are whitened when training has ended."""
+    map: VectorMap | None = field(default=None, compare=False, repr=False)
+    """What follows the pooling of a finished model."""
 
     name, head, reads_cls = "similarity", "backbone", False
     classes, task = 0, "pairs"
@@ -127,6 +153,22 @@ class Similarity(Output):
             logits, targets, self.temperature
         )  # fmt: skip
 
+    def closing(self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int) -> Similarity:
+        """With the map that whitens up to `WHITENED` of the training texts, where there are enough of them."""
+        if not self.whiten:
+            return self
+        texts = {one.ids.tobytes(): one for item in items for one in item.rows}
+        rows = list(texts.values())
+        if len(rows) > WHITENED:
+            rows = [rows[i] for i in np.random.default_rng(seed).choice(len(rows), WHITENED, replace=False)]
+        vectors = np.concatenate(logits([Item(i, (row,), None) for i, row in enumerate(rows)]))
+        if len(rows) < 2 * vectors.shape[1]:
+            log.info(f"the vectors are not whitened: that takes {2 * vectors.shape[1]:,} different texts, twice their "
+                     f"size, and there are {len(rows):,}")  # fmt: skip
+            return self
+        log.info(f"the vectors are whitened as those of {len(rows):,} training texts are")
+        return replace(self, map=whitening(vectors))
+
     # ---- answering -------------------------------------------------------------------------------------------------
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
@@ -137,7 +179,7 @@ class Similarity(Output):
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
         """A `Compared` for each pair."""
-        pairs = [unit(one) for one in logits]
+        pairs = [unit(one if self.map is None else self.map.of(one)) for one in logits]
         return [Compared(float(np.dot(*pair)), pair) for pair in pairs]
 
     def record(self, answer: Any) -> dict[str, Any]:

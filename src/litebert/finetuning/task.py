@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,9 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
 from litebert.text.records import FileFormat, Notes
 from litebert.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from litebert.finetuning.scoring import Logits
 
 E = TypeVar("E")
 
@@ -77,6 +80,25 @@ class Task(ABC, Generic[E]):
     def identity(self) -> dict[str, Any]:
         """What distinguishes a run of it from others, beside its data and config; stored in finetune.json."""
         return {}
+
+    def closing(self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int) -> Task[E]:
+        """The task as a trained model answers it, with what is computed of the training items when training has ended.
+
+        Args:
+            logits: what the trained model says of items.
+        """
+        return self
+
+    def write_beside(self, folder: Path) -> None:
+        """Write the files of a model that are neither weights nor settings."""
+
+    def opened(self, folder: Path) -> Task[E]:
+        """The task with what `write_beside` wrote into the folder of a model.
+
+        Raises:
+            ModelError: a file is missing or damaged.
+        """
+        return self
 
     @property
     def full_name(self) -> str:

@@ -17,7 +17,7 @@ from litebert import progress
 from litebert.errors import RunError
 from litebert.finetuning.batches import TaskBatch, TaskBatches
 from litebert.finetuning.exits import loss_of_layers
-from litebert.finetuning.items import EncodedPart
+from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import Logits, logits_of, metric_name, network_logits, one_answer, score_parts
@@ -124,10 +124,15 @@ class TrainableTaskModel:
 
     def logits(self, part: EncodedPart, every: bool = False) -> Logits:
         """The model's logits for a part now; with `every`, those after each layer, (L, C) of each item."""
+        return self._logits(part.items, f"scoring {part.name}", every)
+
+    def logits_of_items(self, items: Sequence[Item]) -> Logits:
+        """Those for items that belong to no part."""
+        return self._logits(items, "reading training texts")
+
+    def _logits(self, items: Sequence[Item], doing: str, every: bool = False) -> Logits:
         self.module.eval()
-        with progress.task(
-            f"scoring {part.name}", total=sum(len(item.rows) for item in part.items), unit="rows"
-        ) as bar:
+        with progress.task(doing, total=sum(len(item.rows) for item in items), unit="rows") as bar:
 
             def compute(rows: PaddedRows) -> NDArray[np.float32]:
                 found = network_logits(self.module, self.device, rows, every)
@@ -135,7 +140,7 @@ class TrainableTaskModel:
                 return found
 
             pad, positions = self.prepared.start.tokenizer.pad_id, self.module.encoder.config.max_positions
-            logits = logits_of(compute, part.items, self.output, pad, positions, self.ranks)
+            logits = logits_of(compute, items, self.output, pad, positions, self.ranks)
         self.module.train()
         return logits
 

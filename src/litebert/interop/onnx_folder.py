@@ -134,7 +134,9 @@ def _task_record(loaded: LoadedModel, head: HeadName) -> dict[str, Any]:
         settings = vector_settings(loaded) or VectorSettings()
     except ModelError:  # of modules that are carried along, and nothing here computes
         return {}
-    vectors = {"pooling": settings.pooling, "normalized": settings.normalized}
+    vectors: dict[str, Any] = {"pooling": settings.pooling, "normalized": settings.normalized}
+    if settings.map is not None:
+        vectors["map"] = settings.map_folder
     length = settings.length or int(loaded.task.get("length", loaded.config.sequences.length))
     return {"task": "pairs", "kind": head, "classes": 0, "problem": "similarity", "pair": True, "length": length,
             "vectors": vectors}  # fmt: skip

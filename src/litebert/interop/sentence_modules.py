@@ -1,8 +1,8 @@
 """What a folder of sentence-transformers holds beside its encoder: the pooling and other modules that follow it.
 
-Of a model whose states are vectors (finetuning/similarity.py) they are written: Pooling, and Normalize where its
-vectors have unit length. Those of a foreign folder are read for vectors, and copied when its encoder is written, so
-that the folder converts to litebert and back without loss.
+Of a model whose states are vectors (finetuning/similarity.py) they are written: Pooling, Dense where a map follows it,
+and Normalize where its vectors have unit length. Those of a foreign folder are read for vectors, and copied when its
+encoder is written, so that the folder converts to litebert and back without loss.
 """
 
 from __future__ import annotations
@@ -10,10 +10,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
 from litebert.errors import ModelError
+from litebert.interop.exports import PICKLED, WEIGHTS
 
 if TYPE_CHECKING:
     from litebert.interop.loaded import LoadedModel
@@ -22,13 +29,31 @@ if TYPE_CHECKING:
 LIST = "modules.json"
 _LENGTHS = "sentence_bert_config.json"
 _SETTINGS = (_LENGTHS, "config_sentence_transformers.json")
-_POOLING, _NORMALIZE = "1_Pooling", "2_Normalize"
-_KINDS = ("Transformer", "Pooling", "Normalize")
+_POOLING = "1_Pooling"
+DENSE = "2_Dense"
+"""Where a map lies in a folder that litebert writes, whoever opens it."""
+_KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
+_ACTIVATIONS = {"Identity": False, "Tanh": True}
 _POOLINGS: Mapping[str, Pooling] = {"mean": "mean", "cls": "cls"}
 _FORMER = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens",
            "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
            "weightedmean": "pooling_mode_weightedmean_tokens", "lasttoken": "pooling_mode_lasttoken"}  # fmt: skip
 """By mode, its key in files of sentence-transformers up to 5.2, each true or false."""
+
+
+class VectorMap(NamedTuple):
+    """A map of pooled states, the last step before unit length: weight v + bias, or tanh of it."""
+
+    weight: NDArray[np.float32]
+    """(D, H)"""
+    bias: NDArray[np.float32]
+    """(D,)"""
+    tanh: bool = False
+
+    def of(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(..., H) -> (..., D)."""
+        found: NDArray[np.float32] = vectors @ self.weight.T + self.bias
+        return np.tanh(found) if self.tanh else found
 
 
 class VectorSettings(NamedTuple):
@@ -39,6 +64,10 @@ class VectorSettings(NamedTuple):
     """Whether vectors have unit length."""
     length: int | None = None
     """Tokens a text may have, special ones included, where the folder says it."""
+    map: VectorMap | None = None
+    """What follows the pooling."""
+    map_folder: str = DENSE
+    """Where the map lies in the folder."""
 
 
 def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
@@ -57,20 +86,84 @@ def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
         pooling = str(found.get("pooling")) if isinstance(found, dict) else ""
         if pooling not in _POOLINGS:
             raise ModelError(f"{folder / 'task.json'} has vectors {found!r}; give them the pooling mean or cls")
-        return VectorSettings(_POOLINGS[pooling], bool(found.get("normalized")), task.get("length"))
+        dense = found.get("map")
+        return VectorSettings(_POOLINGS[pooling], bool(found.get("normalized")), task.get("length"),
+                              None if dense is None else read_dense(folder, dense))  # fmt: skip
     if not (folder / LIST).is_file():
         return None
     modules = [one for one in _modules(folder) if isinstance(one, dict)]
     kinds = [str(one.get("type")).rpartition(".")[2] for one in modules]
-    if unknown := next((kind for kind in kinds if kind not in _KINDS), None):
+    in_order = [kind for kind in _KINDS if kind in kinds]
+    if unknown := next((one for one, known in zip_longest(kinds, in_order) if one != known), None):
         raise ModelError(f"{folder / LIST} lists a module {unknown}, which litebert does not compute; give --pooling "
                          "mean to take vectors of the encoder alone")  # fmt: skip
-    places = [str(one.get("path")) for one, kind in zip(modules, kinds, strict=True) if kind == "Pooling"]
+    places = {kind: str(one.get("path")) for one, kind in zip(modules, kinds, strict=True)}
     length = _json(folder / _LENGTHS).get("max_seq_length")
     return VectorSettings(
-        _pooling(folder / (places or [_POOLING])[0] / "config.json"),
+        _pooling(folder / places.get("Pooling", _POOLING) / "config.json"),
         "Normalize" in kinds,
         length if isinstance(length, int) and length > 2 else None,
+        read_dense(folder, places["Dense"]) if "Dense" in kinds else None,
+        places.get("Dense", DENSE),
+    )
+
+
+def vector_width(folder: Path, task: Mapping[str, Any], hidden_size: int) -> int:
+    """The numbers of a vector of the model in a folder, whose states have `hidden_size`."""
+    try:
+        settings = settings_of(folder, task)
+    except ModelError:  # which asking for vectors reports
+        return hidden_size
+    return hidden_size if settings is None or settings.map is None else len(settings.map.bias)
+
+
+def read_dense(folder: Path, name: str) -> VectorMap:
+    """The map in a folder of a model.
+
+    Raises:
+        ModelError: it is missing, damaged, or of a kind that is not computed.
+    """
+    place = folder / name
+    if not isinstance(name, str) or Path(name).name != name:
+        raise ModelError(f"{folder} names {name!r} for the map of its vectors; name a folder in it")
+    activation = str(_json(place / "config.json").get("activation_function", "Identity")).rpartition(".")[2]
+    if activation not in _ACTIVATIONS:
+        raise ModelError(f"{place / 'config.json'} asks for the activation {activation}, which litebert does not "
+                         "compute; give --pooling mean to take vectors of the encoder alone")  # fmt: skip
+    tensors = _dense_tensors(place)
+    weight = tensors.get("linear.weight", np.zeros(0, np.float32))
+    bias = tensors.get("linear.bias", np.zeros(len(weight), np.float32))
+    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+        raise ModelError(f"{place} holds no weights of a map of vectors; restore it")
+    return VectorMap(weight, bias, _ACTIVATIONS[activation])
+
+
+def _dense_tensors(place: Path) -> dict[str, NDArray[np.float32]]:
+    found: Mapping[str, Any]
+    if (file := place / PICKLED).is_file() and not (place / WEIGHTS).is_file():
+        from litebert.interop.files import read_tensors
+
+        found = {name: tensor.numpy() for name, tensor in read_tensors(file).items()}
+    else:
+        file = place / WEIGHTS
+        try:
+            found = load_file(file)
+        except (OSError, SafetensorError) as error:
+            why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
+            raise ModelError(f"{file} {why}, and it maps the vectors of this model; restore it") from None
+    return {name: array.astype(np.float32) for name, array in found.items()}
+
+
+def write_dense(place: Path, map_: VectorMap) -> None:
+    """The module Dense of sentence-transformers, in a new folder."""
+    rows, columns = map_.weight.shape
+    name = next(name for name, tanh in _ACTIVATIONS.items() if tanh == map_.tanh)
+    kind = f"torch.nn.modules.{'activation' if map_.tanh else 'linear'}.{name}"
+    place.mkdir()
+    settings = {"in_features": columns, "out_features": rows, "bias": True, "activation_function": kind}
+    (place / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    save_file(
+        {"linear.weight": np.ascontiguousarray(map_.weight), "linear.bias": map_.bias}, place / "model.safetensors"
     )
 
 
@@ -104,6 +197,8 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
     if foreign and "vectors" in loaded.task and isinstance(settings := vector_settings(loaded), VectorSettings):
         _write_modules(settings, loaded.config.encoder.hidden_size, folder)
         return ()
+    if not foreign and "map" in loaded.task.get("vectors", {}) and (loaded.path / DENSE).is_dir():
+        shutil.copytree(loaded.path / DENSE, folder / DENSE)
     found = _present(loaded.path) if isinstance(loaded.network, Pretrainer) else []
     found = [name for name in found if not (folder / name).exists()]
     for name in found:
@@ -117,17 +212,20 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
 
 def _write_modules(settings: VectorSettings, width: int, folder: Path) -> None:
     """The files of sentence-transformers, in the form that all versions from 2 on read."""
-    names = ("Transformer", "Pooling", *["Normalize"] * settings.normalized)
-    paths = ("", _POOLING, _NORMALIZE)
+    names = ("Transformer", "Pooling", *["Dense"] * (settings.map is not None), *["Normalize"] * settings.normalized)
+    paths = ["", *(f"{i}_{name}" for i, name in enumerate(names) if i)]
     modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-               for i, (name, path) in enumerate(zip(names, paths, strict=False))]  # fmt: skip
+               for i, (name, path) in enumerate(zip(names, paths, strict=True))]  # fmt: skip
     pooling = {"word_embedding_dimension": width, **{key: mode == settings.pooling for mode, key in _FORMER.items()}}
     written: dict[str, Any] = {LIST: modules, f"{_POOLING}/config.json": pooling,
                                _SETTINGS[1]: {"similarity_fn_name": "cosine"}}  # fmt: skip
     if settings.length is not None:
         written[_LENGTHS] = {"max_seq_length": settings.length, "do_lower_case": False}
-    for path in paths[1 : len(names)]:
-        (folder / path).mkdir()
+    for path, name in zip(paths[1:], names[1:], strict=True):
+        if settings.map is not None and name == "Dense":
+            write_dense(folder / path, settings.map)
+        else:
+            (folder / path).mkdir()
     for name, content in written.items():
         (folder / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 

@@ -25,6 +25,7 @@ from litebert.answer.mask_texts import masked_row
 from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.similarity import unit
+from litebert.interop.sentence_modules import vector_width
 from litebert.serve.details import detailed
 from litebert.serve.wire import Group, Row
 from litebert.storage import read_json
@@ -71,7 +72,7 @@ class Served:
             raise ModelError(f"{folder} has no tokenizer; put the one it was trained with there")
         self.tokenizer: Tokenizer = tokenizer
         self.length = int(record.get("length", config.sequences.length))
-        self.layers, self.width = config.encoder.layers, config.encoder.hidden_size
+        self.layers, self.width = config.encoder.layers, vector_width(folder, record, config.encoder.hidden_size)
         self.compares = record.get("kind") == "backbone"  # a model of pairs, or an export of states
         self.predictor: Predictor | None = self.model.predictor if record and not self.compares else None
         self.exits = bool(record.get("exits")) and not self.exported and settings["exit"] != "off"

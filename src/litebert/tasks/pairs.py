@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,6 +22,7 @@ from numpy.typing import NDArray
 from litebert.errors import ConfigError, DataError, ModelError, nearest
 from litebert.finetuning.items import EncodedRow, Item, single_rows
 from litebert.finetuning.similarity import TEMPERATURE, Known, Similarity
+from litebert.interop.sentence_modules import DENSE, read_dense, write_dense
 from litebert.tasks.glue import Glue
 from litebert.tasks.parts import Layout, Source, given_files, layout_of, named
 from litebert.tasks.scores import scores
@@ -28,6 +31,7 @@ from litebert.text.records import SUFFIXES, Notes, Record, records, shown
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from litebert.finetuning.scoring import Logits
     from litebert.model.heads import Pooling
 
 log = logging.getLogger("litebert")
@@ -50,6 +54,7 @@ class Pairs(TextTask):
             given, the training files may lack the columns of `pair` and `label`.
         pooling: what makes a vector of the states of a text: their mean, or the state of [CLS] (cls).
         temperature: what cosines are divided by in the losses.
+        whiten: whether the vectors are whitened when training has ended; by default where texts are learned from alone.
         heldout, seed, layout: as in `Table`.
 
     Raises:
@@ -61,10 +66,12 @@ class Pairs(TextTask):
     suffixes = tuple(suffix for suffix, form in SUFFIXES.items() if form != "conll")
     takes: ClassVar[tuple[str, ...]] = (
         "dev", "test", "text", "pair", "label", "heldout", "input_format", "header", "encoding", "pooling",
-        "temperature",
+        "temperature", "whiten",
     )  # fmt: skip
     pair = True
     output: Similarity
+    _map: str | None = None
+    """The folder of the map, in that of a model."""
 
     def __init__(
         self,
@@ -77,6 +84,7 @@ class Pairs(TextTask):
         label: str | None = None,
         pooling: Pooling = "mean",
         temperature: float = TEMPERATURE,
+        whiten: bool | None = None,
         heldout: float = 0.1,
         seed: int = 0,
         layout: Layout | None = None,
@@ -96,7 +104,8 @@ class Pairs(TextTask):
         super().__init__(Similarity(), by, files=files, heldout=heldout, seed=seed, layout=layout)
         if train is not None and dev is not None:
             known = self._survey()
-        self.output = Similarity(pooling=pooling, known=known, temperature=temperature)
+        whiten = known == "texts" if whiten is None else whiten
+        self.output = Similarity(pooling=pooling, known=known, temperature=temperature, whiten=whiten)
 
     @classmethod
     def from_data(cls, name: str, data: Source, **options: Any) -> Pairs:
@@ -115,7 +124,7 @@ class Pairs(TextTask):
         pooling = (settings.get("vectors") or {}).get("pooling", "mean")
         if pooling not in POOLINGS:
             raise ModelError(f"its vectors have the pooling {pooling!r}; {nearest(str(pooling), POOLINGS)}")
-        task.output = Similarity(pooling=pooling)
+        task.output, task._map = Similarity(pooling=pooling), (settings.get("vectors") or {}).get("map")
         task._texts = columns(there.get("text", "text"), there.get("pair") or "pair")
         task._label = there.get("label")
         task._layout = Layout(header=settings.get("header", True))
@@ -126,13 +135,34 @@ class Pairs(TextTask):
         text, *pair = self._texts
         there = {"text": text, "pair": pair[0] if pair else None, "label": self._label}
         more: dict[str, Any] = {} if self._layout.header else {"header": False}
-        vectors = {"pooling": self.output.pooling, "normalized": True}
+        vectors: dict[str, Any] = {"pooling": self.output.pooling, "normalized": True}
+        if self.output.map is not None:
+            vectors["map"] = DENSE
         return {**super().settings(), "columns": there, "vectors": vectors, **more}
+
+    def closing(self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int) -> Pairs:
+        """With the map that whitens."""
+        return self._with(self.output.closing(items, logits, seed))
+
+    def write_beside(self, folder: Path) -> None:
+        """The map."""
+        if self.output.map is not None:
+            write_dense(folder / DENSE, self.output.map)
+
+    def opened(self, folder: Path) -> Pairs:
+        """With the map."""
+        return self if self._map is None else self._with(replace(self.output, map=read_dense(folder, self._map)))
+
+    def _with(self, output: Similarity) -> Pairs:
+        task = copy(self)
+        task.output = output
+        return task
 
     def identity(self) -> dict[str, Any]:
         """How it learns."""
         out = self.output
-        return {"known": out.known, "pooling": out.pooling, "temperature": out.temperature}
+        more = {"whiten": True} if out.whiten else {}  # which runs of before do not have
+        return {"known": out.known, "pooling": out.pooling, "temperature": out.temperature, **more}
 
     @property
     def point(self) -> str:
@@ -236,11 +266,11 @@ class StsbVectors(Pairs):
 
     Args:
         source: as `Glue` takes it.
-        pooling, temperature: as `Pairs` takes them.
+        pooling, temperature, whiten: as `Pairs` takes them.
     """
 
     name = "stsb-vectors"
-    takes = ("pooling", "temperature")
+    takes = ("pooling", "temperature", "whiten")
 
     def __init__(self, source: str | Path | None = None, **options: Any) -> None:
         super().__init__(text="sentence1", pair="sentence2", label="score", **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from litebert.errors import ConfigError
@@ -46,15 +47,16 @@ def task_of(name: str, data: Source, **options: Any) -> Task[Any]:
     return task
 
 
-def saved_task(settings: Mapping[str, Any]) -> Task[Any]:
+def saved_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
     """The task a model was fine-tuned for, without its files: the one its folder names, or the usual one of its output.
 
     Args:
         settings: what a task.json holds: the `kind` of the head and the number of its `classes` at least.
+        folder: of the model.
 
     Raises:
-        ModelError: no task has such a head.
+        ModelError: no task has such a head, or a file that it needs is missing or damaged.
     """
     name = str(settings.get("task"))
     restored: Task[Any] = TASKS[name if name in TASKS else saved_output(settings).task].from_settings(settings)
-    return restored
+    return restored.opened(folder)
