@@ -186,6 +186,9 @@ def test_foreign_modules_that_are_not_computed_are_refused(tiny_tokenizer: Path,
     with refused(ModelError, place / "2_Dense" / "config.json", "ReLU", "--pooling"):
         litebert.load(place).encode(TEXTS)
     dense(place, "linear.Identity")
+    save_file({"linear.weight": torch.zeros(5, 3)}, place / "2_Dense" / "model.safetensors")
+    with refused(ModelError, 3, "Dense"):
+        litebert.load(place).encode(TEXTS)
     (place / "2_Dense" / "model.safetensors").write_bytes(b"{}")
     with refused(ModelError, place / "2_Dense" / "model.safetensors"):
         litebert.load(place).encode(TEXTS)

@@ -51,7 +51,14 @@ class VectorMap(NamedTuple):
     tanh: bool = False
 
     def of(self, vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(..., H) -> (..., D)."""
+        """(..., H) -> (..., D).
+
+        Raises:
+            ModelError: it is of other vectors.
+        """
+        if (width := self.weight.shape[1]) != vectors.shape[-1]:
+            raise ModelError(f"the Dense module of this model maps vectors of {width} numbers, and its states have "
+                             f"{vectors.shape[-1]}; restore the one that it was trained with")  # fmt: skip
         found: NDArray[np.float32] = vectors @ self.weight.T + self.bias
         return np.tanh(found) if self.tanh else found
 
@@ -117,15 +124,15 @@ def vector_width(folder: Path, task: Mapping[str, Any], hidden_size: int) -> int
     return hidden_size if settings is None or settings.map is None else len(settings.map.bias)
 
 
-def read_dense(folder: Path, name: str) -> VectorMap:
+def read_dense(folder: Path, name: Any) -> VectorMap:
     """The map in a folder of a model.
 
     Raises:
         ModelError: it is missing, damaged, or of a kind that is not computed.
     """
-    place = folder / name
-    if not isinstance(name, str) or Path(name).name != name:
+    if not isinstance(name, str) or Path(name).name != name or not name:
         raise ModelError(f"{folder} names {name!r} for the map of its vectors; name a folder in it")
+    place = folder / name
     activation = str(_json(place / "config.json").get("activation_function", "Identity")).rpartition(".")[2]
     if activation not in _ACTIVATIONS:
         raise ModelError(f"{place / 'config.json'} asks for the activation {activation}, which litebert does not "
@@ -197,8 +204,8 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
     if foreign and "vectors" in loaded.task and isinstance(settings := vector_settings(loaded), VectorSettings):
         _write_modules(settings, loaded.config.encoder.hidden_size, folder)
         return ()
-    if not foreign and "map" in loaded.task.get("vectors", {}) and (loaded.path / DENSE).is_dir():
-        shutil.copytree(loaded.path / DENSE, folder / DENSE)
+    if not foreign and "map" in loaded.task.get("vectors", {}) and loaded.path.is_dir():  # not one that is being made
+        write_dense(folder / DENSE, read_dense(loaded.path, loaded.task["vectors"]["map"]))
     found = _present(loaded.path) if isinstance(loaded.network, Pretrainer) else []
     found = [name for name in found if not (folder / name).exists()]
     for name in found:
