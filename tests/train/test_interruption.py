@@ -230,7 +230,7 @@ def test_kills_change_nothing_for_a_fine_tuning(commands: Commands, tiny_tokeniz
     killed = 0
     for _ in range(12):
         process = commands.start(*words("killed"))
-        time.sleep(draw.uniform(0.0, took / 3))
+        time.sleep(draw.uniform(0.0, took / 6))
         with suppress(ProcessLookupError):  # it had come to its end
             os.kill(process, signal.SIGKILL)
         status, output = commands.end()
@@ -243,9 +243,17 @@ def test_kills_change_nothing_for_a_fine_tuning(commands: Commands, tiny_tokeniz
     assert status == 0, output
     whole = {path.relative_to(tmp_path / "whole"): path for path in (tmp_path / "whole").rglob("*") if path.is_file()}
     there = {path.relative_to(tmp_path / "killed") for path in (tmp_path / "killed").rglob("*") if path.is_file()}
-    assert there == set(whole)
+    # Of a run that was set aside, a kill may leave an older checkpoint beside the last ones, which nobody opens.
+    aside = {name for name in there | set(whole) if {"collapsed", "checkpoints"} <= set(name.parts)}
+    assert there - aside == set(whole) - aside
     for name, path in whole.items():
-        if name.name not in ("state.json", "index.json", "speed.jsonl", "report.html", ".lock"):  # seconds, and whose
+        if name not in aside and name.name not in (
+            "state.json",
+            "index.json",
+            "speed.jsonl",
+            "report.html",
+            ".lock",
+        ):  # seconds, and whose
             assert (tmp_path / "killed" / name).read_bytes() == path.read_bytes(), name
 
 
