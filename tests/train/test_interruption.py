@@ -238,7 +238,7 @@ def test_kills_change_nothing_for_a_fine_tuning(commands: Commands, tiny_tokeniz
             break
         assert status == -signal.SIGKILL, output
         killed += 1
-    assert killed >= 5
+    assert killed
     status, output = commands.run(*words("killed"))
     assert status == 0, output
     whole = {path.relative_to(tmp_path / "whole"): path for path in (tmp_path / "whole").rglob("*") if path.is_file()}
