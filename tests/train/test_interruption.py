@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -222,15 +223,18 @@ def test_kills_change_nothing_for_a_fine_tuning(commands: Commands, tiny_tokeniz
                 "8 sequences", "--train.save-every", "4 steps", "--train.optimizer.learning-rate", "3e-3",
                 "--train.evaluate-every", "20%"]  # fmt: skip
 
-    began = time.monotonic()
     status, output = commands.run(*words("whole"))
-    took = time.monotonic() - began
     assert status == 0, output
-
-    killed = 0
-    for _ in range(12):
+    whole, run, killed = tmp_path / "whole", tmp_path / "killed", 0
+    end = saves(whole)
+    for number in range(14):
         process = commands.start(*words("killed"))
-        time.sleep(draw.uniform(0.0, took / 6))
+        if number in (0, 5):  # anywhere, the start of the process included
+            time.sleep(draw.uniform(0.0, 0.2))
+        else:  # after one save or a few, and in the end after the last one, in what is written then
+            until = min(end, saves(run) + draw.randint(1, 3)) if number < 10 else end
+            assert wait_for(lambda until=until: saves(run) >= until, 60)  # type: ignore[misc]
+            time.sleep(draw.choice((0.0, draw.uniform(0.0, 0.006), draw.uniform(0.0, 0.1))))
         with suppress(ProcessLookupError):  # it had come to its end
             os.kill(process, signal.SIGKILL)
         status, output = commands.end()
@@ -238,23 +242,33 @@ def test_kills_change_nothing_for_a_fine_tuning(commands: Commands, tiny_tokeniz
             break
         assert status == -signal.SIGKILL, output
         killed += 1
-    assert killed
+    assert killed >= 6
     status, output = commands.run(*words("killed"))
     assert status == 0, output
-    whole = {path.relative_to(tmp_path / "whole"): path for path in (tmp_path / "whole").rglob("*") if path.is_file()}
-    there = {path.relative_to(tmp_path / "killed") for path in (tmp_path / "killed").rglob("*") if path.is_file()}
-    # Of a run that was set aside, a kill may leave an older checkpoint beside the last ones, which nobody opens.
-    aside = {name for name in there | set(whole) if {"collapsed", "checkpoints"} <= set(name.parts)}
-    assert there - aside == set(whole) - aside
-    for name, path in whole.items():
-        if name not in aside and name.name not in (
-            "state.json",
-            "index.json",
-            "speed.jsonl",
-            "report.html",
-            ".lock",
-        ):  # seconds, and whose
-            assert (tmp_path / "killed" / name).read_bytes() == path.read_bytes(), name
+    files = {path.relative_to(whole) for path in whole.rglob("*") if path.is_file()}
+    assert {path.relative_to(run) for path in run.rglob("*") if path.is_file()} == files
+    for name in files:
+        if name.name not in ("state.json", "index.json", "speed.jsonl", "report.html", ".lock"):  # seconds, and whose
+            assert (run / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def saves(folder: Path, every: int = 4) -> int:
+    """How many checkpoints the runs below a folder have written, those set aside included."""
+    names = [names for path, names, _ in os.walk(folder) if path.endswith("checkpoints")]
+    newest = [max((int(name[5:13]) for name in there if name.startswith("step-")), default=0) for there in names]
+    return sum(newest) // every
+
+
+def test_a_kill_before_the_last_pruning_leaves_no_checkpoint_more(tiny_data: Path, tmp_path: Path) -> None:
+    """The next call finds nothing left to train, and yet removes what the configuration does not keep."""
+    from litebert.cli import main
+
+    words, folder = words_of(tmp_path, tiny_data, "adamw", "run", 9), tmp_path / "run" / "checkpoints"
+    assert main(words) == 0
+    kept = sorted(path.name for path in folder.iterdir())
+    shutil.copytree(folder / kept[0], folder / "step-00000003")
+    assert main(words) == 0
+    assert sorted(path.name for path in folder.iterdir()) == kept == ["step-00000006", "step-00000009"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -223,6 +223,8 @@ class Loop(Generic[B]):
                         self._timed_from = (self._saved, self.tokens)
                 self.seconds = time.monotonic() - began
                 self._save(metrics)
+            elif metrics is not None:  # a kill may have come between the last checkpoint and this
+                checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
             self._exchange([])
         return Outcome(self.step, self.step == self.steps, self.leaving, self.scores, self.tokens, self.seconds)
 
