@@ -3,8 +3,9 @@
     python benchmarks/lengths.py [--lengths 512 1024 2048 4096 8192] [--hidden 256] [--layers 6] [--rounds 3] [--json]
 
 One sequence is trained on (a forward and a backward pass of masked language modelling, 15 % of the tokens predicted)
-and answered (the last hidden states), in float32. litebert runs ModernBERT's point with every third layer global, and
-with none; `transformers` runs ModernBERT with the same weights as the former, and a Longformer whose window is as wide.
+and answered (the last hidden states), in float32. litebert runs ModernBERT's point with every third layer global, with
+none, and with none but a global first token; `transformers` runs ModernBERT with the same weights as the first, and a
+Longformer whose window is as wide and whose first token is global.
 Every measurement is a process of its own: a small step first, then --rounds of each kind, of which the median counts.
 Memory is the peak resident memory above what the process held before it had a model (Linux). The loss of litebert and
 of ModernBERT must agree to 1e-4 at every length. `--clock processor` counts processor time, of which other programs
@@ -33,21 +34,27 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 import torch
 from torch.nn import functional as F
 
-SYSTEMS = ("litebert, every third layer global", "litebert, all layers windowed", "ModernBERT", "Longformer")
+SYSTEMS = (
+    "litebert, every third layer global",
+    "litebert, all layers windowed",
+    "litebert, all layers windowed, [CLS] global",
+    "ModernBERT",
+    "Longformer",
+)
 PIECES, WINDOW = 8192, 128
 Passes = tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], Callable[[torch.Tensor], object]]
 """The loss of ids (1, S) at predicted places (K,), and the states of ids."""
 
 
-def config_of(hidden: int, layers: int, every: int, longest: int) -> Any:
+def config_of(hidden: int, layers: int, system: str, longest: int) -> Any:
     """ModernBERT's point at this size, without dropout."""
     from litebert import recipe, replace
 
     whole = recipe("modernbert-base")
     encoder = replace(
         whole.encoder, vocab_size=PIECES, embedding_size=hidden, hidden_size=hidden, layers=layers,
-        heads=hidden // 64, intermediate_size=2 * hidden, max_positions=longest, window=WINDOW, global_every=every,
-        hidden_dropout=0.0, attention_dropout=0.0,
+        heads=hidden // 64, intermediate_size=2 * hidden, max_positions=longest, window=WINDOW,
+        global_every=0 if system in SYSTEMS[1:3] else 3, global_tokens=int(system == SYSTEMS[2]), hidden_dropout=0.0, attention_dropout=0.0,
     )  # fmt: skip
     return replace(whole, encoder=encoder, sequences=replace(whole.sequences, length=longest))
 
@@ -109,11 +116,11 @@ def measure(
     system: str, length: int, hidden: int, layers: int, rounds: int, clock: Callable[[], float]
 ) -> dict[str, float]:
     """In this process: seconds of both kinds, peak bytes of each, the loss."""
-    config = config_of(hidden, layers, 0 if system == SYSTEMS[1] else 3, length)
-    if system in SYSTEMS[2:]:
+    config = config_of(hidden, layers, system, length)
+    if system in SYSTEMS[3:]:
         import transformers  # noqa: F401 (which counts as a library)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    loss, states = {SYSTEMS[2]: modern, SYSTEMS[3]: longformer}.get(system, ours)(config)
+    loss, states = {SYSTEMS[3]: modern, SYSTEMS[4]: longformer}.get(system, ours)(config)
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(5, PIECES, (1, length), generator=generator)
     places = torch.randperm(length, generator=generator)[: length * 15 // 100]
@@ -165,7 +172,7 @@ def main() -> int:
             words = [sys.executable, __file__, "--one", system, str(length), *shape]
             done = subprocess.run(words, check=True, capture_output=True, text=True)
             found[system][length] = json.loads(done.stdout)
-        losses = [found[system][length]["loss"] for system in (SYSTEMS[0], SYSTEMS[2]) if system in found]
+        losses = [found[system][length]["loss"] for system in (SYSTEMS[0], SYSTEMS[3]) if system in found]
         assert max(losses, default=0) - min(losses, default=0) < 1e-4, (length, losses)
     if arguments.json:
         print(json.dumps(found, indent=2))

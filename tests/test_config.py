@@ -74,6 +74,8 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
     (EncoderConfig, {"window": 8}, ["encoder.window", 8, "encoder.global_every"]),
     (EncoderConfig, {"global_every": 3}, ["encoder.global_every", 3, "encoder.window"]),
     (EncoderConfig, {"window": 8, "global_every": -1}, ["encoder.global_every", -1]),
+    (EncoderConfig, {"global_tokens": 1}, ["encoder.global_tokens", 1, "encoder.window"]),
+    (EncoderConfig, {"window": 8, "global_every": 0, "global_tokens": -1}, ["encoder.global_tokens", -1]),
     (EncoderConfig, {"global_every": 0}, ["encoder.global_every", 0, "encoder.window"]),
     (EncoderConfig, {"rotary_base": 5e5}, ["encoder.rotary_base", 5e5, "encoder.positions=rotary"]),
     (EncoderConfig, {"positions": "rotary", "rotary_base": 0.0}, ["encoder.rotary_base", 0.0]),

@@ -49,6 +49,7 @@ POINTS: list[dict[str, Any]] = [
     {**MODERN, "sharing": "none"},
     {**MODERN, "sharing": "all", "own_ends": 1},
     {**MODERN, "untied": True},
+    {"window": 4, "global_every": 0, "global_tokens": 2},
     {**MODERN, "untied": True, "embedding_size": 64},
     {"untied": True, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
     {"sharing": "cycle", "groups": 3, "own_vectors": True},

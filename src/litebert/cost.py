@@ -120,8 +120,8 @@ def window_block(shape: EncoderConfig, length: int) -> int:
 
 def keys_read(shape: EncoderConfig, length: int, within: bool) -> float:
     """Keys that a query is compared with in a layer, `within` the window or not; those beside the window are masked."""
-    block = window_block(shape, length) if within else 0
-    return -(-length // block) * block * 2 * block / length if block else length
+    block, first = window_block(shape, length) if within else 0, shape.global_tokens
+    return -(-length // block) * block * (2 * block + first) / length + first if block else length
 
 
 @dataclass(frozen=True)

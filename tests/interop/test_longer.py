@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
+from litebert.config import EncoderConfig
 from litebert.interop import read_folder
 from litebert.model.encoder import Encoder
 from litebert.model.pretrainer import Pretrainer
@@ -86,6 +88,79 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
     status, _, err = run("convert", tmp_path / "long", tmp_path / "back", "--to", "hf")
     assert status == 2
     names(err.splitlines()[-1], "encoder.window=64")
+
+
+def test_a_bert_is_given_a_global_token(run: Run, tmp_path: Path) -> None:
+    """[CLS] hears of every token and every token of [CLS], where all layers are windowed."""
+    theirs("Bert", "mlm").save_pretrained(tmp_path / "hf")
+    words = ("convert", tmp_path / "hf", tmp_path / "long", "--positions", 512, "--window", 64, "--global-every", 0,
+             "--global-tokens", 1)  # fmt: skip
+    status, _, err = run(*words)
+    assert status == 0, err
+    model = read_folder(tmp_path / "long").model
+    assert isinstance(model.encoder, Encoder)
+    ids = torch.randint(5, 50, (1, 512), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        states, changed = list(model.encoder.states(ids)), ids.clone()
+        changed[:, 400:] = 7
+        moved = [(one - other).abs().amax(-1)[0] for one, other in
+                 zip(states, model.encoder.states(changed), strict=True)]  # fmt: skip
+    assert moved[1][0] > 1e-5  # one layer, and [CLS] has read the change
+    assert moved[1][1 : 400 - 32].max() == 0
+    assert moved[2][1:100].min() > 0  # two, and all have read it from there
+    status, _, err = run("convert", tmp_path / "long", tmp_path / "back", "--to", "hf")
+    assert status == 2
+    names(err.splitlines()[-1], "encoder.window=64", "encoder.global_tokens=1")
+    assert run("convert", tmp_path / "long", tmp_path / "whole", "--window", 0)[0] == 0
+    assert read_folder(tmp_path / "whole").config.encoder.global_tokens == 0
+
+
+def test_global_attention_is_that_of_longformer() -> None:
+    """transformers' Longformer with [CLS] global, whose projections of global tokens are those of the others."""
+    from transformers import LongformerConfig, LongformerModel
+
+    sizes = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "type_vocab_size": 1, "pad_token_id": 1}
+    wanted = LongformerModel(LongformerConfig(
+        **sizes, num_hidden_layers=3, num_attention_heads=4, attention_window=32, max_position_embeddings=402,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
+    )).eval()  # fmt: skip
+    randomise(wanted)
+    for name, tensor in (theirs_state := wanted.state_dict()).items():
+        if "_global" in name:
+            tensor.copy_(theirs_state[name.replace("_global", "")])
+    encoder = Encoder(EncoderConfig(
+        vocab_size=60, embedding_size=32, hidden_size=32, intermediate_size=48, layers=3, heads=4, sharing="none",
+        max_positions=400, position_offset=2, segment_types=1, activation="gelu", window=32, global_every=0,
+        global_tokens=1,
+    )).eval()  # fmt: skip
+    encoder.load_state_dict(dict(_from_longformer(theirs_state, 3)))
+    for length, real in ((20, 20), (400, 400), (400, 250)):
+        ids = torch.randint(5, 60, (2, length), generator=torch.Generator().manual_seed(length))
+        mask = torch.arange(length) < torch.tensor([[length], [real]])
+        ids[~mask] = 1
+        first = (torch.arange(length) == 0).expand(2, length)
+        with torch.no_grad():
+            last = wanted(ids, attention_mask=mask.long(), global_attention_mask=first.long()).last_hidden_state
+            found = encoder(ids, attention_mask=mask)
+            assert ((found.last - last) * mask[..., None]).abs().max() < 1e-4
+
+
+def _from_longformer(state: dict[str, Tensor], layers: int) -> Iterator[tuple[str, Tensor]]:
+    """Its tensors by our names."""
+    tables = {"word": "word_embeddings", "position": "position_embeddings", "token_type": "token_type_embeddings"}
+    for ours, name in tables.items():
+        yield f"embedding.{ours}.weight", state[f"embeddings.{name}.weight"]
+    maps = {"attention.{}.output": "attention.output.dense", "attention.{}.norm": "attention.output.LayerNorm",
+            "feedforward.{}.input": "intermediate.dense", "feedforward.{}.output": "output.dense",
+            "feedforward.{}.norm": "output.LayerNorm"}  # fmt: skip
+    for kind in ("weight", "bias"):
+        yield f"embedding.norm.{kind}", state[f"embeddings.LayerNorm.{kind}"]
+        yield f"pooler.{kind}", state[f"pooler.dense.{kind}"]
+        for i in range(layers):
+            parts = [state[f"encoder.layer.{i}.attention.self.{one}.{kind}"] for one in ("query", "key", "value")]
+            yield f"attention.{i}.qkv.{kind}", torch.cat(parts)
+            for ours, name in maps.items():
+                yield f"{ours.format(i)}.{kind}", state[f"encoder.layer.{i}.{name}.{kind}"]
 
 
 def test_parity_with_transformers_holds_at_length(tmp_path: Path) -> None:

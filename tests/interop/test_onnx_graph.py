@@ -39,6 +39,7 @@ POINTS: dict[str, dict[str, Any]] = {
     "pre-norm, gated, rotary": {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False},
     "windows": {"window": 4, "global_every": 2, "positions": "rotary", "window_rotary_base": 100.0, "norm": "pre",
                 "first_norm": False, "embedding_norm": "after", "segment_types": 0},
+    "global tokens": {"window": 4, "global_every": 0, "global_tokens": 2},
     "offset positions, one type": {"position_offset": 2, "segment_types": 1, "activation": "gelu"},
     "predicting": {"prediction": "hidden", "embedding_norm": "after", "pooler": False},
     "relu": {"activation": "relu"},

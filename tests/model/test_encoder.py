@@ -52,9 +52,10 @@ def rotate(x: Tensor, base: float) -> Tensor:
 
 
 def attend(state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig, layer: int) -> Tensor:
-    within = config.window > 0 and layer % config.global_every != 0
+    within = config.windowed()[layer]
     base = config.window_rotary_base if within else config.rotary_base
     far = (torch.arange(len(x)) - torch.arange(len(x))[:, None]).abs() > config.window // 2
+    far[:, : config.global_tokens] = far[: config.global_tokens] = False
     hidden, size = config.hidden_size, config.hidden_size // config.heads
     q, k, v = linear(state, f"{name}.qkv", x).split(hidden, dim=-1)
     heads = []
@@ -130,6 +131,9 @@ BLOCKS: list[dict[str, Any]] = [
     {"window": 5, "global_every": 2, "sharing": "cycle", "groups": 3},
     {"window": 2, "global_every": 3, "positions": "rotary", "rotary_base": 500.0, "window_rotary_base": 30.0},
     {"window": 4, "global_every": 9, "positions": "rotary", "rotary_base": 500.0},
+    {"window": 4, "global_every": 0, "global_tokens": 1},
+    {"window": 2, "global_every": 2, "global_tokens": 3, "positions": "rotary", "window_rotary_base": 30.0},
+    {"window": 2, "global_every": 2, "global_tokens": 30},
 ]
 
 

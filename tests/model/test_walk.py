@@ -14,7 +14,8 @@ from toys.points import PIECES, randomise, shape
 @pytest.mark.parametrize(
     "changes",
     [{}, {"positions": "rotary", "norm": "pre", "window": 4, "global_every": 2, "sharing": "none"},
-     {"position_offset": 3}, {"positions": "rotary", "window": 4, "global_every": 3}],
+     {"position_offset": 3}, {"positions": "rotary", "window": 4, "global_every": 3},
+     {"window": 4, "global_every": 0, "global_tokens": 2}],
 )  # fmt: skip
 def test_a_walk_may_go_on_with_some_sequences(changes: dict[str, Any]) -> None:
     """As if they alone had come, unpadded where the longest of them allows it."""

@@ -18,7 +18,7 @@ from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention
 from litebert.model.encoder import Encoder
 from litebert.model.kernels import additive, scaled_dot_product
-from litebert.model.windows import blocked, masked, windowed
+from litebert.model.windows import Blocks, blocked, masked, windowed
 from toys.points import randomise
 
 
@@ -34,11 +34,13 @@ def shape(**changes: Any) -> EncoderConfig:
 @given(
     length=st.integers(1, 200), half=st.integers(1, 20), extra=st.integers(0, 20), batch=st.integers(1, 3),
     padded=st.booleans(), bfloat16=st.booleans(), numbers=st.booleans(), seed=st.integers(0, 99),
+    first=st.sampled_from([0, 0, 1, 2, 7, 50]),
 )  # fmt: skip
 def test_blocks_are_a_mask(
-    length: int, half: int, extra: int, batch: int, padded: bool, bfloat16: bool, numbers: bool, seed: int
+    length: int, half: int, extra: int, batch: int, padded: bool, bfloat16: bool, numbers: bool, seed: int, first: int
 ) -> None:
     """Values and gradients at real tokens; what stands at padding is finite, and reaches no real token."""
+    first = min(first, length)
     generator = torch.Generator().manual_seed(seed)
     dtype, block = torch.bfloat16 if bfloat16 else torch.float32, 2 * (half + extra)
     inputs = [torch.randn(batch, 2, length, 8, generator=generator).to(dtype) for _ in range(3)]
@@ -50,18 +52,24 @@ def test_blocks_are_a_mask(
     def outcome(by_blocks: bool, mask: Tensor) -> list[Tensor]:
         leaves = [one.clone().requires_grad_() for one in inputs]
         mask = additive(mask, dtype) if numbers else mask
-        found = windowed(*leaves, mask, block, 0.0) if by_blocks else scaled_dot_product(*leaves, mask, 0.0)
+        if by_blocks:
+            read = masked(half, length, real, device, first, queries=first)
+            read = additive(read, dtype) if numbers else read
+            found = windowed(*leaves, mask, Blocks(block, first, None if real is None else read), 0.0)
+        else:
+            found = scaled_dot_product(*leaves, mask, 0.0)
         return [found.detach() * weights, *torch.autograd.grad(found, leaves, weights)]
 
     device = inputs[0].device
-    ours = outcome(True, blocked(half, block, batch, length, real, device))
-    wanted = outcome(False, masked(half, length, real, device))
+    ours = outcome(True, blocked(half, block, batch, length, real, device, first))
+    wanted = outcome(False, masked(half, length, real, device, first))
     for one, other in zip(ours, wanted, strict=True):
         assert one.isfinite().all()
         assert (one - other).float().norm() <= (0.02 if bfloat16 else 1e-5) * other.float().norm() + 1e-5
 
 
-@pytest.mark.parametrize("changes", [{}, {"sharing": "none", "hidden_dropout": 0.0, "window": 7}])
+@pytest.mark.parametrize("changes", [{}, {"sharing": "none", "hidden_dropout": 0.0, "window": 7},
+                                     {"window": 9, "global_every": 0, "global_tokens": 3}])  # fmt: skip
 def test_an_encoder_computes_long_sequences_as_short_ones(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,8 +96,18 @@ class Largest(TorchDispatchMode):
         return made
 
 
-def test_work_and_memory_grow_with_the_sequence() -> None:
-    config = shape()
+@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("length", [600, 1024])
+def test_operations_of_long_sequences_are_counted(length: int, first: int) -> None:
+    encoder = Encoder(shape(global_tokens=first))
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.no_grad():
+        encoder(torch.randint(5, 50, (1, length)))
+    assert counter.get_total_flops() == pytest.approx(length * cost._layer_flops(encoder.config, length), rel=1e-9)
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_work_and_memory_grow_with_the_sequence(first: int) -> None:
+    config = shape(global_tokens=first)
     block, reads = Attention(config), Encoder(config)
     flops, largest = [], []
     for length in (1024, 2048, 4096):

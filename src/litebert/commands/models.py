@@ -294,6 +294,9 @@ class ConvertArguments:
     global_every: int | None = None
     """With a window, one layer in so many reads the whole text, beginning with the first; 0 for none, by default
     3."""
+    global_tokens: int | None = None
+    """With a window, so many tokens at the beginning of a text, [CLS] first, read all of it in every layer and are read
+    by all; 0 by default."""
     share: Sharing | None = None
     """Make the model smaller (docs/distillation.md): what its layers shall share, as in encoder.sharing. Blocks that
     become one are merged."""
@@ -327,7 +330,7 @@ def convert(words: list[str]) -> int:
         from litebert.train.evaluate import evaluate as score
         from litebert.train.importance import measured_importance
 
-    longer = {name: getattr(arguments, name) for name in ("positions", "window", "global_every")}
+    longer = {name: getattr(arguments, name) for name in ("positions", "window", "global_every", "global_tokens")}
     stretches = any(value is not None for value in longer.values())
     asked = ("share", "groups", "layers", "embedding_size", "merge", "hidden_size", "intermediate_size")
     sizes = {name: getattr(arguments, name) for name in asked}

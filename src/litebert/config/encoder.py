@@ -17,7 +17,8 @@ Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "relu2"]
 LARGEST_SIZES = {
     "vocab_size": 100_000_000, "embedding_size": 1_000_000, "hidden_size": 1_000_000, "layers": 10_000,
     "heads": 100_000, "intermediate_size": 10_000_000, "max_positions": 10_000_000, "position_offset": 1_000_000,
-    "segment_types": 1_000_000, "window": 10_000_000, "global_every": 10_000, "own_ends": 10_000,
+    "segment_types": 1_000_000, "window": 10_000_000, "global_every": 10_000, "global_tokens": 10_000,
+    "own_ends": 10_000,
 }  # fmt: skip
 """Sizes that nobody means, refused before anything is counted or built. Whether a network fits in memory is asked then
 (`cost.require_room`)."""
@@ -69,6 +70,9 @@ class EncoderConfig:
     global_every: int = 1
     """With a window, layer i reads everything where i is a multiple of this, and the other layers are windowed. 0: all
     layers are windowed, so that work and memory grow with the length and not with its square."""
+    global_tokens: int = 0
+    """So many tokens at the beginning of a sequence, [CLS] first, read all tokens in the windowed layers too, and are
+    read by all (Beltagy et al. 2020, "Longformer", section 3.1, with one set of projections)."""
     embedding_norm: Literal["before", "after"] = "before"
     """The layer norm of the embeddings stands before the map E -> H, or after it, where it has width H. After, the map
     has no bias, so that the table times the map is exactly one V x H table."""
@@ -168,6 +172,12 @@ class EncoderConfig:
             self.window == 0 or self.global_every != 1,
             f"encoder.window is {self.window}, and with encoder.global_every=1 no layer attends within it; set "
             "encoder.global_every to 2 or more, or to 0",
+        )
+        require(self.global_tokens >= 0, f"encoder.global_tokens is {self.global_tokens}; it cannot be negative")
+        require(
+            self.window > 0 or self.global_tokens == 0,
+            f"encoder.global_tokens is {self.global_tokens}, and without a window every token reads everything; set it "
+            "to 0, or set encoder.window",
         )
         for name in ("rotary_base", "window_rotary_base"):
             base = getattr(self, name)

@@ -126,7 +126,7 @@ ABSENT: Mapping[str, Any] = {
 }  # fmt: skip
 CLASSIC: Mapping[str, object] = {
     "norm": "post", "embedding_norm": "before", "feedforward": "plain", "positions": "learned", "window": 0,
-    "bias": True, "prediction": "embedding", "untied": False,
+    "global_tokens": 0, "bias": True, "prediction": "embedding", "untied": False,
 }  # fmt: skip
 """What all families but the last compute."""
 
@@ -328,7 +328,7 @@ MODERNBERT = Layout(
     absent={**ABSENT, "hidden_dropout": 0.0, "attention_dropout": 0.0, "norm_eps": 1e-5},
     computes={
         "norm": "pre", "embedding_norm": "after", "first_norm": False, "feedforward": "gated", "positions": "rotary",
-        "segment_types": 0, "prediction": "hidden",
+        "segment_types": 0, "prediction": "hidden", "global_tokens": 0,
     },
     windows=True,
     biases=("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"),

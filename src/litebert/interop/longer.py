@@ -28,9 +28,13 @@ GLOBAL_EVERY = 3
 
 
 def lengthened(
-    loaded: LoadedModel, positions: int | None = None, window: int | None = None, global_every: int | None = None
+    loaded: LoadedModel,
+    positions: int | None = None,
+    window: int | None = None,
+    global_every: int | None = None,
+    global_tokens: int | None = None,
 ) -> LoadedModel:
-    """The model with more positions, or with windows in its layers; None keeps what there is.
+    """The model with more positions, or with windows in its layers and global tokens; None keeps what there is.
 
     Raises:
         ModelError: there are more positions already, or they are of a kind that cannot be stretched.
@@ -47,6 +51,8 @@ def lengthened(
         width = was.window if window is None else window
         usual = 1 if not width else was.global_every if was.window else GLOBAL_EVERY
         changes |= {"window": width, "global_every": usual if global_every is None else global_every}
+        changes |= {} if width else {"global_tokens": 0}
+    changes |= {} if global_tokens is None else {"global_tokens": global_tokens}
     rotates = POSITIONS[was.positions](was).rotates
     if rotates:
         changes |= _bases(was, positions, changes.get("window", was.window))

@@ -106,6 +106,7 @@ def convert(
     positions: int | None = None,
     window: int | None = None,
     global_every: int | None = None,
+    global_tokens: int | None = None,
     shrinking: Shrinking | None = None,
 ) -> Conversion:
     """Read any model folder and write it in another format, for longer texts (`longer.lengthened`) or smaller.
@@ -124,8 +125,9 @@ def convert(
     save = FORMATS[to]
     files.require_new(Path(destination), source)
     loaded = read_folder(source, head)
-    if (positions, window, global_every) != (None, None, None):
-        loaded = lengthened(loaded, positions, window, global_every)
+    longer = (positions, window, global_every, global_tokens)
+    if any(one is not None for one in longer):
+        loaded = lengthened(loaded, *longer)
     if shrinking is None or not shrinking.asked:
         return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
     shrunk = shrink(loaded, shrinking)

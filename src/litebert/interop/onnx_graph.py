@@ -209,6 +209,9 @@ class Pass:
         column = graph("Unsqueeze", place, graph.numbers(1))
         distance = graph("Abs", graph("Sub", place, column))
         near = graph("LessOrEqual", distance, graph.numbers(self.config.window // 2))
+        if self.config.global_tokens:
+            first = graph("Less", place, graph.numbers(self.config.global_tokens))
+            near = graph("Or", graph("Or", near, first), graph("Unsqueeze", first, graph.numbers(1)))
         return near, graph("Equal", place, column)
 
 

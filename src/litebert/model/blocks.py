@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 from litebert.config import EncoderConfig
 from litebert.model.kernels import layer_norm, linear_activation, linear_heads, linear_norm, scaled_dot_product
-from litebert.model.windows import windowed
+from litebert.model.windows import Blocks, windowed
 
 
 class Block(nn.Module):
@@ -136,13 +136,15 @@ class Attention(Block):
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.attention_dropout = config.attention_dropout
 
-    def inner(self, x_BSH: Tensor, mask: Tensor | None, positions: AttentionPositions, block: int = 0) -> Tensor:
+    def inner(
+        self, x_BSH: Tensor, mask: Tensor | None, positions: AttentionPositions, blocks: Blocks | None = None
+    ) -> Tensor:
         """Attend, with a mask as `kernels.scaled_dot_product` takes it, or by blocks of queries (model/windows.py)."""
         q_BASD, k_BASD, v_BASD = linear_heads(x_BSH, self.qkv, self.heads, positions)
         dropout = self.attention_dropout if self.training else 0.0
-        if block:
+        if blocks:
             assert mask is not None
-            y_BASD = windowed(q_BASD, k_BASD, v_BASD, mask, block, dropout)
+            y_BASD = windowed(q_BASD, k_BASD, v_BASD, mask, blocks, dropout)
         else:
             y_BASD = scaled_dot_product(q_BASD, k_BASD, v_BASD, mask, dropout)
         return y_BASD.transpose(1, 2).reshape(x_BSH.shape)

@@ -28,7 +28,7 @@ from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention, FeedForward, OwnVectors
 from litebert.model.embedding import Borrows, Embedding
 from litebert.model.kernels import additive, computing_dtype, layer_norm
-from litebert.model.windows import blocked, masked
+from litebert.model.windows import Blocks, blocked, masked
 from litebert.registry import POSITIONS
 
 
@@ -44,6 +44,8 @@ class EncoderOutput:
     """The embedding and the state after each layer, (B, S, H) each, where an objective reads them."""
 
 
+Reads = tuple[Tensor | None, nn.Module, Blocks | None]
+"""What attention is given besides a state: the mask, the positions, and how a windowed layer cuts its queries."""
 Kept = tuple[Tensor, int]
 """The sequences to go on with, int64 (K,), and how many tokens of each; what is cut off must be padding."""
 
@@ -105,7 +107,7 @@ class Encoder(nn.Module):
         x_BSH = self.embedding(input_ids, token_type_ids, attention_mask, lender)
         kept = yield x_BSH
         real_BS, windowed = None if attention_mask is None else attention_mask.bool(), self.config.windowed(layers)
-        reads: dict[bool, tuple[Tensor | None, nn.Module, int]] = {}
+        reads: dict[bool, Reads] = {}
         blocks = zip(self.config.attention_of(layers), self.config.feedforward_of(layers), windowed, strict=True)
         for i, (a, f, within) in enumerate(blocks):
             if kept is not None:
@@ -121,13 +123,12 @@ class Encoder(nn.Module):
                 x_BSH = self._layer(*given)
             kept = yield x_BSH
 
-    def _reads(
-        self, within: bool, x_BSH: Tensor, real_BS: Tensor | None, causal: bool = False
-    ) -> tuple[Tensor | None, nn.Module, int]:
+    def _reads(self, within: bool, x_BSH: Tensor, real_BS: Tensor | None, causal: bool = False) -> Reads:
         """What attention of the layers within the window, or of the others, is given besides a state."""
         (batch, length), device = x_BSH.shape[:2], x_BSH.device
         positions = self.window_positions if within and self.window_positions is not None else self.positions
-        bias, block, reach = positions.bias(length), 0, self.config.window // 2
+        bias, reach, first = positions.bias(length), self.config.window // 2, min(self.config.global_tokens, length)
+        blocks = None
         mask = None if real_BS is None else real_BS[:, None, None, :]
         if causal:
             assert not within
@@ -136,19 +137,19 @@ class Encoder(nn.Module):
         if within:
             traced = torch.compiler.is_compiling() or torch._C._get_tracing_state()
             block = 0 if bias is not None or traced else cost.window_block(self.config, length)
-            mask = (
-                blocked(reach, block, batch, length, real_BS, device)
-                if block
-                else masked(reach, length, real_BS, device)
-            )
+            if block:
+                mask, blocks = blocked(reach, block, batch, length, real_BS, device, first), Blocks(block, first)
+            else:
+                mask = masked(reach, length, real_BS, device, first)
             mask = mask if bias is not None else additive(mask, computing_dtype(x_BSH))  # once for all layers
+            if blocks and first and real_BS is not None:
+                read = masked(reach, length, real_BS, device, first, queries=first)
+                blocks = blocks._replace(first_mask=additive(read, computing_dtype(x_BSH)))
         if bias is not None:  # the lowest number of bfloat16 is finite in float32 too, and autocast may go either way
             mask = bias if mask is None else bias + additive(mask, torch.bfloat16)
-        return mask, positions, block
+        return mask, positions, blocks
 
-    def _layer(
-        self, a: int, f: int, x_BSH: Tensor, reads: tuple[Tensor | None, nn.Module, int], norm: bool, layer: int
-    ) -> Tensor:
+    def _layer(self, a: int, f: int, x_BSH: Tensor, reads: Reads, norm: bool, layer: int) -> Tensor:
         attention: Callable[..., Tensor] = self.attention[a]
         feedforward: Callable[..., Tensor] = self.feedforward[f]
         if self.own is not None:
@@ -169,7 +170,8 @@ class Encoder(nn.Module):
         if (bias := positions.bias(length)) is not None:
             scores_BASS = scores_BASS + bias
         real_BS = None if attention_mask is None else attention_mask.bool()
-        mask = masked(config.window // 2, length, real_BS, state_BSH.device) if within else None
+        device, first = state_BSH.device, config.global_tokens
+        mask = masked(config.window // 2, length, real_BS, device, first) if within else None
         if mask is None and real_BS is not None:
             mask = real_BS[:, None, None, :]
         weights: Tensor = (scores_BASS if mask is None else scores_BASS + additive(mask, scores_BASS.dtype)).softmax(-1)

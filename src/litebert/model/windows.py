@@ -5,12 +5,17 @@ block on each side. So scores, masks and the copies of keys and values grow with
 (`cost.window_block` says which) take one product of all queries and keys under a mask instead, which is cheaper there;
 so do exports and traces, whose length is not known, and positions that bias the scores.
 
+Global tokens, the first G of a sequence, are read by every block beside its own keys. They read everything themselves
+in a product of their own: the block that holds them computes them too, and that is thrown away.
+
 Every token reads itself, padding too: no row of scores is empty, and no number that is not finite arises.
 
-Shapes: B sequences, S tokens, A heads, D head size, N = ceil(S / C) blocks.
+Shapes: B sequences, S tokens, A heads, D head size, N = ceil(S / C) blocks, G global tokens.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,21 +24,43 @@ from torch.nn import functional as F
 from litebert.model.kernels import scaled_dot_product
 
 
-def masked(reach: int, length: int, real_BS: Tensor | None, device: torch.device) -> Tensor:
+class Blocks(NamedTuple):
+    """How the queries of a windowed layer are cut."""
+
+    size: int
+    """C, in tokens."""
+    first: int = 0
+    """G."""
+    first_mask: Tensor | None = None
+    """Which keys the global tokens read, as bool or additive, (B, 1, G, S); None for all."""
+
+
+def masked(
+    reach: int, length: int, real_BS: Tensor | None, device: torch.device, first: int = 0, queries: int | None = None
+) -> Tensor:
     """Which keys are read, among all of them: (1, 1, S, S), or with padding (B, 1, S, S).
 
     Args:
         reach: tokens that are read on each side.
         real_BS: bool, True on real tokens; None where nothing is padded.
+        first: G.
+        queries: so many of the first queries instead of S.
     """
-    place = torch.arange(length, device=device)
-    distance = (place - place[:, None]).abs()
-    near = (distance <= reach)[None, None]
+    key = torch.arange(length, device=device)
+    query = key[:queries, None]
+    distance = (key - query).abs()
+    near = (distance <= reach) | (key < first) | (query < first)
+    near = near[None, None]
     return near if real_BS is None else near & (real_BS[:, None, None] | (distance == 0))
 
 
-def blocked(reach: int, block: int, batch: int, length: int, real_BS: Tensor | None, device: torch.device) -> Tensor:
-    """Which keys are read, among those of each block of queries: (B N, 1, C, 2 C); arguments as of `masked`."""
+def blocked(
+    reach: int, block: int, batch: int, length: int, real_BS: Tensor | None, device: torch.device, first: int = 0
+) -> Tensor:
+    """Which keys are read, among the global ones and those of each block of queries: (B N, 1, C, G + 2 C).
+
+    Arguments as of `masked`; what global tokens read is not in it.
+    """
     half, count = block // 2, -(-length // block)
     query, key = torch.arange(block, device=device), torch.arange(-half, block + half, device=device)
     distance = (key - query[:, None]).abs()
@@ -41,12 +68,18 @@ def blocked(reach: int, block: int, batch: int, length: int, real_BS: Tensor | N
         real_BS = torch.ones(1, length, dtype=torch.bool, device=device)
     real_BNK = F.pad(real_BS, (half, count * block - length + half)).unfold(1, 2 * block, block)
     read = (distance <= reach) & (real_BNK[:, :, None] | (distance == 0))
-    return read.expand(batch, count, block, 2 * block).flatten(0, 1)[:, None]
+    read = read.expand(batch, count, block, 2 * block)
+    if first:  # each key once: among the global ones, or near
+        place = block * torch.arange(count, device=device)[:, None, None] + key
+        near = read & ((place >= first) | (distance == 0))
+        read = torch.cat((real_BS[:, None, None, :first].expand(batch, count, block, first), near), dim=3)
+    return read.flatten(0, 1)[:, None]
 
 
-def windowed(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor, block: int, dropout: float) -> Tensor:
-    """Attention by blocks of `block` queries, (B, A, S, D), with the mask that `blocked` makes, as bool or additive."""
+def windowed(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor, blocks: Blocks, dropout: float) -> Tensor:
+    """Attention by blocks of queries, (B, A, S, D), with the mask that `blocked` makes, as bool or additive."""
     batch, heads, length, size = q_BASD.shape
+    block, first, first_mask = blocks
     count = -(-length // block)
 
     def cut(x_BASD: Tensor, blocks: int, before: int) -> Tensor:
@@ -57,9 +90,16 @@ def windowed(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor, block
 
     def neighbours(x_BASD: Tensor) -> Tensor:
         x_BNACD = cut(x_BASD, count + 1, block // 2)
-        return torch.cat((x_BNACD[:, :-1], x_BNACD[:, 1:]), dim=3).flatten(0, 1)
+        parts = (x_BNACD[:, :-1], x_BNACD[:, 1:])
+        if first:
+            parts = (x_BASD[:, None, :, :first].expand(batch, count, heads, first, size), *parts)
+        return torch.cat(parts, dim=3).flatten(0, 1)
 
     q_NACD = cut(q_BASD, count, 0).flatten(0, 1)
     y_NACD = scaled_dot_product(q_NACD, neighbours(k_BASD), neighbours(v_BASD), mask, dropout)
     y_BNACD = y_NACD.view(batch, count, heads, block, size)
-    return y_BNACD.transpose(1, 2).flatten(2, 3)[:, :, :length]
+    y_BASD = y_BNACD.transpose(1, 2).flatten(2, 3)[:, :, :length]
+    if first:
+        y_BAGD = scaled_dot_product(q_BASD[:, :, :first], k_BASD, v_BASD, first_mask, dropout)
+        y_BASD = torch.cat((y_BAGD, y_BASD[:, :, first:]), dim=2)
+    return y_BASD
