@@ -54,7 +54,8 @@ def config_of(hidden: int, layers: int, system: str, longest: int) -> Any:
     encoder = replace(
         whole.encoder, vocab_size=PIECES, embedding_size=hidden, hidden_size=hidden, layers=layers,
         heads=hidden // 64, intermediate_size=2 * hidden, max_positions=longest, window=WINDOW,
-        global_every=0 if system in SYSTEMS[1:3] else 3, global_tokens=int(system == SYSTEMS[2]), hidden_dropout=0.0, attention_dropout=0.0,
+        global_every=0 if system in SYSTEMS[1:3] else 3, global_tokens=int(system == SYSTEMS[2]),
+        hidden_dropout=0.0, attention_dropout=0.0,
     )  # fmt: skip
     return replace(whole, encoder=encoder, sequences=replace(whole.sequences, length=longest))
 

@@ -184,6 +184,12 @@ def attention_weights(config: Config) -> int:
     return int((max(each) if config.train.recompute else sum(each)) * length)
 
 
+def teacher_bytes(shape: EncoderConfig, length: int) -> int:
+    """Bytes of a sequence that a teacher of this shape holds while its student takes a step: the states of all layers,
+    in float32 and without gradients, and the work of one layer at a time (model/distillation.py)."""
+    return length * (4 * (shape.layers + 1) * shape.hidden_size + _layer_bytes(shape, 4))
+
+
 def _embedding_bytes(shape: EncoderConfig) -> int:
     """Activations of the embeddings per token, less what a first layer without a norm keeps less than others."""
     if shape.embedding_norm == "before":

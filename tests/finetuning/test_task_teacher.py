@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import litebert
 from litebert.answer.engines import TorchEngine
 from litebert.answer.export import export
-from litebert.config import FinetuneConfig, TaskDistillConfig
+from litebert.config import FinetuneConfig, TaskDistillConfig, replace
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.finetuning.batches import TaskBatch, collate
 from litebert.finetuning.items import EncodedRow, Item
@@ -31,6 +31,7 @@ from litebert.interop.files import read_tensors
 from litebert.tasks.registry import task_of
 from litebert.tasks.table import Table
 from litebert.tokenizer import train_tokenizer
+from litebert.train import memory
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from toys.finetuning import config, recipe_file, write_table
@@ -361,6 +362,25 @@ def test_the_distance_of_layers_is_that_of_their_formula(place: Path, tiny_token
     for found, states, relations in said[:2]:
         assert found["states"] == pytest.approx(states, rel=1e-4)
         assert found["relations"] == pytest.approx(relations, rel=1e-4)
+
+
+def test_a_teacher_that_computes_beside_counts_in_the_plan_of_memory(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of 16 fits with its answers alone, which are known before training, and not with its layers."""
+    monkeypatch.setattr(memory, "_resident", lambda _: 0)
+    monkeypatch.setattr(memory, "peak_bytes", lambda *_: 100_000)
+    monkeypatch.setattr(memory, "free_memory", lambda _: int(16.5 * 100_000 / memory.USABLE))
+    taught(place, tmp_path / "answers", tiny_tokenizer)
+    with refused(ConfigError, "train.micro_batch", "--train.micro-batch"):
+        taught(place, tmp_path / "layers", tiny_tokenizer, states=1.0)
+    for name, distill in (("answers", TaskDistillConfig()), ("layers", TaskDistillConfig(states=1.0))):
+        settings = quick(distill=distill)
+        settings = replace(settings, train=replace(settings.train, micro_batch="auto"))
+        run, words = tmp_path / f"{name} auto", {"tokenizer": tiny_tokenizer, "teacher": place / "teacher"}
+        finetune(recipe_file(tmp_path), table(place), run, settings, **words)
+        chosen = json.loads((run / "finetune.json").read_text())["config"]["train"]["micro_batch"]
+        assert (chosen < 16) is (name == "layers")
 
 
 def test_layers_that_cannot_be_compared_are_refused(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from litebert import cost, load
-from litebert.config import Config, SequenceConfig, replace
+from litebert.config import Config, DistillConfig, SequenceConfig, replace
+from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import recipe
@@ -31,20 +32,25 @@ CPU = choose("float32", "cpu")
 MIB = 1 << 20
 
 PASS = """
-import json, os, resource
-from litebert.recipes.files import recipe
-from litebert.config import replace
+import json, os, resource, sys
+from pathlib import Path
+from litebert.config import Config
+from litebert.config.serialization import from_dict
 from litebert.train.device import choose, keep_freed_memory
 from litebert.train.memory import _train_once
+from litebert.model.distillation import Teacher
+from litebert.model.encoder import Encoder
 from litebert.model.pretrainer import Pretrainer
+
+point, shape = json.loads(sys.argv[1])
+point, shape = from_dict(Config, point), shape and from_dict(Config, shape).encoder
 
 def peak(sequences):  # of a process of its own: one that trains a second batch reuses holes that the first has left
     ours, its = os.pipe()
     if os.fork() == 0:
         keep_freed_memory()
-        point = recipe("albert-tiny")
-        point = replace(point, train=replace(point.train, precision="float32"))
         model, device = Pretrainer(point), choose("float32", "cpu")
+        model.teacher = Teacher(Encoder(shape), None) if shape else None
         for size in (1, sequences):
             _train_once(model, point, device, size)
         os.write(its, str(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss).encode())
@@ -52,7 +58,7 @@ def peak(sequences):  # of a process of its own: one that trains a second batch 
     os.wait()
     return int(os.read(ours, 100))
 
-sizes = (30, 75, 120)
+sizes = json.loads(sys.argv[2])
 print(json.dumps([sizes, [peak(sequences) for sequences in sizes]]))
 """
 
@@ -62,14 +68,35 @@ def point(name: str = "albert-tiny", **train: object) -> Config:
     return replace(whole, train=replace(whole.train, precision="float32", depth_schedule=(), **train))
 
 
+def really(sizes: tuple[int, ...], config: Config, teacher: Config | None = None) -> float:
+    """Bytes that a sequence more takes at the peak of a process."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    given = json.dumps([json.loads(to_json(config)), teacher and json.loads(to_json(teacher))])
+    words = [sys.executable, "-c", PASS, given, json.dumps(sizes)]
+    found = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    return statistics.linear_regression(*json.loads(found.stdout)).slope
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
 def test_the_peak_of_a_batch_is_what_a_process_really_takes() -> None:
     """On batches several times as large as those that are measured. A plan that is too small by less than what is kept
     back of the free memory still fits; one that is twice too large wastes half of it."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
-    found = subprocess.run([sys.executable, "-c", PASS], env=environment, capture_output=True, text=True, check=True)
-    really = statistics.linear_regression(*json.loads(found.stdout)).slope
-    assert memory.USABLE * really < peak_bytes(point(), CPU) < 2 * really
+    taken = really((30, 75, 120), point())
+    assert memory.USABLE * taken < peak_bytes(point(), CPU) < 2 * taken
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
+def test_a_teacher_beside_its_student_is_counted() -> None:
+    """One of twice the width and more layers, whose states and relations are learned: most of what is taken."""
+    teacher, alone = recipe("bert-mini"), point()
+    distill = DistillConfig(soft=0, states=1, state_layers=((3, 4), (6, 8)), relations=1, relation_layers=((6, 8),),
+                            relation_heads=8, width=256)  # fmt: skip
+    sequences = replace(alone.sequences, length=128)
+    student = replace(alone, objectives=("mlm", "states", "relations"), distill=distill, sequences=sequences)
+    taken = really((10, 25, 40), student, teacher)
+    planned = peak_bytes(student, CPU) + cost.teacher_bytes(teacher.encoder, 128)
+    assert memory.USABLE * taken < planned < 2 * taken
+    assert really((10, 25, 40), replace(alone, sequences=sequences)) < memory.USABLE * taken
 
 
 def test_a_large_model_is_measured_with_few_layers(monkeypatch: pytest.MonkeyPatch) -> None:

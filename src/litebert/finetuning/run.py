@@ -260,7 +260,8 @@ def _run(
     if config.train.micro_batch == "auto":
         there = ranks.decide(lambda: [] if overwrite else place.identities())
         recorded = [current_fields(one.get("config", {}))["train"].get("micro_batch", 1) for one in there]
-        micro = recorded[0] if recorded else ranks.agree(fitting_micro_batch(prepared.as_pretraining(), machine, rows))
+        fits = (prepared.as_pretraining(), machine, rows, prepared.computing_teacher)
+        micro = recorded[0] if recorded else ranks.agree(fitting_micro_batch(*fits))
         config = replace(config, train=replace(config.train, micro_batch=micro))
         prepared = replace(prepared, config=config)
     planned = prepared.as_pretraining()
@@ -269,7 +270,7 @@ def _run(
         raise ConfigError("distill.states and distill.relations read layers one by one, which train.parallel=fsdp does "
                           "not gather; set ddp")  # fmt: skip
     planned = replace(planned, train=replace(planned.train, parallel=how))
-    require_memory(planned, machine, rows, ranks)
+    require_memory(planned, machine, rows, ranks, prepared.computing_teacher)
     model = built(lambda: task_model(prepared.start, task, config), machine.device, ranks, how)
     if overwrite:
         place.clear()

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from litebert import progress
 from litebert.config import Config, EncoderConfig, MaskingConfig, SequenceConfig, TrainConfig, replace
 from litebert.config.amounts import parse_amount
+from litebert.config.distillation import DistillConfig, LayersConfig
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError, DataError, RunError
@@ -176,16 +177,27 @@ class PreparedTask:
         """How many steps a run takes."""
         return self.config.steps or max(1, math.ceil(self.config.epochs * len(self.rows) / self.batch))
 
+    @property
+    def computing_teacher(self) -> EncoderConfig | None:
+        """The shape of the teacher's encoder, where it computes beside the student."""
+        beside = self.teacher is not None and self.config.distill.compared
+        return self.teacher.loaded.config.encoder if self.teacher is not None and beside else None
+
     def as_pretraining(self) -> Config:
         """A config that takes as much memory: its vocabulary head has next to nothing to guess."""
         loop, encoder = self.config.train, self.start.encoder
+        compared: dict[str, Any] = {}
+        if self.computing_teacher is not None:
+            layers = {one.name: getattr(self.config.distill, one.name) for one in fields(LayersConfig)}
+            distill = DistillConfig(soft=0, **layers)
+            compared = {"distill": distill, "objectives": ("mlm", *distill.objectives)}
         longest = max(item.length for item in self.rows)
         return Config(
             name=self.source,
             encoder=encoder,
             sequences=SequenceConfig(length=max(8, min(longest, encoder.max_positions))),
             masking=MaskingConfig(rate=1e-6),
-            objectives=("mlm",),
+            **{"objectives": ("mlm",), **compared},
             train=TrainConfig(
                 batch=loop.batch,
                 micro_batch=loop.micro_batch,

@@ -90,9 +90,9 @@ def windowed(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor, block
 
     def neighbours(x_BASD: Tensor) -> Tensor:
         x_BNACD = cut(x_BASD, count + 1, block // 2)
-        parts = (x_BNACD[:, :-1], x_BNACD[:, 1:])
+        parts = [x_BNACD[:, :-1], x_BNACD[:, 1:]]
         if first:
-            parts = (x_BASD[:, None, :, :first].expand(batch, count, heads, first, size), *parts)
+            parts.insert(0, x_BASD[:, None, :, :first].expand(batch, count, heads, first, size))
         return torch.cat(parts, dim=3).flatten(0, 1)
 
     q_NACD = cut(q_BASD, count, 0).flatten(0, 1)

@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 
 from litebert import cost
-from litebert.config import Config, replace
+from litebert.config import Config, EncoderConfig, replace
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, RunError
 from litebert.model.pretrainer import Pretrainer
@@ -48,17 +48,18 @@ def largest_micro_batch(config: Config, device: Device) -> int:
     return max(0, int((USABLE * free_memory(device) - _resident(config)) // peak_bytes(config, device)))
 
 
-def fitting_micro_batch(config: Config, device: Device, rows: int = 1) -> int:
+def fitting_micro_batch(config: Config, device: Device, rows: int = 1, teacher: EncoderConfig | None = None) -> int:
     """What `train.micro_batch=auto` becomes: the batch in as few equal passes as the free memory allows.
 
     Args:
         rows: sequences for each one of the batch, as in `require_memory`.
+        teacher: the shape of one that computes beside the student.
     """
     config, batch = _on(device, config), config.batch_sequences
-    room = USABLE * free_memory(device) - _resident(config)
-    if _PEAK * batch * rows * _planned(config, device) <= room:
+    room, beside = USABLE * free_memory(device) - _resident(config), _beside(config, teacher)
+    if _PEAK * batch * rows * (_planned(config, device) + beside) <= room:
         return batch
-    largest = max(1, largest_micro_batch(config, device) // rows)
+    largest = max(1, int(room // ((peak_bytes(config, device) + beside) * rows)))
     return math.ceil(batch / math.ceil(batch / largest))
 
 
@@ -84,11 +85,19 @@ def _free_for_one(device: Device, ranks: Ranks) -> int:
     return free_memory(device) // (ranks.local_size if device.device.type == "cpu" else 1)
 
 
-def require_memory(config: Config, device: Device, rows: int = 1, ranks: Ranks = _ALONE) -> None:
+def _beside(config: Config, teacher: EncoderConfig | None) -> int:
+    """Bytes of a sequence that a teacher takes."""
+    return 0 if teacher is None else cost.teacher_bytes(teacher, config.sequences.length)
+
+
+def require_memory(
+    config: Config, device: Device, rows: int = 1, ranks: Ranks = _ALONE, teacher: EncoderConfig | None = None
+) -> None:
     """Refuse a run that would not fit; it is measured only where a generous estimate does not fit.
 
     Args:
         rows: sequences for each one of the batch; several where a task has choices.
+        teacher: the shape of one that computes beside the student.
 
     Raises:
         ConfigError: the micro-batch does not fit, with one that does; or not even one sequence does.
@@ -97,10 +106,10 @@ def require_memory(config: Config, device: Device, rows: int = 1, ranks: Ranks =
     sequences, free, resident = config.micro_sequences * rows, _free_for_one(device, ranks), _resident(config)
     if config.train.parallel == "fsdp":
         resident //= ranks.size
-    room = USABLE * free - resident
-    if _PEAK * sequences * _planned(config, device) <= room:
+    room, beside = USABLE * free - resident, _beside(config, teacher)
+    if _PEAK * sequences * (_planned(config, device) + beside) <= room:
         return
-    each = peak_bytes(config, device)
+    each = peak_bytes(config, device) + beside
     if sequences * each <= room:
         return
     fits = int(room // (each * rows))
@@ -109,7 +118,7 @@ def require_memory(config: Config, device: Device, rows: int = 1, ranks: Ranks =
         f"{cost.shown_bytes(resident + sequences * each)} of memory, and {cost.shown_bytes(free)} are free"
     )
     if fits < sensible_micro_batch(config) and not config.train.recompute:
-        again = int(room // (peak_bytes(recomputing(config), device) * rows))
+        again = int(room // ((peak_bytes(recomputing(config), device) + beside) * rows))
         if again > fits:
             enough = "" if sequences <= again else f" --train.micro-batch {again}"
             raise ConfigError(

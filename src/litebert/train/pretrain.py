@@ -304,7 +304,7 @@ def _pretrain(
     config = settled(config, folder, machine, overwrite, teacher)
     if ranks.size > 1:
         config = replace(config, train=replace(config.train, parallel=parallel_for(config, machine, ranks)))
-    require_memory(config, machine, ranks=ranks)
+    require_memory(config, machine, ranks=ranks, teacher=None if teacher is None else teacher.encoder.config)
     with folder.owned(), memory_explained(machine, config.micro_sequences, config.train.recompute):
         identities = ranks.decide(lambda: [] if overwrite else folder.identities())
         model = build(config, machine, ranks)

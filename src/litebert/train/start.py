@@ -109,7 +109,8 @@ def settled(
         if there is None:
             log.info(f"train.batch is {batch}, which suits a budget of {config.train.budget} on this machine")
     if config.train.micro_batch == "auto":
-        micro = there.micro_batch if there else folder.ranks.agree(fitting_micro_batch(config, machine))
+        shape = None if teacher is None else teacher.encoder.config
+        micro = there.micro_batch if there else folder.ranks.agree(fitting_micro_batch(config, machine, teacher=shape))
         config = replace(config, train=replace(config.train, micro_batch=micro))
         if there is None:
             log.info(f"train.micro_batch is {micro} of {config.batch_sequences} sequences, which fit in memory")

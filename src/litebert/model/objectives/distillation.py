@@ -206,6 +206,13 @@ class Relations(_Layers):
         """Of queries, keys and values once more, and their products."""
         return 6.0 * len(self.pairs) * self.config.encoder.hidden_size * (self.config.encoder.hidden_size + length)
 
+    def kept_bytes(self, width: int) -> float:
+        """Of queries, keys and values the scores of every token with every other: logarithms, the teacher's
+        probabilities and where they are zero are kept, and five more are held for one of the three at a time."""
+        heads = self.config.distill.relation_heads or self.config.encoder.heads
+        scores = (3 * 9 + 5 * 4) * heads * self.config.sequences.length
+        return super().kept_bytes(width) + len(self.pairs) * scores
+
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         from litebert.model.distillation import relation_distance
 
