@@ -145,7 +145,10 @@ def stop_while_writing(process: int, run: Path) -> None:
 def test_many_kills_change_nothing(
     kills: int, while_writing: int, steps: int, commands: Commands, tiny_data: Path, tmp_path: Path
 ) -> None:
-    kill_and_compare("adamw", kills, while_writing, steps, commands, tiny_data, tmp_path)
+    def words(out: str) -> list[str]:
+        return words_of(tmp_path, tiny_data, "adamw", out, steps)
+
+    kill_and_compare("adamw", kills, while_writing, steps, commands, words, tmp_path)
 
 
 SLOW = ("bert", "roberta", "spanbert")
@@ -158,18 +161,53 @@ SLOW = ("bert", "roberta", "spanbert")
 def test_kills_change_nothing_for_each_optimizer_and_system(
     name: str, commands: Commands, tiny_data: Path, tmp_path: Path
 ) -> None:
-    kill_and_compare(name, 5, 1, 75, commands, tiny_data, tmp_path)
+    def words(out: str) -> list[str]:
+        return words_of(tmp_path, tiny_data, name, out, 75)
+
+    kill_and_compare(name, 5, 1, 75, commands, words, tmp_path)
+
+
+TAUGHT = ("--distill.states", "0.5", "--distill.relations", "1", "--distill.top-k", "8")
+
+
+@pytest.mark.parametrize("kind", ["taught", "longer"])
+def test_kills_change_nothing_for_a_model_made_from_another(
+    kind: str, commands: Commands, tiny_data: Path, tmp_path: Path
+) -> None:
+    """A smaller one with its teacher, whose guesses are kept; one for longer texts, trained further and watched."""
+    other, small = tmp_path / "other", tmp_path / "small"
+    changes = {"taught": ("--layers", "1"), "longer": ("--positions", "128", "--window", "8", "--global-every", "0",
+                                                       "--global-tokens", "1")}  # fmt: skip
+    for made in (
+        words_of(tmp_path, tiny_data, "adamw", "other", 3),
+        ["convert", str(other), str(small), *changes[kind]],
+    ):
+        status, output = commands.run(*made)
+        assert status == 0, output
+
+    def words(out: str) -> list[str]:
+        more = {"taught": ("--teacher", str(other), "--teacher-answers", str(tmp_path / f"{out} answers"), *TAUGHT),
+                "longer": ("--watch", str(tiny_data), "--sequences.length", "64")}  # fmt: skip
+        return ["pretrain", "--from", str(small), "--data", str(tiny_data), "--out", str(tmp_path / out), "--budget",
+                "75 steps", "--train.depth-schedule", *more[kind]]  # fmt: skip
+
+    kill_and_compare(kind, 5, 1, 75, commands, words, tmp_path)
 
 
 def kill_and_compare(
-    name: str, kills: int, while_writing: int, steps: int, commands: Commands, tiny_data: Path, tmp_path: Path
-) -> None:
-    """A run killed so many times or more, some while it wrote a checkpoint, ends as one that never was."""
-    status, output = commands.run(*words_of(tmp_path, tiny_data, name, "whole", steps))
+    name: str, kills: int, while_writing: int, steps: int, commands: Commands, words_for: Callable[[str], list[str]],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    """A run killed so many times or more, some while it wrote a checkpoint, ends as one that never was.
+
+    Args:
+        words_for: the command that trains into a folder of that name in `tmp_path`, with a checkpoint every third step.
+    """
+    status, output = commands.run(*words_for("whole"))
     assert status == 0, output
 
     draw = random.Random(name)
-    words, run = words_of(tmp_path, tiny_data, name, "killed", steps), tmp_path / "killed"
+    words, run = words_for("killed"), tmp_path / "killed"
     hits, progress = 0, [0]
     for kill in count():
         if kill >= kills and hits >= while_writing and progress[-1]:
@@ -207,8 +245,12 @@ def kill_and_compare(
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == left
 
 
-def test_kills_change_nothing_for_a_fine_tuning(commands: Commands, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    """At random instants: in reading, training, evaluation, checkpoints, and the writing of what is left at the end."""
+@pytest.mark.parametrize("taught", [False, True], ids=["alone", "taught"])
+def test_kills_change_nothing_for_a_fine_tuning(
+    taught: bool, commands: Commands, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """At random instants: in reading, training, evaluation, checkpoints, the writing of what is left at the end, and in
+    a teacher's answers."""
     (tmp_path / "small.toml").write_text(ENCODER)
     draw = random.Random("fine-tuning")
     for part, rows in (("train", 160), ("dev", 40)):
@@ -221,8 +263,21 @@ def test_kills_change_nothing_for_a_fine_tuning(commands: Commands, tiny_tokeniz
                 "--dev", str(tmp_path / "dev.csv"), "--tokenizer", str(tiny_tokenizer), "--out", str(tmp_path / out),
                 "--seeds", "2", "--epochs", "2", "--length", "32", "--train.precision", "float32", "--train.batch",
                 "8 sequences", "--train.save-every", "4 steps", "--train.optimizer.learning-rate", "3e-3",
-                "--train.evaluate-every", "20%"]  # fmt: skip
+                "--train.evaluate-every", "20%", *more]  # fmt: skip
 
+    more: tuple[str, ...] = ()
+    if taught:
+        status, output = commands.run(*words("teacher"), "--epochs", "1", "--seeds", "1")
+        assert status == 0, output
+        (tmp_path / "more.csv").write_text("text\n" + "bado kumi\nlalo feti\n" * 40)
+        more = (
+            "--teacher",
+            str(tmp_path / "teacher"),
+            "--unlabelled",
+            str(tmp_path / "more.csv"),
+            "--distill.states",
+            "1",
+        )
     status, output = commands.run(*words("whole"))
     assert status == 0, output
     whole, run, killed = tmp_path / "whole", tmp_path / "killed", 0
