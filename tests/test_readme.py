@@ -168,3 +168,13 @@ def test_commands_are_found_and_made_small() -> None:
 def test_another_program_is_not_passed_over() -> None:
     with pytest.raises(AssertionError, match="cannot run"):
         commands_of("```sh\nls\n```\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_rows_of_tables_have_the_cells_of_their_header(page: Path) -> None:
+    """So that no figure stands under another's heading."""
+    cells = 0
+    for line in page.read_text(encoding="utf-8").splitlines():
+        row = re.sub(r"`[^`]*`|\\\|", "", line) if line.startswith("|") else ""
+        assert not row or not cells or row.count("|") == cells, line
+        cells = row.count("|")

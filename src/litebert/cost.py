@@ -111,11 +111,11 @@ def _layer_flops(shape: EncoderConfig, length: int, projection: bool = True) -> 
 
 
 def window_block(shape: EncoderConfig, length: int) -> int:
-    """Tokens of a block of queries in a windowed layer, which reads two blocks of keys (model/windows.py); 0 where the
-    sequence is so short that a mask over all keys is cheaper.
+    """Tokens of a block of queries in a windowed layer, which reads two blocks of keys and the global tokens
+    (model/windows.py); 0 where the sequence is so short that a mask over all keys is cheaper.
     """
     block = max(2 * (shape.window // 2), 64)  # products of fewer rows are slow
-    return block if shape.window and length > 4 * block else 0
+    return block if shape.window and length > 4 * block + 2 * shape.global_tokens else 0
 
 
 def keys_read(shape: EncoderConfig, length: int, within: bool) -> float:

@@ -177,9 +177,9 @@ def test_foreign_modules_that_are_not_computed_are_refused(tiny_tokenizer: Path,
     place = foreign(tmp_path / "max", tiny_tokenizer, {"pooling_mode": "max"})
     with refused(ModelError, "1_Pooling", "max"):
         litebert.load(place).encode(TEXTS)
-    for kinds, named in ((("Router",), "Router"), (("Normalize", "Dense"), "Normalize")):
-        place = foreign(tmp_path / named, tiny_tokenizer, {"pooling_mode": "mean"}, *kinds)
-        with refused(ModelError, "modules.json", named, "--pooling"):
+    for kinds, named in ((("Router",), "not compute"), (("Normalize", "Dense"), "order"), (("Dense", "Dense"), "once")):
+        place = foreign(tmp_path / "-".join(kinds), tiny_tokenizer, {"pooling_mode": "mean"}, *kinds)
+        with refused(ModelError, "modules.json", *kinds, named, "--pooling"):
             litebert.load(place).encode(TEXTS)
         assert litebert.load(place).vectors_by("mean").encode(TEXTS).shape[0] == len(TEXTS)
     place = dense(foreign(tmp_path / "relu", tiny_tokenizer, {"pooling_mode": "mean"}, "Dense"), "activation.ReLU")
@@ -188,6 +188,10 @@ def test_foreign_modules_that_are_not_computed_are_refused(tiny_tokenizer: Path,
     dense(place, "linear.Identity")
     save_file({"linear.weight": torch.zeros(5, 3)}, place / "2_Dense" / "model.safetensors")
     with refused(ModelError, 3, "Dense"):
+        litebert.load(place).encode(TEXTS)
+    half = {"linear.weight": torch.zeros(5, 32, dtype=torch.bfloat16)}
+    save_file(half, place / "2_Dense" / "model.safetensors")
+    with refused(ModelError, place / "2_Dense" / "model.safetensors", "float32"):
         litebert.load(place).encode(TEXTS)
     (place / "2_Dense" / "model.safetensors").write_bytes(b"{}")
     with refused(ModelError, place / "2_Dense" / "model.safetensors"):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import litebert
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import ConfigError, DataError
+from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.batches import TaskBatch, TaskBatches, collate
 from litebert.finetuning.run import Finetuned, finetune
 from litebert.finetuning.similarity import Similarity, whitening
@@ -202,6 +202,39 @@ def test_vectors_of_texts_alone_are_whitened(tiny_tokenizer: Path, tmp_path: Pat
         np.testing.assert_allclose(litebert.load(tmp_path / name).encode(lines), wanted, atol=1e-5)
     kinds = [module["type"].rpartition(".")[2] for module in json.loads((tmp_path / "hf/modules.json").read_text())]
     assert kinds == ["Transformer", "Pooling", "Dense", "Normalize"]
+
+
+@pytest.mark.parametrize("whiten", [False, True])
+def test_a_run_goes_on_as_it_was_whitened(whiten: bool, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """Or not; a record without the field is of a version that did not whiten."""
+    (tmp_path / "texts.txt").write_text("\n".join(WORDS))
+    dev, settings = write_pairs(tmp_path / "dev.csv", 30, 1), replace(config(epochs=1), deletion=0.4)
+
+    def task(whiten: bool) -> Pairs:
+        return Pairs(tmp_path / "texts.txt", dev, **COLUMNS, whiten=whiten)
+
+    learned(task(whiten), tmp_path / "run", tiny_tokenizer, settings)
+    with refused(RunError, tmp_path / "run", "whiten"):
+        learned(task(not whiten), tmp_path / "run", tiny_tokenizer, settings)
+    if not whiten:
+        record = json.loads((tmp_path / "run" / "finetune.json").read_text())
+        del record["whiten"]
+        (tmp_path / "run" / "finetune.json").write_text(json.dumps(record))
+    learned(task(whiten), tmp_path / "run", tiny_tokenizer, settings)
+
+
+@pytest.mark.parametrize("vectors", [None, {"pooling": "mean", "map": None}, {"pooling": "mean", "map": ".."}])
+def test_a_damaged_record_of_vectors_is_no_traceback(
+    vectors: Any, tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(WORDS))
+    task = Pairs(tmp_path / "texts.txt", write_pairs(tmp_path / "dev.csv", 30, 1), **COLUMNS, whiten=False)
+    learned(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4))
+    file = tmp_path / "run" / "model" / "task.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "vectors": vectors}))
+    status, _, err = run("convert", tmp_path / "run", tmp_path / "own", "--to", "litebert")
+    assert status == (2 if vectors and vectors["map"] else 0), err
+    assert "Traceback" not in err
 
 
 def test_few_texts_do_not_say_how_vectors_vary(tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:

@@ -96,7 +96,7 @@ class Largest(TorchDispatchMode):
         return made
 
 
-@pytest.mark.parametrize("first", [0, 3])
+@pytest.mark.parametrize("first", [0, 3, 400])
 @pytest.mark.parametrize("length", [600, 1024])
 def test_operations_of_long_sequences_are_counted(length: int, first: int) -> None:
     encoder = Encoder(shape(global_tokens=first))

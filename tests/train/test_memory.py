@@ -89,10 +89,10 @@ def test_the_peak_of_a_batch_is_what_a_process_really_takes() -> None:
 def test_a_teacher_beside_its_student_is_counted() -> None:
     """One of twice the width and more layers, whose states and relations are learned: most of what is taken."""
     teacher, alone = recipe("bert-mini"), point()
-    distill = DistillConfig(soft=0, states=1, state_layers=((3, 4), (6, 8)), relations=1, relation_layers=((6, 8),),
+    distill = DistillConfig(soft=1, states=1, state_layers=((3, 4), (6, 8)), relations=1, relation_layers=((6, 8),),
                             relation_heads=8, width=256)  # fmt: skip
     sequences = replace(alone.sequences, length=128)
-    student = replace(alone, objectives=("mlm", "states", "relations"), distill=distill, sequences=sequences)
+    student = replace(alone, objectives=("mlm", "soft", "states", "relations"), distill=distill, sequences=sequences)
     taken = really((10, 25, 40), student, teacher)
     planned = peak_bytes(student, CPU) + cost.teacher_bytes(teacher.encoder, 128)
     assert memory.USABLE * taken < planned < 2 * taken

@@ -16,7 +16,7 @@ from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
-from litebert.interop import convert, read_folder
+from litebert.interop import LoadedModel, convert, read_folder
 from litebert.interop.files import read_tensors
 from litebert.interop.shrinking import Shrinking
 from litebert.model.pretrainer import Pretrainer
@@ -26,7 +26,8 @@ from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from litebert.train.pretrain import Run, pretrain
 from litebert.train.start import recipe_of
-from litebert.train.teacher import taught_by
+from litebert.train.teacher import fingerprint_of, taught_by
+from toys import points
 from toys.pretraining import config, result
 from toys.refusals import names, refused
 
@@ -149,6 +150,26 @@ def test_kept_guesses_are_those_of_the_teacher(
     assert there.items() < files_of(kept).items()
 
 
+def test_guesses_of_another_precision_are_not_taken(place: Path, tiny_data: Path, tmp_path: Path) -> None:
+    point, kept = student(DistillConfig(top_k=5), train={"budget": "3 steps"}), tmp_path / "kept"
+    half = replace(point, train=replace(point.train, precision="bfloat16"))
+    taught(place, tiny_data, tmp_path / "half", half, teacher_answers=kept)
+    alone = taught(place, tiny_data, tmp_path / "alone", point)
+    taught(place, tiny_data, tmp_path / "run", point, teacher_answers=kept)
+    assert result(alone.folder) == result(tmp_path / "run")
+
+
+def test_a_fingerprint_is_that_of_earlier_versions(tmp_path: Path) -> None:
+    """Runs in their folders name their teacher by it."""
+    point = points.config(("mlm",))
+    model = Pretrainer(point)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(0.5)
+    known = "bcd0c0fc5bf805222ac50dfd25657c0d1c1486ed080e327b9c6923a60f24a29d"  # of November 2026
+    assert fingerprint_of(LoadedModel(model, point, None, tmp_path)) == known
+
+
 def test_a_damaged_file_of_guesses_is_written_again(
     place: Path, tiny_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -204,8 +225,10 @@ def test_what_cannot_be_learned_is_refused(place: Path, tiny_data: Path, tmp_pat
         taught(place, tiny_data, out, student(DistillConfig(soft=0, states=1, top_k=4)), **keeping)
     with refused(ConfigError, tmp_path / "kept", "--teacher"):
         pretrain(config(objectives=("mlm",)), tiny_data, out, **keeping)
-    with refused(ConfigError, tiny_data / "index.json", "folder"):
-        taught(place, tiny_data, out, student(DistillConfig(top_k=4)), teacher_answers=tiny_data / "index.json")
+    file = tiny_data / "index.json"
+    for folder, *said in ((file, file, "folder"), (file / "x", file, "cannot be made"), ("", "no folder"), (out, out)):
+        with refused(ConfigError, "--teacher-answers", *said):
+            taught(place, tiny_data, out, student(DistillConfig(top_k=4)), teacher_answers=folder)
     with refused(ModelError, tmp_path / "absent"):
         taught(place, tiny_data, out, teacher=tmp_path / "absent")
     assert not out.exists() or not list(out.glob("[!.]*"))

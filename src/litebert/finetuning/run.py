@@ -257,6 +257,8 @@ def _run(
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
     items += prepared.rows[len(train) :]
     rows = max(len(item.rows) for item in items)
+    if prepared.teacher is not None and config.distill.compared:
+        prepared.teacher.layers.to(machine.device)  # before anyone asks how much memory is free
     if config.train.micro_batch == "auto":
         there = ranks.decide(lambda: [] if overwrite else place.identities())
         recorded = [current_fields(one.get("config", {}))["train"].get("micro_batch", 1) for one in there]
@@ -366,5 +368,5 @@ def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask, card: s
     if exits is not None:
         about["exits"] = exits.record()
     words = prepared.start.tokenizer
-    save_litebert(LoadedModel(model, whole, words, folder, output.labels, task=about, card=card), folder)
-    task.write_beside(folder)
+    loaded = LoadedModel(model, whole, words, folder, output.labels, task=about, card=card)
+    save_litebert(loaded, folder, beside=task.write_beside)

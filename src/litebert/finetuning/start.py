@@ -290,7 +290,8 @@ def claim(folder: RunFolder, prepared: PreparedTask, steps: int, train: Sequence
     unlabelled = _digest(_tokens([replace(item, target=None) for item in tests], ()))  # as tables once were
     for there in folder.identities():
         refuse_other_teacher(folder.path, there, run["teacher"], run["teacher_fingerprint"])
-        compared = {**there, "config": current_fields(there.get("config", {})), "files": run["files"]}
+        later = {name: value for name, value in _LATER.items() if name in run}
+        compared = {**later, **there, "config": current_fields(there.get("config", {})), "files": run["files"]}
         folder.refuse_other(compared, run, _FREE)
         if there.get("test_fingerprint") not in (run["test_fingerprint"], unlabelled):
             raise RunError(f"{folder.path} holds a run with another test part; give its own, or answer this one with "
@@ -334,6 +335,8 @@ def _digest(pieces: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
+_LATER = {"whiten": False}
+"""What a task says of a run, where its record is older than that."""
 _FIRST = frozenset((
     "vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "sharing", "groups",
     "max_positions", "position_offset", "segment_types", "positions", "norm", "norm_eps", "feedforward", "activation",

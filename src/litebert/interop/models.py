@@ -19,6 +19,7 @@ not in the folder is named in `LoadedModel.untrained` and in the notes, and stay
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -34,7 +35,7 @@ from litebert.interop.hf_reading import read_hf
 from litebert.interop.layouts import TASK_HEADS
 from litebert.interop.loaded import LoadedModel, built, fill, fresh_dense, outputs_of, untrained_notes
 from litebert.interop.longer import lengthened
-from litebert.interop.sentence_modules import carry_modules
+from litebert.interop.sentence_modules import carry_modules, map_note
 from litebert.interop.shrinking import Shrinking, Shrunk, shrink
 from litebert.interop.tensorflow import index_of, read_tensorflow
 from litebert.model.heads import Pooling
@@ -134,11 +135,19 @@ def convert(
     notes = (*loaded.notes, *save(shrunk.loaded, destination, head))
     left_out = tuple(f"the head of objective {name} does not fit the smaller model and is left out"
                      for name in shrunk.left_out)  # fmt: skip
-    return Conversion(Path(destination), (*notes, *left_out), shrunk)
+    return Conversion(Path(destination), (*notes, *left_out, *map_note(loaded)), shrunk)
 
 
-def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None = None) -> tuple[str, ...]:
+def save_litebert(
+    loaded: LoadedModel,
+    folder: str | Path,
+    head: HeadName | None = None,
+    beside: Callable[[Path], None] = lambda _: None,
+) -> tuple[str, ...]:
     """Write a litebert model folder, all of it or nothing: all that the model has, whatever `head`, and a model card.
+
+    Args:
+        beside: writes what else belongs there into the folder, while it has another name.
 
     Raises:
         ModelError: the folder exists, or cannot be written.
@@ -157,6 +166,7 @@ def save_litebert(loaded: LoadedModel, folder: str | Path, head: HeadName | None
         if loaded.tokenizer is not None:
             loaded.tokenizer.save(partial / "tokenizer")
         (partial / CARD).write_text(card_of(loaded), encoding="utf-8")
+        beside(partial)
         return carry_modules(loaded, partial)
 
 

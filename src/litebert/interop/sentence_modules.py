@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -101,9 +100,12 @@ def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
     modules = [one for one in _modules(folder) if isinstance(one, dict)]
     kinds = [str(one.get("type")).rpartition(".")[2] for one in modules]
     in_order = [kind for kind in _KINDS if kind in kinds]
-    if unknown := next((one for one, known in zip_longest(kinds, in_order) if one != known), None):
-        raise ModelError(f"{folder / LIST} lists a module {unknown}, which litebert does not compute; give --pooling "
-                         "mean to take vectors of the encoder alone")  # fmt: skip
+    alone = "give --pooling mean to take vectors of the encoder alone"
+    if unknown := next((one for one in kinds if one not in _KINDS), None):
+        raise ModelError(f"{folder / LIST} lists a module {unknown}, which litebert does not compute; {alone}")
+    if kinds != in_order:
+        raise ModelError(f"{folder / LIST} lists {', '.join(kinds)}, and litebert computes {', '.join(_KINDS)} once "
+                         f"each and in this order; {alone}")  # fmt: skip
     places = {kind: str(one.get("path")) for one, kind in zip(modules, kinds, strict=True)}
     length = _json(folder / _LENGTHS).get("max_seq_length")
     return VectorSettings(
@@ -130,7 +132,7 @@ def read_dense(folder: Path, name: Any) -> VectorMap:
     Raises:
         ModelError: it is missing, damaged, or of a kind that is not computed.
     """
-    if not isinstance(name, str) or Path(name).name != name or not name:
+    if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
         raise ModelError(f"{folder} names {name!r} for the map of its vectors; name a folder in it")
     place = folder / name
     activation = str(_json(place / "config.json").get("activation_function", "Identity")).rpartition(".")[2]
@@ -150,11 +152,14 @@ def _dense_tensors(place: Path) -> dict[str, NDArray[np.float32]]:
     if (file := place / PICKLED).is_file() and not (place / WEIGHTS).is_file():
         from litebert.interop.files import read_tensors
 
-        found = {name: tensor.numpy() for name, tensor in read_tensors(file).items()}
+        found = {name: tensor.float().numpy() for name, tensor in read_tensors(file).items()}
     else:
         file = place / WEIGHTS
         try:
             found = load_file(file)
+        except TypeError:
+            raise ModelError(f"{file} holds numbers of a type that NumPy lacks, such as bfloat16; save it in "
+                             "float32") from None  # fmt: skip
         except (OSError, SafetensorError) as error:
             why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
             raise ModelError(f"{file} {why}, and it maps the vectors of this model; restore it") from None
@@ -188,8 +193,19 @@ def _pooling(file: Path) -> Pooling:
 def modules_note(folder: Path) -> list[str]:
     """Name the modules that are not part of the encoder."""
     found = _present(folder)
-    return [f"{folder} is a sentence-transformers model; litebert embed applies its pooling, and {', '.join(found)} is "
-            "copied when the model is converted"] if found else []  # fmt: skip
+    return [f"{folder} is a sentence-transformers model; litebert embed applies its pooling and what follows it, and "
+            f"{', '.join(found)} is copied when the model is converted"] if found else []  # fmt: skip
+
+
+def map_note(loaded: LoadedModel) -> list[str]:
+    """What a model made smaller needs before its vectors are used."""
+    try:
+        settings = vector_settings(loaded)
+    except ModelError:  # which asking for vectors reports
+        return []
+    return [] if settings is None or settings.map is None else [
+        "the map of its vectors was made for the larger model; train the smaller one before its vectors are used"
+    ]  # fmt: skip
 
 
 def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> tuple[str, ...]:
@@ -204,8 +220,10 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
     if foreign and "vectors" in loaded.task and isinstance(settings := vector_settings(loaded), VectorSettings):
         _write_modules(settings, loaded.config.encoder.hidden_size, folder)
         return ()
-    if not foreign and "map" in loaded.task.get("vectors", {}) and loaded.path.is_dir():  # not one that is being made
-        write_dense(folder / DENSE, read_dense(loaded.path, loaded.task["vectors"]["map"]))
+    vectors = loaded.task.get("vectors")
+    dense = vectors.get("map") if isinstance(vectors, dict) else None
+    if not foreign and dense is not None and loaded.path.is_dir():  # not one that is being made
+        write_dense(folder / DENSE, read_dense(loaded.path, dense))
     found = _present(loaded.path) if isinstance(loaded.network, Pretrainer) else []
     found = [name for name in found if not (folder / name).exists()]
     for name in found:

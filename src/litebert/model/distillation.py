@@ -30,9 +30,6 @@ class Read(Protocol):
     def attention_mask(self) -> Tensor | None: ...
 
 
-_LEAST = 1e-6
-"""Of a probability, computed in float32 as what others leave of 1."""
-
 Projections = tuple[Tensor, Tensor, Tensor]
 """Queries, keys and values of a layer, (B, A, S, H / A) each."""
 
@@ -67,12 +64,14 @@ def likeliest(logits_KV: Tensor, count: int, temperature: float) -> Likeliest:
 def divergence_from(taught: Likeliest, logits_KV: Tensor, temperature: float) -> Tensor:
     """`divergence`, (K,), where all pieces but the likeliest count as one: a lower bound of that of all, and equal to
     it where none is left out."""
-    own = (logits_KV.float() / temperature).log_softmax(-1).gather(-1, taught.pieces)
+    own_KV = (logits_KV.float() / temperature).log_softmax(-1)
     theirs = taught.log_probabilities.float()
-    rest, own_rest = (1 - one.exp().sum(-1) for one in (theirs, own))
-    rest = rest.clamp(min=0)  # rounded to half precision, the sum may exceed 1
-    between = (theirs.exp() * (theirs - own)).sum(-1)
-    distance: Tensor = temperature**2 * (between + torch.xlogy(rest, rest) - rest * own_rest.clamp(min=_LEAST).log())
+    between = (theirs.exp() * (theirs - own_KV.gather(-1, taught.pieces))).sum(-1)
+    if taught.pieces.shape[-1] < logits_KV.shape[-1]:
+        rest = (1 - theirs.exp().sum(-1)).clamp(min=0)  # rounded to half precision, the sum may exceed 1
+        own_rest = own_KV.scatter(-1, taught.pieces, -torch.inf).logsumexp(-1)
+        between = between + torch.xlogy(rest, rest) - rest * own_rest
+    distance: Tensor = temperature**2 * between
     return distance
 
 

@@ -161,8 +161,7 @@ class Pairs(TextTask):
     def identity(self) -> dict[str, Any]:
         """How it learns."""
         out = self.output
-        more = {"whiten": True} if out.whiten else {}  # which runs of before do not have
-        return {"known": out.known, "pooling": out.pooling, "temperature": out.temperature, **more}
+        return {"known": out.known, "pooling": out.pooling, "temperature": out.temperature, "whiten": out.whiten}
 
     @property
     def point(self) -> str:

@@ -299,7 +299,9 @@ def _pretrain(
     watched = None if watch is None else _watched_text(watch, shards)
     machine = devices.choose(recipe.train.precision, ranks.device(device))
     config, teacher = taught_by(teacher_model, resolve(recipe, shards), shards)
-    answers = answers_in(teacher_answers, config, teacher)
+    if teacher is not None:
+        teacher.to(machine.device)  # before anyone asks how much memory is free
+    answers = answers_in(teacher_answers, config, teacher, folder.path)
     taught = record_of(teacher_model, None if teacher is None else teacher.fingerprint)
     config = settled(config, folder, machine, overwrite, teacher)
     if ranks.size > 1:
@@ -312,7 +314,7 @@ def _pretrain(
         if from_model is not None and fresh and ranks.main:
             start_from(from_model, model, shards)
         if teacher is not None:
-            model.teacher = teacher.to(machine.device)
+            model.teacher = teacher
         if identities:
             refuse_other_teacher(folder.path, identities[-1], teacher_model, taught["teacher_fingerprint"])
             run, config = same_run(folder, identities[-1], config, shards, machine, from_model, extensions, teacher)

@@ -32,8 +32,9 @@ def fingerprint_of(loaded: LoadedModel) -> str:
     config = asdict(replace(loaded.config, name=""))
     first = {name: config["distill"][name] for name in ("soft", "temperature")}  # the order of runs of before
     config["distill"] = first | config["distill"]
-    if not config["distill"]["top_k"]:  # nor had they this one
-        del config["distill"]["top_k"]
+    for part, name in (("distill", "top_k"), ("encoder", "global_tokens")):  # nor had they these
+        if not config[part][name]:
+            del config[part][name]
     digest = hashlib.sha256((json.dumps(config, indent=2) + "\n").encode())
     for name, tensor in sorted(loaded.model.state_dict().items()):
         digest.update(name.encode() + tensor.contiguous().cpu().numpy().tobytes())

@@ -49,28 +49,45 @@ class TeacherAnswers:
         return found
 
     def _name(self, batch: Batch, asked: tuple[int, int, float]) -> str:
-        digest = hashlib.sha256(json.dumps([self._fingerprint, list(batch.input_ids.shape), *asked]).encode())
+        kind = batch.input_ids.device.type
+        computed = str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else "float32"
+        known = [self._fingerprint, list(batch.input_ids.shape), *asked, kind, computed]
+        digest = hashlib.sha256(json.dumps(known).encode())
         for one in (batch.input_ids, batch.token_type_ids, batch.attention_mask, batch.masked_positions):
             digest.update(b"|" if one is None else one.cpu().numpy().tobytes() + b"|")
         return digest.hexdigest()[:40]
 
 
-def answers_in(folder: str | Path | None, config: Config, teacher: Teacher | None) -> TeacherAnswers | None:
+def answers_in(
+    folder: str | Path | None, config: Config, teacher: Teacher | None, out: str | Path = ""
+) -> TeacherAnswers | None:
     """The folder that a run keeps its teacher's guesses in, if it does.
 
+    Args:
+        out: the folder of the run.
+
     Raises:
-        ConfigError: there is no teacher, no guess of it is learned, or all of each guess is, or the folder is a file.
+        ConfigError: there is no teacher, no guess of it is learned, or all of each guess is, or the folder cannot be
+            made or is the run's.
     """
     if folder is None:
         return None
+    if not str(folder):
+        raise ConfigError("--teacher-answers names no folder; give it one")
     if teacher is None:
         raise ConfigError(f"--teacher-answers {folder} keeps what a teacher says; name its folder with --teacher")
     for name, value in (("soft", "1"), ("top_k", "32")):
         if not getattr(config.distill, name):
             raise ConfigError(f"--teacher-answers {folder} keeps the likeliest pieces of a teacher's guesses, and "
                               f"distill.{name} is 0; set it above 0, such as {value}")  # fmt: skip
+    if out and Path(out).resolve() in (place := Path(folder).resolve(), *place.parents):
+        raise ConfigError(f"--teacher-answers {folder} lies in the folder of the run, {out}; name one beside it")
     if Path(folder).exists() and not Path(folder).is_dir():
         raise ConfigError(f"--teacher-answers {folder} is a file; name a folder")
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--teacher-answers {folder} cannot be made ({error.strerror}); name another") from None
     return TeacherAnswers(Path(folder), teacher.fingerprint)
 
 
