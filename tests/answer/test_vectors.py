@@ -20,7 +20,7 @@ from litebert.answer import vectors as module
 from litebert.answer.exported import Exported
 from litebert.errors import ModelError
 from litebert.interop.onnx_folder import save_onnx
-from litebert.interop.sentence_modules import vector_width
+from litebert.interop.sentence_modules import _bfloat16, read_dense, vector_width
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
 from toys.families import theirs
@@ -189,10 +189,6 @@ def test_foreign_modules_that_are_not_computed_are_refused(tiny_tokenizer: Path,
     save_file({"linear.weight": torch.zeros(5, 3)}, place / "2_Dense" / "model.safetensors")
     with refused(ModelError, 3, "Dense"):
         litebert.load(place).encode(TEXTS)
-    half = {"linear.weight": torch.zeros(5, 32, dtype=torch.bfloat16)}
-    save_file(half, place / "2_Dense" / "model.safetensors")
-    with refused(ModelError, place / "2_Dense" / "model.safetensors", "float32"):
-        litebert.load(place).encode(TEXTS)
     (place / "2_Dense" / "model.safetensors").write_bytes(b"{}")
     with refused(ModelError, place / "2_Dense" / "model.safetensors"):
         litebert.load(place).encode(TEXTS)
@@ -215,6 +211,22 @@ def dense(folder: Path, activation: str, pickled: bool = False) -> Path:
     else:
         save_file(state, place / "model.safetensors")
     return folder
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+def test_a_map_in_bfloat16_is_read(pickled: bool, tmp_path: Path) -> None:
+    weight = torch.randn(5, 3, generator=torch.manual_seed(0)).bfloat16()
+    (place := tmp_path / "2_Dense").mkdir()
+    (place / "config.json").write_text("{}")
+    if pickled:
+        torch.save({"linear.weight": weight}, place / "pytorch_model.bin")
+        found = read_dense(tmp_path, "2_Dense").weight
+    else:
+        save_file({"linear.weight": weight}, place / "model.safetensors")
+        found = read_dense(tmp_path, "2_Dense").weight
+        np.testing.assert_array_equal(_bfloat16(place / "model.safetensors")["linear.weight"], found)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, weight.float().numpy())
 
 
 @pytest.mark.parametrize("pickled", [False, True])

@@ -32,29 +32,31 @@ CPU = choose("float32", "cpu")
 MIB = 1 << 20
 
 PASS = """
-import json, os, resource, sys
+import json, os, resource, signal, sys
 from pathlib import Path
 from litebert.config import Config
 from litebert.config.serialization import from_dict
 from litebert.train.device import choose, keep_freed_memory
 from litebert.train.memory import _train_once
 from litebert.model.distillation import Teacher
-from litebert.model.encoder import Encoder
 from litebert.model.pretrainer import Pretrainer
 
-point, shape = json.loads(sys.argv[1])
-point, shape = from_dict(Config, point), shape and from_dict(Config, shape).encoder
+point, teacher = json.loads(sys.argv[1])
+point, teacher = from_dict(Config, point), teacher and from_dict(Config, teacher)
 
 def peak(sequences):  # of a process of its own: one that trains a second batch reuses holes that the first has left
     ours, its = os.pipe()
     if os.fork() == 0:
+        signal.alarm(100)
         keep_freed_memory()
         model, device = Pretrainer(point), choose("float32", "cpu")
-        model.teacher = Teacher(Encoder(shape), None) if shape else None
+        other = Pretrainer(teacher) if teacher else None
+        model.teacher = Teacher(other.encoder, other.objectives["mlm"]["head"]) if other else None
         for size in (1, sequences):
             _train_once(model, point, device, size)
         os.write(its, str(1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss).encode())
         os._exit(0)
+    os.close(its)
     os.wait()
     return int(os.read(ours, 100))
 

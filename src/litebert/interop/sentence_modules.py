@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, deserialize
 from safetensors.numpy import load_file, save_file
 
 from litebert.errors import ModelError
@@ -157,13 +157,23 @@ def _dense_tensors(place: Path) -> dict[str, NDArray[np.float32]]:
         file = place / WEIGHTS
         try:
             found = load_file(file)
-        except TypeError:
-            raise ModelError(f"{file} holds numbers of a type that NumPy lacks, such as bfloat16; save it in "
-                             "float32") from None  # fmt: skip
+        except TypeError:  # of a type that NumPy lacks
+            found = _bfloat16(file)
         except (OSError, SafetensorError) as error:
             why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
             raise ModelError(f"{file} {why}, and it maps the vectors of this model; restore it") from None
     return {name: array.astype(np.float32) for name, array in found.items()}
+
+
+def _bfloat16(file: Path) -> dict[str, NDArray[np.float32]]:
+    """The tensors of a file in bfloat16, which are the first halves of numbers in float32."""
+    found = {}
+    for name, one in deserialize(file.read_bytes()):  # type: ignore[no-untyped-call]
+        if one["dtype"] != "BF16":
+            raise ModelError(f"{file} has {name} in {one['dtype']}, which is not read; save it in float32")
+        halves = np.frombuffer(one["data"], np.uint16).astype(np.uint32)
+        found[name] = (halves << 16).view(np.float32).reshape(one["shape"])
+    return found
 
 
 def write_dense(place: Path, map_: VectorMap) -> None:
