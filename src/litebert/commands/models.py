@@ -56,7 +56,7 @@ class PretrainArguments:
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """Learn from a pretrained model with the tokenizer of the data, of any size: its guesses, and with
     --distill.states and --distill.relations its states and how its tokens relate (docs/distillation.md)."""
-    teacher_answers: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    teacher_answers: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Keep the teacher's guesses in this folder, and use those that are there: runs with the same data, masks, batch
     and seed ask the teacher once. Needs --distill.top-k, such as 32."""
     overwrite: bool = False

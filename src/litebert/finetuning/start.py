@@ -180,8 +180,9 @@ class PreparedTask:
     @property
     def computing_teacher(self) -> EncoderConfig | None:
         """The shape of the teacher's encoder, where it computes beside the student."""
-        beside = self.teacher is not None and self.config.distill.compared
-        return self.teacher.loaded.config.encoder if self.teacher is not None and beside else None
+        if self.teacher is None or not self.config.distill.compared:
+            return None
+        return self.teacher.loaded.config.encoder
 
     def as_pretraining(self) -> Config:
         """A config that takes as much memory: its vocabulary head has next to nothing to guess."""

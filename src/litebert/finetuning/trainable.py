@@ -88,7 +88,7 @@ class TrainableTaskModel:
         if teacher is None or not self._compared:
             return {}
         mask, map_ = batch.attention_mask, self.module.state_map
-        lesson = teacher.layers.to(mask.device).lesson(batch)
+        lesson = teacher.layers.lesson(batch)
 
         def of_states(own: int, its: int) -> Tensor:
             assert map_ is not None

@@ -125,8 +125,8 @@ def tidy(folder: Path) -> None:
 
 def prune(folder: Path, keep: int) -> None:
     """Delete every checkpoint older than the newest `keep` whole ones."""
-    whole = 0
-    for path in checkpoints(folder):
+    found, whole = checkpoints(folder), 0
+    for path in found if len(found) > keep else ():  # else none is read to be hashed
         if whole >= keep:
             remove(path)
         elif _damage(path) is None:
