@@ -23,7 +23,7 @@ from litebert.config import (
     TrainConfig,
     replace,
 )
-from litebert.cost import forward_flops, memory, model_parameters
+from litebert.cost import forward_flops, memory, model_parameters, training_flops
 from litebert.data.batches import Batch
 from litebert.data.masking import span_boundaries
 from litebert.model.pretrainer import Pretrainer
@@ -151,3 +151,27 @@ def test_depth_costs_activations_and_no_weights_when_shared() -> None:
     shallow, deep = memory(point(layers=2)), memory(point(layers=20))
     assert (shallow.weights, shallow.optimizer) == (deep.weights, deep.optimizer)
     assert deep.activations > 5 * shallow.activations
+
+
+# ---- of a run ------------------------------------------------------------------------------------------------------
+
+
+def test_the_operations_of_a_run_follow_its_schedules() -> None:
+    config = recipe("albert-next-mini")
+    depths, lengths = ((0.4, 2), (0.7, 5)), ((0.7, 64),)
+    train = replace(config.train, batch="8 sequences", depth_schedule=depths, length_schedule=lengths)
+    config = replace(config, train=train)
+
+    def step(layers: int, length: int) -> float:
+        flat = replace(config.train, depth_schedule=(), length_schedule=())
+        shape = replace(config, encoder=replace(config.encoder, layers=layers), train=flat)
+        return 3 * forward_flops(shape, length) * 8 * length
+
+    first = training_flops(config, 100)
+    assert first(0) == 0
+    assert first(40) == pytest.approx(40 * step(2, 64))
+    assert first(60) == pytest.approx(40 * step(2, 64) + 20 * step(5, 64))
+    assert first(100) - first(99) == pytest.approx(step(8, 128))
+    assert first(150) - first(100) == pytest.approx(50 * step(8, 128)), "an extension is at full depth and length"
+    taught = training_flops(config, 100, config.encoder)
+    assert 4 / 3.3 < (taught(100) - taught(99)) / step(8, 128) < 4 / 3

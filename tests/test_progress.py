@@ -40,6 +40,14 @@ def test_a_call_that_does_not_return_is_reported(
     assert caplog.messages[0].startswith("training a tokenizer: 50 of 200 lines (25%), 0 s so far, ")
 
 
+def test_the_time_left_is_judged_by_the_work_where_steps_differ() -> None:
+    """One step took two minutes; eight are left, and each of the last five is nine times as much work."""
+    one = progress.Task("training", 10, "steps", 2, began=time.monotonic() - 120, start=1)
+    assert "16 min left" in one.line()
+    one.work = lambda steps: steps + 8 * max(0.0, steps - 5)
+    assert "1 h 36 min left" in one.line()  # 48 times the work of the one step that took two minutes
+
+
 def test_every_tenth_of_a_run_is_reported(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "LONG", 0.01)
     monkeypatch.setattr(progress, "_spoken", time.monotonic())

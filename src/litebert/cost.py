@@ -9,11 +9,11 @@ to the word table, and the E -> H map exists where E differs from H.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from litebert.config import Config, EncoderConfig
+from litebert.config import Config, EncoderConfig, replace
 from litebert.errors import ModelError
 from litebert.registry import POSITIONS
 
@@ -93,6 +93,33 @@ def forward_flops(config: Config, length: int | None = None) -> float:
     for objective in config.named_objectives().values():
         total += objective.flops(length)
     return total
+
+
+def training_flops(config: Config, steps: int, teacher: EncoderConfig | None = None) -> Callable[[float], float]:
+    """A function of a number of steps: the floating point operations of that many first ones, both passes of each.
+
+    Args:
+        steps: those over which the schedules of depth and length extend; any beyond are at full depth and length.
+        teacher: its layers pass over every batch once more, without a gradient.
+    """
+    flat = replace(config, train=replace(config.train, depth_schedule=(), length_schedule=()))
+
+    def of_step(layers: int, length: int) -> float:
+        shape = replace(flat, encoder=replace(flat.encoder, layers=layers))
+        taught = 0.0 if teacher is None else _layer_flops(teacher, length)
+        return config.batch_sequences * length * (3 * forward_flops(shape, length) + taught)
+
+    parts = [(round(end * steps), of_step(layers, length)) for end, layers, length in config.phases()]
+    beyond = of_step(config.encoder.layers, config.sequences.length)
+
+    def first(done: float) -> float:
+        total, start = 0.0, 0
+        for end, each in parts:
+            total += each * max(0.0, min(done, end) - start)
+            start = end
+        return total + beyond * max(0.0, done - steps)
+
+    return first
 
 
 def recomputed_flops(config: Config) -> float:

@@ -46,6 +46,8 @@ class Task:
     began: float = field(default_factory=time.monotonic)
     start: float = 0
     """What was done before this call, in a run that continues; the time left is judged by the rest."""
+    work: Callable[[float], float] | None = None
+    """The work behind a number of `unit`s, where they are not of equal size; the time left is judged by it."""
     tenths: bool = False
     """Whether a line is logged at every tenth of `total`, too."""
 
@@ -75,7 +77,8 @@ class Task:
         left = ""
         if self.start < self.done < self.total:
             seconds = time.monotonic() - self.began
-            left = f"{duration((self.total - self.done) / (self.done - self.start) * seconds)} left"
+            start, now, end = (self.work(one) if self.work else one for one in (self.start, self.done, self.total))
+            left = f"{duration((end - now) / (now - start) * seconds)} left"
         return f"{done} of {self._amount(self.total)} {self.unit}".strip() + f" ({share:.0%})", left
 
     def _so_far(self) -> str:
@@ -122,10 +125,11 @@ def set_display(display: Display | None) -> None:
 
 @contextmanager
 def task(
-    name: str, total: float | None = None, unit: str = "", start: float = 0, tenths: bool = False
-) -> Iterator[Task]:
+    name: str, total: float | None = None, unit: str = "", start: float = 0, tenths: bool = False,
+    work: Callable[[float], float] | None = None,
+) -> Iterator[Task]:  # fmt: skip
     """Report the work of this block. One within another is reported beside it."""
-    one, ended = Task(name, total, unit, done=start, start=start, tenths=tenths), threading.Event()
+    one, ended = Task(name, total, unit, done=start, start=start, work=work, tenths=tenths), threading.Event()
     reporter = threading.Thread(target=_report, args=(one, ended), name=f"progress of {name}", daemon=True)
     reporter.start()
     try:

@@ -85,6 +85,8 @@ class Loop(Generic[B]):
     """Scores on other text; with them, every evaluation is also made before the first step."""
     share_of_peak: Callable[[float, int], float] | None = None
     """What share of the machine's speed a number of tokens per second is, at a depth; None where that is not known."""
+    work: Callable[[float], float] | None = None
+    """The work of a number of first steps, where they are not all of one size; only progress is judged by it."""
 
     def __post_init__(self) -> None:
         module = self.trainable.module
@@ -193,7 +195,7 @@ class Loop(Generic[B]):
         kept: AbstractContextManager[MetricsLog | None] = nullcontext()
         if self.ranks.main:
             kept = closing(MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard))
-        named = task("training", self.steps, "steps", self.step, tenths=True)
+        named = task("training", self.steps, "steps", self.step, tenths=True, work=self.work)
         speaks = named if self.ranks.main else nullcontext(Task("training"))
         supply = ahead(make or self.batches, range(self.step, self.steps), self.device.device)
         with kept as metrics, self.signals.heard(), speaks as bar, supply as batches:

@@ -27,6 +27,7 @@ from torch import nn
 from litebert import launch
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
+from litebert.cost import training_flops
 from litebert.data.batches import Batch
 from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
@@ -342,6 +343,7 @@ def _pretrain(
             ranks=ranks,
             remarks=remarks,
             share_of_peak=share_of_products(config, machine),
+            work=training_flops(config, steps, None if teacher is None else teacher.encoder.config),
             watch=None if watched is None else lambda: trainable.evaluate(watched),
         )
         if from_model is not None and fresh:
