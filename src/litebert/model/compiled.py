@@ -51,7 +51,7 @@ SIGNATURES = {
     "moments": "ppppppnfffffi",
     "adapted": "pppnfi",
     "activated": "pppnniii",
-    "multiply": "pppnnni",
+    "layer": "ppppppp" + "nnnnnn" + "iiiiiii",
     "normed": "ppppppp" + "nnfi",
     "attend": "pnppnppippp" + "pnnnnfi",
 }

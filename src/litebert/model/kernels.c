@@ -526,9 +526,21 @@ void normed(const float *x, const float *bias, const float *residual, const floa
     }
 }
 
-typedef float lanes __attribute__((vector_size(32)));
-#define QUERIES 6  /* with two vectors of each, their sums fill the registers of AVX2 */
-#define COLUMNS 16 /* packed.py knows both */
+/* Products of small tiles: `MOST` rows by two vectors of columns, whose sums fill the registers. */
+#ifdef __AVX512F__
+#define WIDE 16 /* floats in a vector */
+#define MOST 12
+#else
+#define WIDE 8
+#define MOST 6
+#endif
+#define COLUMNS (2 * WIDE)
+#define DEPTH (4096 / COLUMNS) /* of a panel that stays in the first cache */
+#define STRIP 192              /* rows that stay in the second */
+
+const long panel_columns = COLUMNS, most_rows = MOST; /* for packed.py */
+
+typedef float lanes __attribute__((vector_size(4 * WIDE)));
 
 static inline lanes load(const float *x) {
     lanes value;
@@ -536,40 +548,141 @@ static inline lanes load(const float *x) {
     return value;
 }
 
-/* c (6, 16 of stride c_step) = a (6, depth of stride a_step) b (depth, 16 of stride b_step), added to c with `add` */
-static inline void product(const float *a, long a_step, const float *b, long b_step, long depth, float *c,
-                           long c_step, int add, long ahead) {
-    lanes sums[QUERIES][2] = {{{0}}};
+static inline void store(float *x, lanes value) { memcpy(x, &value, sizeof value); }
+
+/* c (rows, COLUMNS of stride c_step) = a (rows, depth of stride a_step) b (depth, COLUMNS of stride b_step), added to c
+   with `add`. `ahead` is the distance to what will be read of b next. */
+static inline __attribute__((always_inline)) void tile(int rows, const float *a, long a_step, const float *b,
+                                                       long b_step, long depth, float *c, long c_step, int add,
+                                                       long ahead) {
+    lanes sums[MOST][2] = {{{0}}};
     if (add)
-        for (int i = 0; i < QUERIES; i++) memcpy(sums[i], c + i * c_step, sizeof sums[i]);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++) {
+            sums[i][0] = load(c + i * c_step);
+            sums[i][1] = load(c + i * c_step + WIDE);
+        }
     for (long k = 0; k < depth; k++) {
-        lanes first = load(b + k * b_step), second = load(b + k * b_step + 8);
-        if (ahead) __builtin_prefetch(b + k * b_step + ahead);
-#pragma GCC unroll 6
-        for (int i = 0; i < QUERIES; i++) {
+        lanes first = load(b + k * b_step), second = load(b + k * b_step + WIDE);
+        for (long line = 0; line < COLUMNS; line += 16) __builtin_prefetch(b + k * b_step + ahead + line);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++) {
             float x = a[i * a_step + k];
             sums[i][0] += x * first;
             sums[i][1] += x * second;
         }
     }
-#pragma GCC unroll 6
-    for (int i = 0; i < QUERIES; i++) memcpy(c + i * c_step, sums[i], sizeof sums[i]);
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++) {
+        store(c + i * c_step, sums[i][0]);
+        store(c + i * c_step + WIDE, sums[i][1]);
+    }
 }
 
-static inline long sixteens(long n) { return (n + COLUMNS - 1) / COLUMNS * COLUMNS; }
-
-#define DEPTH 256 /* of a panel that stays in the first cache */
-
-/* y (rows, out) = x (rows, in) w^T for few rows, where a library packs w anew for each product. panels: w (out, in) as
-   (out / 16, in, 16). x and y have room for 5 rows more, which are read and written. */
-void multiply(const float *x, const float *panels, float *y, long rows, long in, long out, int threads) {
-    IN_PARALLEL
-    for (long from = 0; from < out; from += COLUMNS)
-        for (long k = 0; k < in; k += DEPTH)
-            for (long row = 0; row < rows; row += QUERIES)
-                product(x + row * in + k, in, panels + from * in + k * COLUMNS, COLUMNS, in - k < DEPTH ? in - k : DEPTH,
-                        y + row * out + from, out, k > 0, DEPTH * COLUMNS);
+/* A tile of 1 to MOST rows, each number of them compiled for itself. */
+#if MOST == 12
+#define EACH_NUMBER_OF_ROWS(TILE) TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+#else
+#define EACH_NUMBER_OF_ROWS(TILE) TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6)
+#endif
+static void product(int rows, const float *a, long a_step, const float *b, long b_step, long depth, float *c,
+                    long c_step, int add, long ahead) {
+#define TILE(ROWS)                                                                                                     \
+    case ROWS:                                                                                                         \
+        tile(ROWS, a, a_step, b, b_step, depth, c, c_step, add, ahead);                                                \
+        break;
+    switch (rows) { EACH_NUMBER_OF_ROWS(TILE) }
+#undef TILE
 }
+
+/* The same of bfloat16 in pairs: a (rows, depth pairs), b (depth, COLUMNS pairs). Processors with AMX do it faster in a
+   library. */
+#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+#include <immintrin.h>
+const long multiplies_narrow = 1;
+
+static inline __attribute__((always_inline)) void narrow_tile(int rows, const uint32_t *a, long a_step,
+                                                              const uint32_t *b, long depth, float *c, long c_step,
+                                                              int add) {
+    __m512 sums[MOST][2];
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++) {
+        sums[i][0] = add ? _mm512_loadu_ps(c + i * c_step) : _mm512_setzero_ps();
+        sums[i][1] = add ? _mm512_loadu_ps(c + i * c_step + WIDE) : _mm512_setzero_ps();
+    }
+    for (long k = 0; k < depth; k++) {
+        __m512bh first = (__m512bh)_mm512_loadu_si512(b + k * COLUMNS);
+        __m512bh second = (__m512bh)_mm512_loadu_si512(b + k * COLUMNS + WIDE);
+        __builtin_prefetch(b + (DEPTH + k) * COLUMNS);
+        __builtin_prefetch(b + (DEPTH + k) * COLUMNS + WIDE);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++) {
+            __m512bh x = (__m512bh)_mm512_set1_epi32(a[i * a_step + k]);
+            sums[i][0] = _mm512_dpbf16_ps(sums[i][0], first, x);
+            sums[i][1] = _mm512_dpbf16_ps(sums[i][1], second, x);
+        }
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++) {
+        _mm512_storeu_ps(c + i * c_step, sums[i][0]);
+        _mm512_storeu_ps(c + i * c_step + WIDE, sums[i][1]);
+    }
+}
+
+static void narrow_product(int rows, const uint32_t *a, long a_step, const uint32_t *b, long depth, float *c,
+                           long c_step, int add) {
+#define TILE(ROWS)                                                                                                     \
+    case ROWS:                                                                                                         \
+        narrow_tile(ROWS, a, a_step, b, depth, c, c_step, add);                                                        \
+        break;
+    switch (rows) { EACH_NUMBER_OF_ROWS(TILE) }
+#undef TILE
+}
+#else
+const long multiplies_narrow = 0;
+
+static void narrow_product(int rows, const uint32_t *a, long a_step, const uint32_t *b, long depth, float *c,
+                           long c_step, int add) {}
+#endif
+
+/* y (rows, out) = x (rows, in) w^T. panels: w (out, in) as (out / COLUMNS, in, COLUMNS), with zeros behind the last row
+   of w. With `narrow` they are bfloat16 as (out / COLUMNS, in / 2, COLUMNS, 2), and x is rounded into it. */
+static void multiply(const float *x, const void *panels, float *y, long rows, long in, long out, bf16 *narrow_x,
+                     int threads) {
+    long groups = (rows + MOST - 1) / MOST, strips = (groups + STRIP / MOST - 1) / (STRIP / MOST);
+    long width = (out + COLUMNS - 1) / COLUMNS * COLUMNS, depth = narrow_x ? in / 2 : in;
+    if (narrow_x) {
+        IN_PARALLEL
+        for (long row = 0; row < rows; row++)
+            for (long i = row * in; i < (row + 1) * in; i++) narrow_x[i] = narrow(x[i]);
+    }
+#pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
+    for (long strip = 0; strip < strips; strip++)
+        for (long from = 0; from < width; from += COLUMNS) {
+            int last = from + COLUMNS > out; /* whose columns y has no room for */
+            float held[STRIP * COLUMNS];
+            long low = groups * strip / strips, high = groups * (strip + 1) / strips, top = rows * low / groups;
+            float *to = last ? held : y + top * out + from;
+            long step = last ? COLUMNS : out;
+            for (long k = 0; k < depth; k += DEPTH)
+                for (long group = low; group < high; group++) {
+                    long row = rows * group / groups, count = rows * (group + 1) / groups - row;
+                    long some = depth - k < DEPTH ? depth - k : DEPTH, at = from * depth + k * COLUMNS;
+                    float *c = to + (row - top) * step;
+                    if (narrow_x)
+                        narrow_product(count, (const uint32_t *)narrow_x + row * depth + k, depth,
+                                       (const uint32_t *)panels + at, some, c, step, k > 0);
+                    else
+                        product(count, x + row * depth + k, depth, (const float *)panels + at, COLUMNS, some, c, step,
+                                k > 0, DEPTH * COLUMNS);
+                }
+            if (last)
+                for (long row = top; row < rows * high / groups; row++)
+                    memcpy(y + row * out + from, held + (row - top) * COLUMNS, (out - from) * sizeof(float));
+        }
+}
+
+static inline long up_to_columns(long n) { return (n + COLUMNS - 1) / COLUMNS * COLUMNS; }
 
 extern int omp_get_thread_num(void);
 
@@ -577,17 +690,17 @@ extern int omp_get_thread_num(void);
    to starts[r + 1]. kv (tokens, kv_step) has keys and, `heads size` behind them, values; kv_bias as much of each, or
    null. q has a row of q_step for every token, or with `one` a row for the first token of each row, and y (.., heads
    size) has as many. cosine and sine rotate queries and keys as in split_heads, or are null. room: for each thread
-   `each` floats, at least 6 (size + n + width) + n (size + width), n the longest row and width the size of a head, both
-   up to a multiple of 16. */
+   `each` floats, at least MOST (size + n + width) + n (size + width), n the longest row and width the size of a head,
+   both up to a multiple of COLUMNS. */
 void attend(const float *q, long q_step, const float *q_bias, const float *kv, long kv_step, const float *kv_bias,
             const long *starts, int one, float *y, const float *cosine, const float *sine, float *room, long each,
             long rows, long heads, long size, float scale, int threads) {
-    long hidden = heads * size, width = sixteens(size);
+    long hidden = heads * size, width = up_to_columns(size);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
     for (long part = 0; part < rows * heads; part++) {
-        long r = part / heads, a = part % heads, from = starts[r], n = starts[r + 1] - from, wide = sixteens(n);
-        float *queries = room + (threads > 1 ? omp_get_thread_num() : 0) * each, *scores = queries + QUERIES * size;
-        float *out = scores + QUERIES * wide, *keys = out + QUERIES * width, *values = keys + wide * size;
+        long r = part / heads, a = part % heads, from = starts[r], n = starts[r + 1] - from, wide = up_to_columns(n);
+        float *queries = room + (threads > 1 ? omp_get_thread_num() : 0) * each, *scores = queries + MOST * size;
+        float *out = scores + MOST * wide, *keys = out + MOST * width, *values = keys + wide * size;
         for (long j = 0; j < n; j++) {
             const float *k = kv + (from + j) * kv_step + a * size, *v = k + hidden;
             const float *k_bias = kv_bias ? kv_bias + a * size : ZEROS, *v_bias = kv_bias ? k_bias + hidden : ZEROS;
@@ -603,8 +716,9 @@ void attend(const float *q, long q_step, const float *q_bias, const float *kv, l
         }
         for (long i = 0; i < size; i++)
             for (long j = n; j < wide; j++) keys[i * wide + j] = 0.0f;
-        for (long first = 0; first < (one ? 1 : n); first += QUERIES) {
-            long count = one ? 1 : n - first < QUERIES ? n - first : QUERIES;
+        long asked = one ? 1 : n, groups = (asked + MOST - 1) / MOST;
+        for (long group = 0; group < groups; group++) {
+            long first = asked * group / groups, count = asked * (group + 1) / groups - first;
             for (long i = 0; i < count; i++) {
                 const float *x = q + (one ? r : from + first + i) * q_step + a * size;
                 const float *bias = q_bias ? q_bias + a * size : ZEROS;
@@ -615,9 +729,8 @@ void attend(const float *q, long q_step, const float *q_bias, const float *kv, l
                 } else
                     for (long d = 0; d < size; d++) query[d] = scale * (x[d] + bias[d]);
             }
-            memset(queries + count * size, 0, (QUERIES - count) * size * sizeof(float));
             for (long j = 0; j < wide; j += COLUMNS)
-                product(queries, size, keys + j, wide, size, scores + j, wide, 0, 0);
+                product(count, queries, size, keys + j, wide, size, scores + j, wide, 0, 0);
             for (long i = 0; i < count; i++) {
                 float *restrict s = scores + i * wide, most = -INFINITY, sum = 0.0f;
 #pragma omp simd reduction(max : most)
@@ -631,11 +744,64 @@ void attend(const float *q, long q_step, const float *q_bias, const float *kv, l
                 for (long j = 0; j < n; j++) s[j] *= rate;
             }
             for (long d = 0; d < width; d += COLUMNS)
-                product(scores, wide, values + d, width, n, out + d, width, 0, 0);
+                product(count, scores, wide, values + d, width, n, out + d, width, 0, 0);
             for (long i = 0; i < count; i++)
                 memcpy(y + (one ? r : from + first + i) * hidden + a * size, out + i * width, size * sizeof(float));
         }
     }
+}
+
+enum { Q, KV, ATTENDED, INNER, OUTPUT, QKV_BIAS, ATTENDED_BIAS, INNER_BIAS, OUTPUT_BIAS, ATTENTION_NORM,
+       ATTENTION_SHIFT, FEEDFORWARD_NORM, FEEDFORWARD_SHIFT }; /* packed.py knows the order */
+
+/* One layer of `tokens` in `rows`, as in `attend`: state (tokens, H) becomes that after it, with `one` of the first token
+   of each row alone, (rows, H). parts: the addresses of panels, biases and norms in the order above, 0 for what is not
+   there; eps of both norms. pre: whether a norm stands before each block, or else behind; the first one only with
+   `normed_first`. room: after the room of `attend` for all threads, tokens (6 H + `wide` + inner) floats, wide being
+   what the first product of the feed-forward block gives, and behind them as many bfloat16 as the widest input of a
+   product has. */
+void layer(float *state, const int64_t *parts, const float *eps, const long *starts, const float *cosine,
+           const float *sine, float *room, long each, long tokens, long rows, long heads, long size, long inner,
+           int kind, int gated, int pre, int normed_first, int one, int narrow_products, int threads) {
+#define PART(NAME) ((const float *)(intptr_t)parts[NAME])
+    long hidden = heads * size, wide = gated ? 2 * inner : inner, count = one ? rows : tokens;
+    float *read = room + each * threads, *x = read + tokens * hidden, *q = x + tokens * hidden;
+    float *kv = q + tokens * hidden, *y = kv + 2 * tokens * hidden, *in = y + tokens * hidden;
+    float *act = gated ? in + tokens * wide : in;
+    bf16 *held = narrow_products ? (bf16 *)(in + tokens * (wide + inner)) : 0;
+    const float *kv_bias = PART(QKV_BIAS) ? PART(QKV_BIAS) + hidden : 0, *from = state;
+
+    if (pre && normed_first) {
+        normed(state, 0, 0, PART(ATTENTION_NORM), PART(ATTENTION_SHIFT), 0, read, tokens, hidden, eps[0], threads);
+        from = read;
+    }
+    multiply(from, PART(KV), kv, tokens, hidden, 2 * hidden, held, threads);
+    if (one) {
+        for (long row = 0; row < rows; row++) {
+            memcpy(x + row * hidden, state + starts[row] * hidden, hidden * sizeof(float));
+            memcpy(y + row * hidden, from + starts[row] * hidden, hidden * sizeof(float));
+        }
+        from = y;
+    } else
+        x = state;
+    multiply(from, PART(Q), q, count, hidden, hidden, held, threads);
+    attend(q, hidden, PART(QKV_BIAS), kv, 2 * hidden, kv_bias, starts, one, y, cosine, sine, room, each, rows, heads,
+           size, 1.0f / sqrtf(size), threads);
+    multiply(y, PART(ATTENDED), q, count, hidden, hidden, held, threads);
+    normed(q, PART(ATTENDED_BIAS), x, pre ? 0 : PART(ATTENTION_NORM), PART(ATTENTION_SHIFT), pre ? x : 0, x, count,
+           hidden, eps[0], threads);
+
+    from = x;
+    if (pre) {
+        normed(x, 0, 0, PART(FEEDFORWARD_NORM), PART(FEEDFORWARD_SHIFT), 0, y, count, hidden, eps[1], threads);
+        from = y;
+    }
+    multiply(from, PART(INNER), in, count, hidden, wide, held, threads);
+    activated(in, PART(INNER_BIAS), act, count, inner, kind, gated, threads);
+    multiply(act, PART(OUTPUT), q, count, inner, hidden, held, threads);
+    normed(q, PART(OUTPUT_BIAS), x, pre ? 0 : PART(FEEDFORWARD_NORM), PART(FEEDFORWARD_SHIFT), pre ? state : 0, state,
+           count, hidden, eps[1], threads);
+#undef PART
 }
 
 /* ---- the step of AdamW without bias correction, and of LAMB ------------------------------------------------------ */

@@ -1,12 +1,13 @@
 """A fine-tuned network as it answers on a CPU: rows lie end to end, so that nothing is computed for padding.
 
-Between the matrix products stands one compiled pass each (kernels.c), attention included, and tensors are written
-where those of the layer before were. In the last layer, of which a classifier of texts reads [CLS] alone, queries and
-all that follows them are computed for [CLS] alone. Answers are those of the network to rounding.
+A layer is one call of a compiled function (`layer` in kernels.c), its matrix products included. In the last layer, of
+which a classifier of texts reads [CLS] alone, queries and all that follows them are computed for [CLS] alone. Answers
+are those of the network to rounding.
 
-All is float32, but for matrix products where bfloat16 is asked for. The weights of products of few
-tokens are kept a second time, in the order in which `multiply` reads them, from the first such product on; so are
-those in bfloat16. Working memory belongs to a thread, so several threads may ask one network.
+All is float32, but for matrix products where bfloat16 is asked for. Their weights are kept a second time, in the order
+in which they are read. Where the library multiplies bfloat16 better, on processors with AMX, the products are its own,
+and between them stands one compiled pass each. Working memory belongs to a thread, so several threads may ask one
+network.
 
 `PackedNetwork.of` takes networks of the parts that it knows. Others, with attention in windows or parts of one's own,
 and machines without the compiled passes, compute their answers by the network itself.
@@ -16,8 +17,10 @@ Shapes: R rows, T tokens of all rows, H hidden size, I intermediate size.
 
 from __future__ import annotations
 
+import ctypes
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Generator
+from functools import cache
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -33,9 +36,6 @@ from litebert.model.heads import ClassifierHead, Pooling, StateHead
 from litebert.model.passes import ACTIVATIONS, call
 from litebert.model.task_model import TaskModel
 
-_QUERIES, _COLUMNS = 6, 16  # kernels.c
-FEW = 256
-"""Tokens up to which products are computed here; of more, the library does it better."""
 _PARTS = (TaskModel, Encoder, Embedding, PositionTable, Attention, FeedForward, AttentionPositions, Rotary,
           ClassifierHead, StateHead, nn.Embedding, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity,
           nn.ModuleList)  # fmt: skip
@@ -73,6 +73,21 @@ class Packed(NamedTuple):
         return Packed(self.ids[tokens], types, self.places[tokens], starts, int(lengths[kept].max())), tokens
 
 
+class _Table(NamedTuple):
+    """What `layer` reads of the blocks of a layer."""
+
+    places: Tensor
+    """The addresses of panels, biases and norms."""
+    eps: Tensor
+    """Of both norms."""
+    held: list[Tensor]
+    """What is at the addresses, and stays while anyone has the table."""
+    slots: list[tuple[dict[str, nn.Parameter | None], str]]
+    """Where the parameters are found."""
+    states: list[tuple[int, int]]
+    """Of those that it was made of."""
+
+
 class _Own(threading.local):
     """What a thread works with."""
 
@@ -93,13 +108,21 @@ class PackedNetwork:
         self._products = products
         self._model, self._encoder, config = model, model.encoder, model.encoder.config
         self._heads, self._hidden = config.heads, config.hidden_size
-        self._tables = self._encoder.positions.tables()
+        cosine, sine = self._encoder.positions.tables() or (None, None)
+        sine = (
+            None if sine is None else sine.flatten()[self._hidden // self._heads // 2 :]
+        )  # whose first half is negated
+        self._angles = cosine, sine
         self._reads_cls = model.reads_cls and model.pooling == "cls"
         attention, feedforward = self._encoder.attention, self._encoder.feedforward
         blocks = zip(config.attention_of(), config.feedforward_of(), strict=True)
         self._layers = [(cast(Attention, attention[a]), cast(FeedForward, feedforward[f])) for a, f in blocks]
-        self._kept: dict[Tensor, tuple[int, Tensor]] = {}
-        """Of a weight its version, and what products read in its place."""
+        self._kept: dict[Tensor, tuple[tuple[int, int], Tensor]] = {}
+        """Of a weight its place and version, and what products read instead."""
+        self._tables: dict[tuple[nn.Module, nn.Module], _Table] = {}
+        even = config.hidden_size % 2 == config.intermediate_size % 2 == 0
+        self._whole = products is None or (even and bool(_constant("multiplies_narrow")))
+        """Whether a layer is one call."""
         self._own = _Own()
 
     @classmethod
@@ -163,8 +186,12 @@ class PackedNetwork:
                 rows, tokens = kept
                 state = torch.index_select(state, 0, tokens, out=self._room("kept", len(tokens), self._hidden))
             one = self._reads_cls and i == len(self._layers) - 1
-            state = self._attended(attention, state, rows, one, i > 0 or self._encoder.config.first_norm)
-            state = self._fed(feedforward, state)
+            normed_first = i > 0 or self._encoder.config.first_norm
+            if self._whole:
+                state = self._layer(attention, feedforward, state, rows, one, normed_first)
+            else:
+                state = self._attended(attention, state, rows, one, normed_first)
+                state = self._fed(feedforward, state)
             kept = yield state
 
     def read(self, state: Tensor, rows: Packed) -> Tensor:
@@ -193,6 +220,51 @@ class PackedNetwork:
         x = own.norm(own.project(x)) if own.norm_after else own.project(own.norm(x))
         return self._room("state", *x.shape).copy_(x)
 
+    def _layer(
+        self, attention: Attention, feedforward: FeedForward, x: Tensor, rows: Packed, one: bool, normed_first: bool
+    ) -> Tensor:
+        """The state after a layer, with `one` of [CLS] alone; it overwrites the state x."""
+        table = self._table(attention, feedforward)
+        tokens, hidden, inner = len(x), self._hidden, feedforward.output.in_features
+        wide, kind = feedforward.input.out_features, ACTIVATIONS.index(feedforward.activation)
+        cosine, sine, each = self._for_heads(rows)
+        narrow = self._products is not None
+        numbers = tokens * (6 * hidden + wide + inner) + (tokens * max(hidden, inner) + 1) // 2 * narrow
+        room = self._room("layer", 1, torch.get_num_threads() * each + numbers)
+        call("layer", x, table.places, table.eps, rows.starts, cosine, sine, room, each, tokens, len(rows.starts) - 1,
+             self._heads, hidden // self._heads, inner, kind, int(feedforward.gated), int(feedforward.pre_norm),
+             int(normed_first), int(one), int(narrow), elements=tokens * wide * hidden)  # fmt: skip
+        return x[: len(rows.starts) - 1] if one else x
+
+    def _table(self, attention: Attention, feedforward: FeedForward) -> _Table:
+        """Of a layer, made anew where a parameter has changed."""
+        known = self._tables.get((attention, feedforward))
+        if known is not None and known.states == [_state(held[name]) for held, name in known.slots]:
+            return known
+        linear = (attention.qkv, attention.output, feedforward.input, feedforward.output)
+        norms = (attention.norm, feedforward.norm)
+        qkv, *others = held = [self._once(one.weight) for one in linear]
+        queries = -(-self._hidden // _constant("panel_columns"))  # panels of them, before those of keys and values
+        plain = [one.bias for one in linear] + [
+            getattr(one, name, None) for one in norms for name in ("weight", "bias")
+        ]
+        places = [qkv[0], qkv[queries], *others, *plain]
+        slots = [(one._parameters, name) for one in (*linear, *norms) for name in one._parameters]
+        self._tables[attention, feedforward] = table = _Table(
+            torch.tensor([0 if one is None else one.data_ptr() for one in places]),
+            torch.tensor([getattr(one, "eps", 0.0) for one in norms]),
+            [*held, *(one for one in plain if one is not None)],
+            slots,
+            [_state(held[name]) for held, name in slots],
+        )
+        return table
+
+    def _for_heads(self, rows: Packed) -> tuple[Tensor | None, Tensor | None, int]:
+        """Cosines, sines, and the floats that a thread needs for attention in a row."""
+        size = self._hidden // self._heads
+        wide, longest = (-(-n // _constant("panel_columns")) * _constant("panel_columns") for n in (size, rows.longest))
+        return *self._angles, _constant("most_rows") * (size + longest + wide) + longest * (size + wide)
+
     def _attended(self, block: Attention, x: Tensor, rows: Packed, one: bool, norm: bool) -> Tensor:
         """The state after an attention block, with `one` of [CLS] alone."""
         read, hidden = x, self._hidden
@@ -209,10 +281,7 @@ class PackedNetwork:
         biases = (None, None) if bias is None else (bias, bias[hidden:])
         y = self._room("attended", len(q), hidden)
         size = hidden // self._heads
-        wide, longest = (-(-n // _COLUMNS) * _COLUMNS for n in (size, rows.longest))
-        each = _QUERIES * (size + longest + wide) + longest * (size + wide)
-        cosine, sine = self._tables or (None, None)
-        sine = None if sine is None else sine.flatten()[size // 2 :]  # whose first half is negated
+        cosine, sine, each = self._for_heads(rows)
         room = self._room("heads", torch.get_num_threads(), each)
         call("attend", q, q.stride(0), biases[0], kv, kv.stride(0), biases[1], rows.starts, int(one), y, cosine, sine,
              room, each, len(rows.starts) - 1, self._heads, size, size**-0.5, elements=len(kv) * hidden)  # fmt: skip
@@ -249,42 +318,54 @@ class PackedNetwork:
         return y
 
     def _product(self, x: Tensor, weight: Tensor, name: str, start: int = 0, end: int | None = None) -> Tensor:
-        """x W, of some rows of a weight (out, in), all by default."""
+        """x W of the library in bfloat16, of some rows of a weight (out, in), all by default."""
         end = len(weight) if end is None else end
-        y = self._room(name, len(x), end - start)
-        if self._products is not None:
-            narrow = self._room("factor", len(x), x.shape[1], self._products).copy_(x)
-            product = self._room("product", len(x), end - start, self._products)
-            return y.copy_(torch.mm(narrow, self._once(weight, self._rounded)[start:end].t(), out=product))
-        if len(x) > FEW or len(weight) % _COLUMNS or start % _COLUMNS or end % _COLUMNS:
-            return torch.mm(x, weight[start:end].t(), out=y)
-        part = self._once(weight, _panels)[start // _COLUMNS : end // _COLUMNS]
-        call("multiply", x, part, y, len(x), weight.shape[1], end - start, elements=part.numel())
-        return y
+        factor = self._room("factor", len(x), x.shape[1], self._products).copy_(x)
+        product = self._room("product", len(x), end - start, self._products)
+        return self._room(name, len(x), end - start).copy_(
+            torch.mm(factor, self._once(weight)[start:end].t(), out=product)
+        )
 
-    def _rounded(self, weight: Tensor) -> Tensor:
-        return weight.to(self._products)
-
-    def _once(self, weight: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
-        """What is made of a weight, anew only where that has changed."""
-        version, kept = self._kept.get(weight, (-1, weight))
-        if version != weight._version:
-            kept = make(weight)
-            self._kept[weight] = weight._version, kept
+    def _once(self, weight: Tensor) -> Tensor:
+        """What products read in place of a weight, made anew only where that has changed."""
+        state, kept = self._kept.get(weight, (None, weight))
+        if state != _state(weight):
+            kept = weight if self._products is None else weight.to(self._products)
+            if self._whole:
+                parts = [weight.shape[0] // 3, 2 * weight.shape[0] // 3]
+                qkv = any(weight is one.qkv.weight for one, _ in self._layers)
+                kept = torch.cat([_panels(one) for one in torch.split(kept, parts if qkv else [len(kept)])])
+            self._kept[weight] = _state(weight), kept
         return kept
 
     def _room(self, name: str, rows: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
         """Memory that is kept from call to call, for the system clears what is new."""
         rooms = self._own.rooms
         kept = rooms.get(name)
-        if kept is None or kept.numel() < (rows + _QUERIES) * width:
-            kept = rooms[name] = torch.empty((rows + _QUERIES) * width, dtype=dtype)
+        if kept is None or kept.numel() < rows * width:
+            kept = rooms[name] = torch.empty(rows * width, dtype=dtype)
         return kept[: rows * width].view(rows, width)
 
 
 def _panels(weight: Tensor) -> Tensor:
-    """A weight in the order in which `multiply` reads it."""
-    return weight.view(-1, _COLUMNS, weight.shape[1]).transpose(1, 2).contiguous()
+    """A weight (out, in) in the order in which `multiply` (kernels.c) reads it."""
+    columns, wide = _constant("panel_columns"), weight.shape[1]
+    full = nn.functional.pad(weight, (0, 0, 0, -len(weight) % columns))
+    pairs = 2 if weight.dtype == torch.bfloat16 else 1
+    return full.reshape(-1, columns, wide // pairs, pairs).transpose(1, 2).contiguous()
+
+
+def _state(weight: Tensor | None) -> tuple[int, int]:
+    """Changes where the weight does."""
+    return (0, 0) if weight is None else (weight.data_ptr(), weight._version)
+
+
+@cache
+def _constant(name: str) -> int:
+    """Of kernels.c."""
+    found = library()
+    assert found is not None
+    return ctypes.c_long.in_dll(found, name).value
 
 
 class PackedWalk:
