@@ -184,3 +184,27 @@ def test_nothing_is_written_behind_working_memory(
         answering.logits(*given)
     assert guards
     assert all((one == 7).all() for one in guards)
+
+
+@pytest.mark.parametrize("products", [None, torch.bfloat16], ids=["float32", "bfloat16"])
+def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(products: torch.dtype | None) -> None:
+    model, given = network("a cycle between own ends, relu squared"), rows([5, 17, 30, 4, 30])
+
+    def each_step(chosen: list[int], leaving: list[list[int]]) -> list[np.ndarray]:
+        answering = PackedNetwork.of(model, products)
+        assert answering is not None
+        walk, found = answering.walk(*(array[chosen] for array in given)), []
+        for kept in [*leaving, [], []]:
+            found.append(walk.step())
+            if kept:
+                walk.keep(np.array(kept), 30)
+        return found
+
+    left, together = [0, 1, 2, 3, 4], each_step([0, 1, 2, 3, 4], [[1, 2, 4], [0, 2], [1]])
+    for step, kept in enumerate([[0, 1, 2, 3, 4], [1, 2, 4], [0, 2], [1], [0]]):
+        left = [left[i] for i in kept]
+        for place, row in enumerate(left):
+            alone = each_step([row], [[], [], []])[step]
+            np.testing.assert_allclose(
+                together[step][place], alone[0], rtol=1e-4, atol=1e-4 if products is None else 0.05
+            )

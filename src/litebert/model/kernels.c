@@ -733,15 +733,16 @@ void attend(const float *q, long q_step, const float *q_bias, const float *kv, l
                 product(count, queries, size, keys + j, wide, size, scores + j, wide, 0, 0);
             for (long i = 0; i < count; i++) {
                 float *restrict s = scores + i * wide, most = -INFINITY, sum = 0.0f;
+                for (long j = n; j < wide; j++) s[j] = -INFINITY; /* so that all loops take whole vectors */
 #pragma omp simd reduction(max : most)
-                for (long j = 0; j < n; j++) most = most > s[j] ? most : s[j];
+                for (long j = 0; j < wide; j++) most = most > s[j] ? most : s[j];
 #pragma omp simd reduction(+ : sum)
-                for (long j = 0; j < n; j++) {
+                for (long j = 0; j < wide; j++) {
                     s[j] = exponential(s[j] - most);
                     sum += s[j];
                 }
                 float rate = 1.0f / sum;
-                for (long j = 0; j < n; j++) s[j] *= rate;
+                for (long j = 0; j < wide; j++) s[j] *= rate;
             }
             for (long d = 0; d < width; d += COLUMNS)
                 product(count, scores, wide, values + d, width, n, out + d, width, 0, 0);

@@ -184,7 +184,8 @@ class PackedNetwork:
         for i, (attention, feedforward) in enumerate(self._layers):
             if kept is not None:
                 rows, tokens = kept
-                state = torch.index_select(state, 0, tokens, out=self._room("kept", len(tokens), self._hidden))
+                stays = torch.index_select(state, 0, tokens, out=self._room("kept", len(tokens), self._hidden))
+                state = self._room("state", *stays.shape).copy_(stays)
             one = self._reads_cls and i == len(self._layers) - 1
             normed_first = i > 0 or self._encoder.config.first_norm
             if self._whole:
