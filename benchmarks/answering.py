@@ -2,8 +2,11 @@
 
     python benchmarks/answering.py [--data FILE] [--tokenizer FILE] [--networks minilm albert] [--rounds 5]
                                    [--threads N] [--clock wall|processor] [--json FILE]
+    python benchmarks/answering.py --model RUN --data FILE
 
-The networks have random weights: a BERT of MiniLM's shape (6 layers, H 384) and albert-base. FILE is a TSV with a
+The networks have random weights: a BERT of MiniLM's shape (6 layers, H 384) and albert-base; or RUN is one that
+`litebert finetune` trained, which is converted for the peers. If it has early exits, litebert takes part with them too;
+if FILE has a column `label`, the share of right answers is printed. FILE is a TSV with a
 column `sentence`, such as SST-2's dev.tsv, or has one text on each line; without it, sentences of the built-in corpus
 are taken. --tokenizer is a vocabulary such as BERT's vocab.txt; without it one is trained on the built-in corpus. The
 peers read texts as their users do: the tokenizer of `transformers`, sorted by length, 32 at a time, padded to the
@@ -50,7 +53,7 @@ from litebert.train import device as devices
 Answers = Callable[[Sequence[str]], NDArray[np.float64]]
 BATCH = 32
 ROWS = {"minilm": 872, "albert": 200}
-BFLOAT16, INT8 = "bfloat16", "int8"
+BFLOAT16, INT8, EXITS = "bfloat16", "int8", "exits"
 """In the names of systems that are not in float32."""
 
 
@@ -58,6 +61,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--tokenizer", type=Path)
+    parser.add_argument("--model", type=Path, help="a fine-tuned run, instead of networks with random weights")
     parser.add_argument("--networks", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--rows", type=int, help="texts, at most; by default 872 and 200")
     parser.add_argument("--rounds", type=int, default=5)
@@ -70,23 +74,27 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(arguments.threads)
     clock = time.perf_counter if arguments.clock == "wall" else time.process_time
-    texts = read(arguments.data)
+    texts, labels = read(arguments.data)
     report: dict[str, Any] = {"machine": machine(), "threads": arguments.threads, "clock": arguments.clock}
     status = 0
     with tempfile.TemporaryDirectory() as folder:
-        words = Tokenizer.load(arguments.tokenizer) if arguments.tokenizer else trained()
-        for name in arguments.networks:
-            asked = texts[: arguments.rows or ROWS[name]]
+        for name in [arguments.model.name] if arguments.model else arguments.networks:
+            asked = texts[: arguments.rows or ROWS.get(name)]
             place = Path(folder, name)
-            build(name, words, place)
+            if arguments.model:
+                litebert.convert(arguments.model, place)
+            else:
+                build(name, Tokenizer.load(arguments.tokenizer) if arguments.tokenizer else trained(), place)
             systems = {
                 system: answers
-                for system, answers in all_systems(place, arguments.threads).items()
+                for system, answers in all_systems(place, arguments.threads, arguments.model).items()
                 if not arguments.systems or system.startswith(tuple(arguments.systems))
             }
-            found = measure(systems, asked, arguments.rounds, arguments.latency, clock)
+            right = numbers(place, labels[: len(asked)]) if arguments.model and labels else None
+            found = measure(systems, asked, right, arguments.rounds, arguments.latency, clock)
             report[name] = {"rows": len(asked), "systems": found}
-            status |= any(one["apart"] > 1e-4 for system, one in found.items() if precision(system) == "float32")
+            exact = (one["apart"] for system, one in found.items() if precision(system) == "float32" != EXITS in system)
+            status |= any(apart > 1e-4 for apart in exact)
             print(table(name, len(asked), found, arguments.clock), flush=True)
     print(report["machine"], f"{arguments.threads} threads", sep=", ")
     if arguments.json:
@@ -102,14 +110,23 @@ def machine() -> str:
     return f"{devices.choose('float32', 'cpu').describe()}, instructions {kinds}"
 
 
-def read(path: Path | None) -> list[str]:
+def read(path: Path | None) -> tuple[list[str], list[str]]:
+    """Texts, and their labels where there are any."""
     if path is None:
         sentences = (line.strip() for one in documents(["python-docs"]) for line in one.text.split(". "))
-        return list(itertools.islice((one for one in sentences if 20 < len(one) < 250), max(ROWS.values())))
+        return list(itertools.islice((one for one in sentences if 20 < len(one) < 250), max(ROWS.values()))), []
     with open(path, encoding="utf-8", newline="") as file:
         if path.suffix != ".tsv":
-            return file.read().splitlines()
-        return [row["sentence"] for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]
+            return file.read().splitlines(), []
+        rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        return [row["sentence"] for row in rows], [row["label"] for row in rows if "label" in row]
+
+
+def numbers(folder: Path, labels: Sequence[str]) -> list[int]:
+    """Of labels, which are names of the model's classes or numbers themselves."""
+    (answer,) = litebert.load(folder).predict(["."])
+    names = list(answer["probabilities"])
+    return [names.index(one) if one in names else int(one) for one in labels]
 
 
 def trained() -> Tokenizer:
@@ -140,11 +157,15 @@ def build(name: str, words: Tokenizer, folder: Path) -> None:
 # ---- the systems ---------------------------------------------------------------------------------------------------
 
 
-def all_systems(folder: Path, threads: int) -> dict[str, Answers]:
+def all_systems(folder: Path, threads: int, run: Path | None = None) -> dict[str, Answers]:
+    """Those of a folder of `transformers`, and with the early exits of the run that it was converted from."""
     systems: dict[str, Answers] = {}
     native = devices.choose("auto", "cpu").autocast is torch.bfloat16
     for engine in ("torch", "exact", "onnx", "openvino", *(("torch-bfloat16", "openvino-bfloat16") if native else ())):
         systems[f"litebert {engine}"] = ours(litebert.load(folder, engine=engine, device="cpu"))
+    if run is not None and (run / "exits.json").exists():
+        for engine in ("torch", *(("torch-bfloat16",) if native else ())):
+            systems[f"litebert {engine}, {EXITS}"] = ours(litebert.load(run, engine=engine, device="cpu"))
     litebert.export(folder, folder / "exported", int8=True)
     systems["litebert int8"] = ours(litebert.load(folder / "exported"))
     for attention in ("eager", "sdpa"):
@@ -261,18 +282,19 @@ def openvino(graph: Path, threads: int, precision: str = "f32") -> Callable[[Bat
 # ---- measuring -----------------------------------------------------------------------------------------------------
 
 
-def measure(systems: dict[str, Answers], texts: Sequence[str], rounds: int, latency: int,
-            clock: Callable[[], float]) -> dict[str, dict[str, float]]:  # fmt: skip
-    """Throughput and latency of each, in turns."""
+def measure(systems: dict[str, Answers], texts: Sequence[str], right: Sequence[int] | None, rounds: int, latency: int,
+            clock: Callable[[], float]) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """Throughput and latency of each, in turns, and the share that is `right`."""
     names = list(systems)
     reference = systems[names[0]](texts)
     seconds: dict[str, list[float]] = {name: [] for name in names}
     alone: dict[str, list[float]] = {name: [] for name in names}
-    apart, same = {}, {}
+    apart, same, score = {}, {}, dict[str, float | None]()
     for name in names:
         found = systems[name](texts)
         apart[name] = float(np.abs(found - reference).max())
         same[name] = float((found.argmax(1) == reference.argmax(1)).mean())
+        score[name] = None if right is None else float((found.argmax(1) == right).mean())
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             start = clock()
@@ -291,6 +313,7 @@ def measure(systems: dict[str, Answers], texts: Sequence[str], rounds: int, late
             "p99_ms": float(1000 * np.percentile(alone[name], 99)),
             "apart": apart[name],
             "same_labels": same[name],
+            "accuracy": score[name],
         }
         for name in names
     }
@@ -300,7 +323,11 @@ def precision(system: str) -> str:
     return next((one for one in (BFLOAT16, INT8) if one in system), "float32")
 
 
-def table(name: str, rows: int, found: dict[str, dict[str, float]], clock: str) -> str:
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
+
+
+def table(name: str, rows: int, found: dict[str, dict[str, Any]], clock: str) -> str:
     peers = [system for system in found if not system.startswith("litebert")]
 
     def best(system: str) -> float:
@@ -308,10 +335,10 @@ def table(name: str, rows: int, found: dict[str, dict[str, float]], clock: str) 
         return max((found[one]["rows_per_second"] for one in same), default=float("nan"))
 
     lines = [f"{name}, {rows} rows, {clock} time", f"{'':27}{'rows/s':>10}{'/ best peer':>13}{'p50':>10}{'p99':>10}"
-             f"{'probabilities to':>18}{'same labels':>13}"]  # fmt: skip
+             f"{'probabilities to':>18}{'same labels':>13}{'accuracy':>10}"]  # fmt: skip
     lines += [
         f"{system:27}{one['rows_per_second']:10.1f}{one['rows_per_second'] / best(system):13.2f}{one['p50_ms']:7.1f} ms"
-        f"{one['p99_ms']:7.1f} ms{one['apart']:18.1g}{one['same_labels']:13.1%}"
+        f"{one['p99_ms']:7.1f} ms{one['apart']:18.1g}{one['same_labels']:13.1%}{percent(one['accuracy']):>10}"
         for system, one in found.items()
     ]
     return "\n".join(lines) + "\n"

@@ -65,7 +65,7 @@ def main() -> int:
         given.rounds, given.seconds, given.most = 1, min(given.seconds, 1.0), 2
     if hasattr(os, "sched_setaffinity"):  # inherited by all processes
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
-    texts = read(given.data)[:TEXTS]
+    texts = read(given.data)[0][:TEXTS]
     chosen, skipped = systems(given.peers)
     chosen = [one for one in chosen if not given.systems or one.name.startswith(tuple(given.systems))]
     for name, reason in skipped.items():
