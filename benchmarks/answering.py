@@ -82,7 +82,7 @@ def main() -> int:
             asked = texts[: arguments.rows or ROWS.get(name)]
             place = Path(folder, name)
             if arguments.model:
-                litebert.convert(arguments.model, place)
+                litebert.convert(arguments.model, place, to="hf")
             else:
                 build(name, Tokenizer.load(arguments.tokenizer) if arguments.tokenizer else trained(), place)
             systems = {
@@ -93,8 +93,8 @@ def main() -> int:
             right = numbers(place, labels[: len(asked)]) if arguments.model and labels else None
             found = measure(systems, asked, right, arguments.rounds, arguments.latency, clock)
             report[name] = {"rows": len(asked), "systems": found}
-            exact = (one["apart"] for system, one in found.items() if precision(system) == "float32" != EXITS in system)
-            status |= any(apart > 1e-4 for apart in exact)
+            exact = [one for system, one in found.items() if precision(system) == "float32" and EXITS not in system]
+            status |= any(one["apart"] > 1e-4 for one in exact)
             print(table(name, len(asked), found, arguments.clock), flush=True)
     print(report["machine"], f"{arguments.threads} threads", sep=", ")
     if arguments.json:
@@ -199,13 +199,14 @@ def theirs(folder: Path, logits: Callable[[Batch], NDArray[np.float32]]) -> Answ
     words = AutoTokenizer.from_pretrained(folder)
 
     def answers(texts: Sequence[str]) -> NDArray[np.float64]:
-        ids = words(list(texts), truncation=True, max_length=512)["input_ids"]
+        ids = words(list(texts), truncation=True, max_length=min(512, words.model_max_length))["input_ids"]
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         found = np.zeros((len(ids), 2))
         for start in range(0, len(order), BATCH):
             chosen = order[start : start + BATCH]
             batch = words.pad({"input_ids": [ids[i] for i in chosen]}, return_tensors="np")
-            batch["token_type_ids"] = np.zeros_like(batch["input_ids"])
+            if "token_type_ids" in words.model_input_names:
+                batch["token_type_ids"] = np.zeros_like(batch["input_ids"])
             values = np.exp(logits(dict(batch)).astype(np.float64))
             found[chosen] = values / values.sum(-1, keepdims=True)
         return found
@@ -230,11 +231,12 @@ def network(folder: Path, attention: str, autocast: torch.dtype | None = None
 
 
 def export(folder: Path, graph: Path) -> None:
-    from transformers import AutoModelForSequenceClassification
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
     model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
-    names = ["input_ids", "attention_mask", "token_type_ids"]
-    example = (torch.ones(2, 16, dtype=torch.long), torch.ones(2, 16, dtype=torch.long), torch.zeros(2, 16).long())
+    taken = AutoTokenizer.from_pretrained(folder).model_input_names
+    names = [str(one) for one in ("input_ids", "attention_mask", "token_type_ids") if one in taken]
+    example = tuple(torch.full((2, 16), int(name != "token_type_ids")) for name in names)
     axes = {name: {0: "batch", 1: "length"} for name in names}
     torch.onnx.export(model, example, str(graph), input_names=names, output_names=["logits"], dynamic_axes=axes,
                       opset_version=17, dynamo=False)  # fmt: skip
