@@ -201,15 +201,15 @@ def theirs(folder: Path, logits: Callable[[Batch], NDArray[np.float32]]) -> Answ
     def answers(texts: Sequence[str]) -> NDArray[np.float64]:
         ids = words(list(texts), truncation=True, max_length=min(512, words.model_max_length))["input_ids"]
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
-        found = np.zeros((len(ids), 2))
+        found: dict[int, NDArray[np.float64]] = {}
         for start in range(0, len(order), BATCH):
             chosen = order[start : start + BATCH]
             batch = words.pad({"input_ids": [ids[i] for i in chosen]}, return_tensors="np")
             if "token_type_ids" in words.model_input_names:
                 batch["token_type_ids"] = np.zeros_like(batch["input_ids"])
             values = np.exp(logits(dict(batch)).astype(np.float64))
-            found[chosen] = values / values.sum(-1, keepdims=True)
-        return found
+            found.update(zip(chosen, values / values.sum(-1, keepdims=True), strict=True))
+        return np.array([found[i] for i in range(len(ids))])
 
     return answers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
-from litebert.errors import DataError
+from litebert.errors import DataError, ModelError
 from litebert.model import compiled, packed
+from litebert.model.blocks import Attention
 from litebert.model.packed import PackedNetwork
 from litebert.model.task_model import TaskModel
 from toys.refusals import refused
@@ -143,14 +145,71 @@ def test_threads_do_not_share_working_memory() -> None:
         np.testing.assert_allclose(one, wanted, atol=1e-5)
 
 
-def test_changed_weights_count() -> None:
+def scaled(model: TaskModel) -> None:
+    with torch.no_grad():
+        attention(model).qkv.weight.mul_(1.5)
+
+
+def attention(model: TaskModel) -> Attention:
+    (block,) = model.encoder.attention
+    assert isinstance(block, Attention)
+    return block
+
+
+def replaced(model: TaskModel) -> None:
+    attention(model).qkv = nn.Linear(48, 144)
+
+
+def normed_otherwise(model: TaskModel) -> None:
+    norm = attention(model).norm
+    assert isinstance(norm, nn.LayerNorm)
+    norm.eps = 0.5
+
+
+def assigned(model: TaskModel) -> None:
+    for _ in range(3):
+        state = {name: 0.9 * value for name, value in model.state_dict().items()}
+        model.load_state_dict(state, assign=True)
+
+
+@pytest.mark.parametrize("change", [scaled, replaced, normed_otherwise, assigned])
+def test_changed_weights_count(change: Callable[[TaskModel], None]) -> None:
+    model, given = network("shared"), rows([5, 7])
+    answering = PackedNetwork.of(model)
+    assert answering is not None
+    before = answering.logits(*given)
+    change(model)
+    found = answering.logits(*given)
+    np.testing.assert_allclose(found, expected(model, given), atol=1e-4)
+    assert np.abs(found - before).max() > 1e-3
+    assert len(answering._kept) == 4, "what is kept of weights that are gone is dropped"
+
+
+def test_weights_of_another_type_are_refused() -> None:
     model, given = network("shared"), rows([5, 7])
     answering = PackedNetwork.of(model)
     assert answering is not None
     answering.logits(*given)
-    with torch.no_grad():
-        model.encoder.attention[0].qkv.weight.mul_(1.5)  # type: ignore[union-attr, operator]
-    np.testing.assert_allclose(answering.logits(*given), expected(model, given), atol=1e-4)
+    model.encoder.attention.double()
+    with refused(ModelError, "float64", "load the model again"):
+        answering.logits(*given)
+
+
+def test_the_default_type_of_others_changes_nothing() -> None:
+    answering, given = PackedNetwork.of(network("a mean")), rows([60] * 9)
+    given[1][:] = 0
+    assert answering is not None
+    before = torch.get_default_dtype()
+    try:
+        for other in (torch.bfloat16, torch.float64):
+            torch.set_default_dtype(other)
+            found = answering.logits(*given)
+            torch.set_default_dtype(before)
+            np.testing.assert_allclose(found, expected(network("a mean"), given), rtol=1e-4, atol=2e-5)
+            answering = PackedNetwork.of(network("a mean"))
+            assert answering is not None
+    finally:
+        torch.set_default_dtype(before)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -168,7 +227,7 @@ def test_nothing_is_written_behind_working_memory(
 ) -> None:
     guards: list[Tensor] = []
 
-    def guarded(self: PackedNetwork, name: str, rows: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
+    def guarded(self: PackedNetwork, name: str, rows: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
         room = torch.full((rows * width + 64,), 7.0, dtype=dtype)
         guards.append(room[rows * width :])
         return room[: rows * width].view(rows, width)

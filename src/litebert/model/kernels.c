@@ -1,5 +1,5 @@
 /* What a training step on a CPU does between its matrix products, in one pass over memory each; and, in a
-   section of its own, what answering without padding does there, in float32 (model/packed.py).
+   section of its own, a layer of a network that answers without padding, its products included (model/packed.py).
 
    Tensors are contiguous, in float32 or bfloat16 (`type` 0 or 1); all arithmetic is float32. NaN and infinity pass
    through as in PyTorch's kernels, for the loop must see them. Each row is computed by one thread, and sums over rows
@@ -470,7 +470,7 @@ void cross_entropy_backward(const void *logits, const int64_t *labels, const flo
     }
 }
 
-/* ---- answering: no gradients, float32, rows of any lengths end to end without padding ---------------------------- */
+/* ---- answering: no gradients, rows of any lengths end to end without padding, products in float32 or bfloat16 ---- */
 
 #define PASS(NAME)                                                                                                     \
     static void NAME##_only(const float *x, const float *bias, float *y, long width, int gated) {                      \
@@ -597,13 +597,13 @@ static void product(int rows, const float *a, long a_step, const float *b, long 
 
 /* The same of bfloat16 in pairs: a (rows, depth pairs), b (depth, COLUMNS pairs). Processors with AMX do it faster in a
    library. */
+typedef uint32_t __attribute__((may_alias)) pair;
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
 #include <immintrin.h>
 const long multiplies_narrow = 1;
 
-static inline __attribute__((always_inline)) void narrow_tile(int rows, const uint32_t *a, long a_step,
-                                                              const uint32_t *b, long depth, float *c, long c_step,
-                                                              int add) {
+static inline __attribute__((always_inline)) void narrow_tile(int rows, const pair *a, long a_step, const pair *b,
+                                                              long depth, float *c, long c_step, int add) {
     __m512 sums[MOST][2];
 #pragma GCC unroll 12
     for (int i = 0; i < rows; i++) {
@@ -629,8 +629,8 @@ static inline __attribute__((always_inline)) void narrow_tile(int rows, const ui
     }
 }
 
-static void narrow_product(int rows, const uint32_t *a, long a_step, const uint32_t *b, long depth, float *c,
-                           long c_step, int add) {
+static void narrow_product(int rows, const pair *a, long a_step, const pair *b, long depth, float *c, long c_step,
+                           int add) {
 #define TILE(ROWS)                                                                                                     \
     case ROWS:                                                                                                         \
         narrow_tile(ROWS, a, a_step, b, depth, c, c_step, add);                                                        \
@@ -641,8 +641,8 @@ static void narrow_product(int rows, const uint32_t *a, long a_step, const uint3
 #else
 const long multiplies_narrow = 0;
 
-static void narrow_product(int rows, const uint32_t *a, long a_step, const uint32_t *b, long depth, float *c,
-                           long c_step, int add) {}
+static void narrow_product(int rows, const pair *a, long a_step, const pair *b, long depth, float *c, long c_step,
+                           int add) {}
 #endif
 
 /* y (rows, out) = x (rows, in) w^T. panels: w (out, in) as (out / COLUMNS, in, COLUMNS), with zeros behind the last row
@@ -670,8 +670,8 @@ static void multiply(const float *x, const void *panels, float *y, long rows, lo
                     long some = depth - k < DEPTH ? depth - k : DEPTH, at = from * depth + k * COLUMNS;
                     float *c = to + (row - top) * step;
                     if (narrow_x)
-                        narrow_product(count, (const uint32_t *)narrow_x + row * depth + k, depth,
-                                       (const uint32_t *)panels + at, some, c, step, k > 0);
+                        narrow_product(count, (const pair *)narrow_x + row * depth + k, depth,
+                                       (const pair *)panels + at, some, c, step, k > 0);
                     else
                         product(count, x + row * depth + k, depth, (const float *)panels + at, COLUMNS, some, c, step,
                                 k > 0, DEPTH * COLUMNS);

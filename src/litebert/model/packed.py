@@ -28,6 +28,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from litebert.errors import ModelError
 from litebert.model.blocks import Attention, AttentionPositions, FeedForward, Rotary
 from litebert.model.compiled import WIDEST, library
 from litebert.model.embedding import Embedding, PositionTable, too_long
@@ -80,12 +81,10 @@ class _Table(NamedTuple):
     """The addresses of panels, biases and norms."""
     eps: Tensor
     """Of both norms."""
-    held: list[Tensor]
-    """What is at the addresses, and stays while anyone has the table."""
-    slots: list[tuple[dict[str, nn.Parameter | None], str]]
-    """Where the parameters are found."""
-    states: list[tuple[int, int]]
-    """Of those that it was made of."""
+    held: list[Tensor | nn.Module | None]
+    """What is at the addresses and what it was made of, which stay while anyone has the table."""
+    state: list[object]
+    """Of the modules that it was made of."""
 
 
 class _Own(threading.local):
@@ -100,8 +99,10 @@ class _Own(threading.local):
 class PackedNetwork:
     """A network that answers as its `TaskModel` does, whose weights it reads and does not change.
 
+    Weights that change are seen where PyTorch counts it, so not through `.data` or `.numpy()`.
+
     Args:
-        products: the type of matrix products; None for float32.
+        products: the type of matrix products, bfloat16; None for float32.
     """
 
     def __init__(self, model: TaskModel, products: torch.dtype | None = None) -> None:
@@ -134,6 +135,8 @@ class PackedNetwork:
         )
         plain = all(one.dtype == torch.float32 and one.device.type == "cpu" for one in model.parameters())
         fits = 3 * max(config.hidden_size, config.intermediate_size) <= WIDEST and config.activation in ACTIVATIONS
+        if products not in (None, torch.bfloat16) or any(one.is_inference() for one in model.parameters()):
+            return None
         if not (known and plain and fits) or any(config.windowed()) or library() is None:
             return None
         return cls(model, products)
@@ -205,7 +208,7 @@ class PackedNetwork:
         elif self._model.reads_cls:
             lengths = rows.starts.diff()
             row = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
-            state = torch.zeros(len(lengths), self._hidden).index_add_(0, row, state) / lengths[:, None]
+            state = state.new_zeros(len(lengths), self._hidden).index_add_(0, row, state) / lengths[:, None]
         logits: Tensor = self._model.head(state)
         return logits
 
@@ -238,26 +241,38 @@ class PackedNetwork:
         return x[: len(rows.starts) - 1] if one else x
 
     def _table(self, attention: Attention, feedforward: FeedForward) -> _Table:
-        """Of a layer, made anew where a parameter has changed."""
-        known = self._tables.get((attention, feedforward))
-        if known is not None and known.states == [_state(held[name]) for held, name in known.slots]:
-            return known
+        """Of a layer, made anew where a module or a parameter has changed.
+
+        Raises:
+            ModelError: a parameter is no longer in float32 on the CPU.
+        """
         linear = (attention.qkv, attention.output, feedforward.input, feedforward.output)
         norms = (attention.norm, feedforward.norm)
-        qkv, *others = held = [self._once(one.weight) for one in linear]
-        queries = -(-self._hidden // _constant("panel_columns"))  # panels of them, before those of keys and values
+        modules: tuple[nn.Module, ...] = (*linear, *norms)
+        eps = [getattr(one, "eps", 0.0) for one in norms]
+        state: list[object] = [*map(id, modules), *eps]
+        state += [_state(one) for module in modules for one in module._parameters.values()]
+        known = self._tables.get((attention, feedforward))
+        if known is not None and known.state == state:
+            return known
         plain = [one.bias for one in linear] + [
             getattr(one, name, None) for one in norms for name in ("weight", "bias")
         ]
+        for weight in (*(one.weight for one in linear), *plain):
+            if weight is not None and (weight.dtype, weight.device.type) != (torch.float32, "cpu"):
+                changed = f"in {str(weight.dtype).removeprefix('torch.')} on {weight.device}"
+                raise ModelError(f"a weight of a loaded model is now {changed}; load the model again to answer with it")
+        qkv, *others = panels = [self._once(one.weight) for one in linear]
+        queries = -(-self._hidden // _constant("panel_columns"))  # panels of them, before those of keys and values
         places = [qkv[0], qkv[queries], *others, *plain]
-        slots = [(one._parameters, name) for one in (*linear, *norms) for name in one._parameters]
         self._tables[attention, feedforward] = table = _Table(
             torch.tensor([0 if one is None else one.data_ptr() for one in places]),
-            torch.tensor([getattr(one, "eps", 0.0) for one in norms]),
-            [*held, *(one for one in plain if one is not None)],
-            slots,
-            [_state(held[name]) for held, name in slots],
+            torch.tensor(eps, dtype=torch.float32),
+            [*panels, *plain, *modules, *(one.weight for one in linear)],
+            state,
         )
+        current = set(map(id, self._model.parameters()))
+        self._kept = {weight: kept for weight, kept in self._kept.items() if id(weight) in current}
         return table
 
     def _for_heads(self, rows: Packed) -> tuple[Tensor | None, Tensor | None, int]:
@@ -321,8 +336,8 @@ class PackedNetwork:
     def _product(self, x: Tensor, weight: Tensor, name: str, start: int = 0, end: int | None = None) -> Tensor:
         """x W of the library in bfloat16, of some rows of a weight (out, in), all by default."""
         end = len(weight) if end is None else end
-        factor = self._room("factor", len(x), x.shape[1], self._products).copy_(x)
-        product = self._room("product", len(x), end - start, self._products)
+        factor = self._room("factor", len(x), x.shape[1], torch.bfloat16).copy_(x)
+        product = self._room("product", len(x), end - start, torch.bfloat16)
         return self._room(name, len(x), end - start).copy_(
             torch.mm(factor, self._once(weight)[start:end].t(), out=product)
         )
@@ -339,12 +354,12 @@ class PackedNetwork:
             self._kept[weight] = _state(weight), kept
         return kept
 
-    def _room(self, name: str, rows: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
+    def _room(self, name: str, rows: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
         """Memory that is kept from call to call, for the system clears what is new."""
         rooms = self._own.rooms
         kept = rooms.get(name)
         if kept is None or kept.numel() < rows * width:
-            kept = rooms[name] = torch.empty(rows * width, dtype=dtype)
+            kept = rooms[name] = torch.empty(rows * width, dtype=dtype, device="cpu")
         return kept[: rows * width].view(rows, width)
 
 
