@@ -55,6 +55,9 @@ def test_the_share_of_the_products_speed_counts_both_passes_and_the_depth(monkey
     share = module.share_of_products(point, CPU)
     assert share(1000, 6) == pytest.approx(3 * cost.forward_flops(point) * 1000 / 1e9)
     assert share(1000, 2) < share(1000, 6) / 2
+    fast = 2e9 / (3 * cost.forward_flops(point))
+    assert share(fast, 6) == pytest.approx(1), "what the machine has shown, it can do"
+    assert share(fast / 2, 6) == pytest.approx(0.5)
 
 
 def test_products_are_as_fast_as_the_machine_multiplies() -> None:

@@ -109,11 +109,9 @@ class PackedNetwork:
         self._products = products
         self._model, self._encoder, config = model, model.encoder, model.encoder.config
         self._heads, self._hidden = config.heads, config.hidden_size
-        cosine, sine = self._encoder.positions.tables() or (None, None)
-        sine = (
-            None if sine is None else sine.flatten()[self._hidden // self._heads // 2 :]
-        )  # whose first half is negated
-        self._angles = cosine, sine
+        angles, half = self._encoder.positions.tables(), self._hidden // self._heads // 2
+        # The first half of the sines is negated.
+        self._angles = (None, None) if angles is None else (angles[0], angles[1].flatten()[half:])
         self._reads_cls = model.reads_cls and model.pooling == "cls"
         attention, feedforward = self._encoder.attention, self._encoder.feedforward
         blocks = zip(config.attention_of(), config.feedforward_of(), strict=True)

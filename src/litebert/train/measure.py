@@ -167,14 +167,24 @@ def measure(
 
 def share_of_products(config: Config, device: Device) -> Callable[[float, int], float]:
     """A function of tokens per second and depth: the share of `products_speed`, measured at the first call, that
-    training at this rate uses. The operations are those of `cost.forward_flops`, three times for both passes."""
+    training at this rate uses. The operations are those of `cost.forward_flops`, three times for both passes.
+
+    A machine that was busy while its speed was measured is at least as fast as training has shown since.
+    """
+    shown = 0.0
 
     @cache
     def flops(layers: int) -> float:
         plain = replace(config, train=replace(config.train, depth_schedule=()))
         return 3 * cost.forward_flops(replace(plain, encoder=replace(config.encoder, layers=layers)))
 
-    return lambda tokens_per_second, layers: tokens_per_second * flops(layers) / products_speed(device)
+    def share(tokens_per_second: float, layers: int) -> float:
+        nonlocal shown
+        used = tokens_per_second * flops(layers)
+        shown = max(shown, used)
+        return used / max(shown, products_speed(device))
+
+    return share
 
 
 def _enough(passes: int, spent: float, seconds: float) -> bool:
