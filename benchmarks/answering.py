@@ -13,8 +13,8 @@ peers read texts as their users do: the tokenizer of `transformers`, sorted by l
 longest. Their graph is what `torch.onnx.export` makes of the network of `transformers`; int8 is `quantize_dynamic` of
 that.
 
-Where the processor multiplies bfloat16 natively, the engines of litebert that do so take part, and `transformers` under
-autocast and OpenVINO with this hint beside them.
+Where the processor multiplies bfloat16 or bytes natively, the engines of litebert that do so take part, and beside
+those in bfloat16 `transformers` under autocast and OpenVINO with this hint.
 
 Prints rows per second (medians of rounds in which all take turns) and the ratio to the best peer of the same precision,
 the 50th and 99th percentile of the time that one text takes, and the largest difference of a probability. It ends with
@@ -46,12 +46,14 @@ import torch
 from numpy.typing import NDArray
 
 import litebert
+from litebert.errors import ConfigError
 from litebert.text.sources import documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.train import device as devices
 
 Answers = Callable[[Sequence[str]], NDArray[np.float64]]
 BATCH = 32
+ENGINES = ("torch", "exact", "onnx", "openvino", "torch-bfloat16", "openvino-bfloat16", "torch-int8")
 ROWS = {"minilm": 872, "albert": 200}
 BFLOAT16, INT8, EXITS = "bfloat16", "int8", "exits"
 """In the names of systems that are not in float32."""
@@ -161,11 +163,17 @@ def all_systems(folder: Path, threads: int, run: Path | None = None) -> dict[str
     """Those of a folder of `transformers`, and with the early exits of the run that it was converted from."""
     systems: dict[str, Answers] = {}
     native = devices.choose("auto", "cpu").autocast is torch.bfloat16
-    for engine in ("torch", "exact", "onnx", "openvino", *(("torch-bfloat16", "openvino-bfloat16") if native else ())):
-        systems[f"litebert {engine}"] = ours(litebert.load(folder, engine=engine, device="cpu"))
+    asked = [(engine, folder) for engine in ENGINES]
     if run is not None and (run / "exits.json").exists():
-        for engine in ("torch", *(("torch-bfloat16",) if native else ())):
-            systems[f"litebert {engine}, {EXITS}"] = ours(litebert.load(run, engine=engine, device="cpu"))
+        asked += [(engine, run) for engine in ("torch", "torch-bfloat16", "torch-int8")]
+    for engine, place in asked:
+        answers = ours(litebert.load(place, engine=engine, device="cpu"))
+        try:
+            answers(["a"])
+        except ConfigError as reason:
+            print(f"the engine {engine} is left out: {reason}", file=sys.stderr)
+        else:
+            systems[f"litebert {engine}" + (f", {EXITS}" if place is run else "")] = answers
     litebert.export(folder, folder / "exported", int8=True)
     systems["litebert int8"] = ours(litebert.load(folder / "exported"))
     for attention in ("eager", "sdpa"):

@@ -126,7 +126,7 @@ ENGINES = Registry(
     onnx="answer.onnx_engine:OnnxEngine",
     openvino="answer.openvino_engine:OpenVinoEngine",
     auto="answer.auto_engine:AutoEngine",
-    **{"torch-bfloat16": "answer.engines:Bfloat16Engine",
+    **{"torch-bfloat16": "answer.engines:Bfloat16Engine", "torch-int8": "answer.engines:Int8Engine",
        "openvino-bfloat16": "answer.openvino_engine:OpenVinoBfloat16Engine"},
 )  # fmt: skip
 SOURCES = Registry(

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ from litebert.answer.predicting import FIRST, WINDOW
 from litebert.cli import main
 from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError
 from litebert.finetuning.rows import PaddedRows, by_length
+from litebert.model import compiled, packed
 from litebert.registry import ENGINES
 from toys.refusals import refused
 
@@ -44,6 +46,7 @@ ASKED: dict[str, tuple[int, tuple[str, ...], dict[str, Any], list[Any]]] = {
     "span": (2, (), {"kind": "span"}, list(zip(LINES, texts(9, seed=2), strict=True))),
     "choice": (1, (), {"kind": "choice"}, [(LINES[0], LINES[1], LINES[2:5]), (LINES[5], LINES[6], LINES[7:9])]),
 }
+BYTES = compiled.library() is not None and bool(packed._constant("multiplies_bytes"))
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
 
 
@@ -75,6 +78,31 @@ def test_every_engine_gives_the_same_answers(engine: str, name: str, tiny_tokeni
     exact = litebert.load(folder, engine="exact").predict(ASKED[name][-1])
     same(litebert.load(folder, engine=engine).predict(ASKED[name][-1]), exact)
     assert engine == "torch" or len(list((folder / KEPT).glob("*.onnx"))) == 1
+
+
+@pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512")
+@pytest.mark.parametrize("name", ASKED)
+def test_in_8_bits_answers_are_near(name: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, name)
+    exact = litebert.load(folder).predict(ASKED[name][-1])
+    found = litebert.load(folder, engine="torch-int8").predict(ASKED[name][-1])
+    assert found != exact
+    for one, other in zip(found, exact, strict=True):
+        assert one.keys() == other.keys()
+        if isinstance(other.get("probabilities"), dict):
+            assert one["probabilities"] == pytest.approx(other["probabilities"], abs=0.05)
+
+
+def test_8_bits_are_refused_where_they_cannot_be_had(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    monkeypatch.setattr(packed, "_multiplies", lambda products, config: products is not torch.int8)
+    with refused(ConfigError, "torch-int8", "AVX-512 VNNI", "--engine torch"):
+        litebert.load(folder, engine="torch-int8").predict(LINES)
+    monkeypatch.setattr(packed, "library", lambda: None)
+    with refused(ConfigError, "torch-int8", "C compiler", "--engine torch"):
+        litebert.load(folder, engine="torch-int8").predict(LINES)
 
 
 @pytest.mark.parametrize("engine", [None, "openvino", "auto"])

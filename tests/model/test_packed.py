@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -22,6 +23,9 @@ from litebert.model.task_model import TaskModel
 from toys.refusals import refused
 
 pytestmark = pytest.mark.skipif(compiled.library() is None, reason=f"compiled kernels are {compiled.state()}")
+BYTES = compiled.library() is not None and bool(packed._constant("multiplies_bytes"))
+in_bytes = pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512")
+PRODUCTS = [None, torch.bfloat16, pytest.param(torch.int8, marks=in_bytes)]
 
 SHAPE: dict[str, Any] = {"vocab_size": 50, "embedding_size": 16, "hidden_size": 48, "layers": 3, "heads": 3,
                          "intermediate_size": 64, "max_positions": 64}  # fmt: skip
@@ -108,11 +112,76 @@ def test_in_bfloat16_it_is_as_near_to_float32_as_autocast_is(
     assert mine.max() < 2 * apart.max()
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=12))
-def test_a_row_has_the_same_logits_in_any_company(lengths: list[int]) -> None:
+class Rounded(nn.Linear):
+    """Both factors rounded to 8 bits in plain PyTorch: weights evenly about 0 by row, states by token from the lowest
+    to the highest of them and 0."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        step = self.weight.abs().amax(1, keepdim=True) / 127
+        low, high = (one.clamp(*ends)[..., None] for one, ends in ((x.amin(-1), (None, 0)), (x.amax(-1), (0, None))))
+        grid = (high - low) / 255
+        zero = (-low / grid).round()
+        nearest = ((x / grid).round() + zero).clamp(0, 255) - zero
+        return nn.functional.linear(nearest * grid, (self.weight / step).round() * step, self.bias)
+
+
+def rounded(model: TaskModel) -> TaskModel:
+    copied = copy.deepcopy(model)
+    for block in (*copied.encoder.attention, *copied.encoder.feedforward):
+        for module in block.children():
+            if isinstance(module, nn.Linear):
+                module.__class__ = Rounded
+    return copied
+
+
+@in_bytes
+@pytest.mark.parametrize("name", NETWORKS)
+def test_in_8_bits_it_is_the_network_with_both_factors_rounded(name: str) -> None:
+    model, given = network(name), rows([61, 33, 17, 16, 15, 2, 1])
+    if model.encoder.config.segment_types < 2:
+        given[1][:] = 0
+    ours = PackedNetwork.of(model, torch.int8)
+    assert ours is not None
+    found, wanted, exact = ours.logits(*given), expected(rounded(model), given), expected(model, given)
+    apart = np.abs(wanted - exact)
+    assert np.abs(found - wanted).mean() < 0.1 * apart.mean(), "but for values that lie between two steps"
+    assert 0 < apart.mean() < 0.05 * np.abs(exact).mean()
+
+
+@in_bytes
+def test_in_8_bits_what_is_no_number_stays_none() -> None:
     model = network("shared")
-    ours = PackedNetwork.of(model)
+    with torch.no_grad():
+        attention(model).output.weight[3, 5] = float("nan")
+    ours = PackedNetwork.of(model, torch.int8)
+    assert ours is not None
+    assert np.isnan(ours.logits(*rows([5, 7]))).all()
+    word = (model := network("shared")).encoder.embedding.word.weight
+    ids, types, mask = rows([5, 7])
+    ids[0] = np.where(ids[0] == 9, 8, ids[0])
+    ids[1, 0] = 9
+    with torch.no_grad():
+        word[9] = float("inf")
+    ours = PackedNetwork.of(model, torch.int8)
+    assert ours is not None
+    found = np.isfinite(ours.logits(ids, types, mask))
+    assert found[0].all()
+    assert not found[1].any()
+
+
+@in_bytes
+def test_in_8_bits_sizes_that_4_does_not_divide_are_left_to_others() -> None:
+    odd = EncoderConfig(**{**SHAPE, "hidden_size": 54})
+    assert PackedNetwork.of(TaskModel(odd, True, 2), torch.int8) is None
+    assert PackedNetwork.of(TaskModel(odd, True, 2), torch.bfloat16) is not None
+
+
+@pytest.mark.parametrize("products", [None, pytest.param(torch.int8, marks=in_bytes)])
+@settings(max_examples=25, deadline=None)
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=12))
+def test_a_row_has_the_same_logits_in_any_company(products: torch.dtype | None, lengths: list[int]) -> None:
+    model = network("shared")
+    ours = PackedNetwork.of(model, products)
     assert ours is not None
     given = rows(lengths)
     together = ours.logits(*given)
@@ -220,7 +289,7 @@ def test_more_tokens_than_positions_are_refused(name: str) -> None:
         answering.logits(*rows([65, 3], 3))
 
 
-@pytest.mark.parametrize("products", [None, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("products", PRODUCTS)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_nothing_is_written_behind_working_memory(
     name: str, products: torch.dtype | None, monkeypatch: pytest.MonkeyPatch
@@ -245,7 +314,7 @@ def test_nothing_is_written_behind_working_memory(
     assert all((one == 7).all() for one in guards)
 
 
-@pytest.mark.parametrize("products", [None, torch.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("products", PRODUCTS)
 def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(products: torch.dtype | None) -> None:
     model, given = network("a cycle between own ends, relu squared"), rows([5, 17, 30, 4, 30])
 
@@ -264,6 +333,5 @@ def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(
         left = [left[i] for i in kept]
         for place, row in enumerate(left):
             alone = each_step([row], [[], [], []])[step]
-            np.testing.assert_allclose(
-                together[step][place], alone[0], rtol=1e-4, atol=1e-4 if products is None else 0.05
-            )
+            near = 0.05 if products is torch.bfloat16 else 1e-4
+            np.testing.assert_allclose(together[step][place], alone[0], rtol=1e-4, atol=near)

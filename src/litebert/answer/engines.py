@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from litebert.errors import ConfigError
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import network_logits
 from litebert.interop import LoadedModel
@@ -104,3 +105,23 @@ class Bfloat16Engine(TorchEngine):
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         super().__init__(loaded, device)
         devices.require_bfloat16(self._device, "torch-bfloat16", "torch")
+
+
+class Int8Engine(TorchEngine):
+    """The network with its products in 8 bits, on a CPU that multiplies them natively. Each row of a weight has a scale
+    of its own, and each token; scores, softmax, norms and activations are in float32.
+
+    Raises:
+        ConfigError: this CPU does not, or the network has parts that the compiled layers do not know.
+    """
+
+    def __init__(self, loaded: LoadedModel, device: str) -> None:
+        super().__init__(loaded, device)
+        needs = "a CPU with a C compiler, and a network without windows and parts of your own"
+        if self._packed is not None:
+            self._packed = PackedNetwork.of(self._network, torch.int8)
+            needs = "a CPU with AVX-512 VNNI, and hidden sizes that 4 divides"
+        if self._packed is None:
+            raise ConfigError(
+                f"the engine torch-int8 cannot answer on {self._device.name}: it needs {needs}; give --engine torch"
+            )

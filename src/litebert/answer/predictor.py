@@ -156,9 +156,9 @@ def load(
         head: what the classifier of a Hugging Face folder is for, where its config.json does not name the class.
         engine: what computes its answers: torch, exact (the same without compiled passes), onnx, openvino,
             torch-bfloat16 and openvino-bfloat16 where the processor has bfloat16, auto (the fastest of these by
-            measurement), or an engine of your own. By default torch, and onnx for an exported folder. With another
-            than torch, the weights of a fine-tuned litebert folder are read only when `Model.model` is asked for, and
-            need not be there.
+            measurement), torch-int8 where it multiplies bytes, or an engine of your own. By default torch, and onnx for
+            an exported folder. With another than torch, the weights of a fine-tuned litebert folder are read only when
+            `Model.model` is asked for, and need not be there.
         exit: of a model that was fine-tuned with `exits`, when texts leave the network early: `auto`, as calibrated;
             `off`, never; or a threshold of your own.
 

@@ -64,8 +64,8 @@ class PredictArguments(Reading):
     """When texts leave a model that was fine-tuned with --exits: auto, as calibrated; off, never; or a threshold."""
     engine: str | None = None
     """What computes the answers: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]); torch-bfloat16 or
-    openvino-bfloat16, on processors that have it; or auto, which measures those at hand and takes the fastest. By
-    default torch, and onnx for an exported folder."""
+    openvino-bfloat16, on processors that have it; auto, which measures those at hand and takes the fastest; or
+    torch-int8, products in 8 bits, on processors that have them. By default torch, and onnx for an exported folder."""
     exact: bool = False
     """Compute in float32 with PyTorch's own operations, whatever the engine."""
 

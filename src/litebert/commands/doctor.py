@@ -23,8 +23,8 @@ from litebert.commands.console import Json, parse, print_json, table
 LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "sentencepiece", "safetensors", "transformers")
 """Whose versions decide most; each is imported to see that it works."""
 INSTRUCTIONS = {
-    "avx2": "AVX2", "avx512f": "AVX-512", "avx512_bf16": "AVX-512 bfloat16", "amx_tile": "AMX",
-    "amx_bf16": "AMX bfloat16", "asimd": "NEON", "sve": "SVE", "bf16": "bfloat16",
+    "avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "AVX-512 VNNI", "avx512_bf16": "AVX-512 bfloat16",
+    "amx_tile": "AMX", "amx_bf16": "AMX bfloat16", "asimd": "NEON", "sve": "SVE", "bf16": "bfloat16",
 }  # fmt: skip
 """What Linux calls the instructions that make a difference, and what people do."""
 

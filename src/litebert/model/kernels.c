@@ -9,6 +9,9 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
 
 #define WIDEST 16384 /* elements of a row that are held in float32 at once; compiled.py knows it */
 
@@ -599,7 +602,6 @@ static void product(int rows, const float *a, long a_step, const float *b, long 
    library. */
 typedef uint32_t __attribute__((may_alias)) pair;
 #if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
-#include <immintrin.h>
 const long multiplies_narrow = 1;
 
 static inline __attribute__((always_inline)) void narrow_tile(int rows, const pair *a, long a_step, const pair *b,
@@ -645,40 +647,126 @@ static void narrow_product(int rows, const pair *a, long a_step, const pair *b, 
                            int add) {}
 #endif
 
+/* The same of bytes in fours: a (rows, depth fours) without sign, values / scale + zero, and b (depth, COLUMNS fours)
+   with it, values / scale. Behind b lie its scales and the sums of its columns, which `zero` is taken off by. The
+   instruction is written out, because compilers copy the sums around the intrinsic, which takes twice as long. */
+typedef struct {
+    float scale;
+    int32_t zero;
+} grid;
+
+#if defined(__AVX512VNNI__)
+const long multiplies_bytes = 1;
+
+static inline __attribute__((always_inline)) void byte_tile(int rows, const pair *a, long a_step, const pair *b,
+                                                            long depth, const grid *grids, float *c, long c_step) {
+    const pair *scales = b + depth * COLUMNS;
+    __m512i sums[MOST][2];
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++) sums[i][0] = sums[i][1] = _mm512_setzero_si512();
+    for (long k = 0; k < depth; k++) {
+        __m512i first = _mm512_loadu_si512(b + k * COLUMNS), second = _mm512_loadu_si512(b + k * COLUMNS + WIDE);
+        __builtin_prefetch(b + (depth + 2 + k) * COLUMNS);
+        __builtin_prefetch(b + (depth + 2 + k) * COLUMNS + WIDE);
+#pragma GCC unroll 12
+        for (int i = 0; i < rows; i++) {
+            __m512i x = _mm512_set1_epi32(a[i * a_step + k]);
+            __asm__("vpdpbusd %2, %1, %0" : "+v"(sums[i][0]) : "v"(x), "v"(first));
+            __asm__("vpdpbusd %2, %1, %0" : "+v"(sums[i][1]) : "v"(x), "v"(second));
+        }
+    }
+    __m512 first = _mm512_loadu_ps(scales), second = _mm512_loadu_ps(scales + WIDE);
+    __m512i third = _mm512_loadu_si512(scales + COLUMNS), fourth = _mm512_loadu_si512(scales + COLUMNS + WIDE);
+#pragma GCC unroll 12
+    for (int i = 0; i < rows; i++) {
+        __m512 scale = _mm512_set1_ps(grids[i].scale);
+        __m512i zero = _mm512_set1_epi32(grids[i].zero);
+        __m512i low = _mm512_sub_epi32(sums[i][0], _mm512_mullo_epi32(zero, third));
+        __m512i high = _mm512_sub_epi32(sums[i][1], _mm512_mullo_epi32(zero, fourth));
+        _mm512_storeu_ps(c + i * c_step, _mm512_cvtepi32_ps(low) * (scale * first));
+        _mm512_storeu_ps(c + i * c_step + WIDE, _mm512_cvtepi32_ps(high) * (scale * second));
+    }
+}
+
+static void byte_product(int rows, const pair *a, long a_step, const pair *b, long depth, const grid *grids,
+                         float *c, long c_step) {
+#define TILE(ROWS)                                                                                                     \
+    case ROWS:                                                                                                         \
+        byte_tile(ROWS, a, a_step, b, depth, grids, c, c_step);                                                        \
+        break;
+    switch (rows) { EACH_NUMBER_OF_ROWS(TILE) }
+#undef TILE
+}
+#else
+const long multiplies_bytes = 0;
+
+static void byte_product(int rows, const pair *a, long a_step, const pair *b, long depth, const grid *grids,
+                         float *c, long c_step) {}
+#endif
+
+enum { FLOATS, PAIRS, BYTES }; /* what products multiply; packed.py knows the order */
+
+/* n values as bytes, from the lowest to the highest of them and 0; the scale is no number where one of them is none. */
+static inline grid to_bytes(const float *restrict x, uint8_t *restrict bytes, long n) {
+    float low = 0.0f, high = 0.0f, none = 0.0f;
+#pragma omp simd reduction(min : low) reduction(max : high) reduction(+ : none)
+    for (long i = 0; i < n; i++) {
+        low = low < x[i] ? low : x[i];
+        high = high > x[i] ? high : x[i];
+        none += 0.0f * x[i];
+    }
+    float rate = high > low ? 255.0f / (high - low) : 0.0f, zero = rintf(-low * rate);
+    for (long i = 0; i < n; i++) {
+        float value = rintf(x[i] * rate) + zero;
+        bytes[i] = (uint8_t)(int32_t)(value < 255.0f ? value : 255.0f);
+    }
+    return (grid){(high - low) / 255.0f + none, (int32_t)zero};
+}
+
 /* y (rows, out) = x (rows, in) w^T. panels: w (out, in) as (out / COLUMNS, in, COLUMNS), with zeros behind the last row
-   of w. With `narrow` they are bfloat16 as (out / COLUMNS, in / 2, COLUMNS, 2), and x is rounded into it. */
-static void multiply(const float *x, const void *panels, float *y, long rows, long in, long out, bf16 *narrow_x,
+   of w. Of PAIRS they are bfloat16 as (out / COLUMNS, in / 2, COLUMNS, 2), and x is rounded into `held`; of BYTES
+   (out / COLUMNS, in / 4, COLUMNS, 4) with what byte_tile reads behind each panel, and `held` takes the grids
+   and the bytes of x. */
+static void multiply(const float *x, const void *panels, float *y, long rows, long in, long out, int type, void *held,
                      int threads) {
     long groups = (rows + MOST - 1) / MOST, strips = (groups + STRIP / MOST - 1) / (STRIP / MOST);
-    long width = (out + COLUMNS - 1) / COLUMNS * COLUMNS, depth = narrow_x ? in / 2 : in;
-    if (narrow_x) {
+    long width = (out + COLUMNS - 1) / COLUMNS * COLUMNS, depth = in >> type, part = type == BYTES ? depth : DEPTH;
+    grid *grids = held;
+    uint8_t *bytes = (uint8_t *)(grids + rows);
+    if (type != FLOATS) {
         IN_PARALLEL
         for (long row = 0; row < rows; row++)
-            for (long i = row * in; i < (row + 1) * in; i++) narrow_x[i] = narrow(x[i]);
+            if (type == BYTES)
+                grids[row] = to_bytes(x + row * in, bytes + row * in, in);
+            else
+                for (long i = row * in; i < (row + 1) * in; i++) ((bf16 *)held)[i] = narrow(x[i]);
     }
 #pragma omp parallel for collapse(2) schedule(static) num_threads(threads) if (threads > 1)
     for (long strip = 0; strip < strips; strip++)
         for (long from = 0; from < width; from += COLUMNS) {
             int last = from + COLUMNS > out; /* whose columns y has no room for */
-            float held[STRIP * COLUMNS];
+            float room[STRIP * COLUMNS];
             long low = groups * strip / strips, high = groups * (strip + 1) / strips, top = rows * low / groups;
-            float *to = last ? held : y + top * out + from;
+            float *to = last ? room : y + top * out + from;
             long step = last ? COLUMNS : out;
-            for (long k = 0; k < depth; k += DEPTH)
+            for (long k = 0; k < depth; k += part)
                 for (long group = low; group < high; group++) {
                     long row = rows * group / groups, count = rows * (group + 1) / groups - row;
-                    long some = depth - k < DEPTH ? depth - k : DEPTH, at = from * depth + k * COLUMNS;
+                    long some = depth - k < part ? depth - k : part, at = from * depth + k * COLUMNS;
                     float *c = to + (row - top) * step;
-                    if (narrow_x)
-                        narrow_product(count, (const pair *)narrow_x + row * depth + k, depth,
-                                       (const pair *)panels + at, some, c, step, k > 0);
+                    if (type == BYTES)
+                        byte_product(count, (const pair *)bytes + row * depth, depth,
+                                     (const pair *)panels + from * (depth + 2), depth, grids + row, c, step);
+                    else if (type == PAIRS)
+                        narrow_product(count, (const pair *)held + row * depth + k, depth, (const pair *)panels + at,
+                                       some, c, step, k > 0);
                     else
                         product(count, x + row * depth + k, depth, (const float *)panels + at, COLUMNS, some, c, step,
                                 k > 0, DEPTH * COLUMNS);
                 }
             if (last)
                 for (long row = top; row < rows * high / groups; row++)
-                    memcpy(y + row * out + from, held + (row - top) * COLUMNS, (out - from) * sizeof(float));
+                    memcpy(y + row * out + from, room + (row - top) * COLUMNS, (out - from) * sizeof(float));
         }
 }
 
@@ -759,24 +847,24 @@ enum { Q, KV, ATTENDED, INNER, OUTPUT, QKV_BIAS, ATTENDED_BIAS, INNER_BIAS, OUTP
    of each row alone, (rows, H). parts: the addresses of panels, biases and norms in the order above, 0 for what is not
    there; eps of both norms. pre: whether a norm stands before each block, or else behind; the first one only with
    `normed_first`. room: after the room of `attend` for all threads, tokens (6 H + `wide` + inner) floats, wide being
-   what the first product of the feed-forward block gives, and behind them as many bfloat16 as the widest input of a
-   product has. */
+   what the first product of the feed-forward block gives, and, unless `type` is FLOATS, behind them 2 bytes for each
+   element of the widest input of a product, and 8 for each token. */
 void layer(float *state, const int64_t *parts, const float *eps, const long *starts, const float *cosine,
            const float *sine, float *room, long each, long tokens, long rows, long heads, long size, long inner,
-           int kind, int gated, int pre, int normed_first, int one, int narrow_products, int threads) {
+           int kind, int gated, int pre, int normed_first, int one, int type, int threads) {
 #define PART(NAME) ((const float *)(intptr_t)parts[NAME])
     long hidden = heads * size, wide = gated ? 2 * inner : inner, count = one ? rows : tokens;
     float *read = room + each * threads, *x = read + tokens * hidden, *q = x + tokens * hidden;
     float *kv = q + tokens * hidden, *y = kv + 2 * tokens * hidden, *in = y + tokens * hidden;
     float *act = gated ? in + tokens * wide : in;
-    bf16 *held = narrow_products ? (bf16 *)(in + tokens * (wide + inner)) : 0;
+    float *held = in + tokens * (wide + inner); /* what products multiply in place of their input */
     const float *kv_bias = PART(QKV_BIAS) ? PART(QKV_BIAS) + hidden : 0, *from = state;
 
     if (pre && normed_first) {
         normed(state, 0, 0, PART(ATTENTION_NORM), PART(ATTENTION_SHIFT), 0, read, tokens, hidden, eps[0], threads);
         from = read;
     }
-    multiply(from, PART(KV), kv, tokens, hidden, 2 * hidden, held, threads);
+    multiply(from, PART(KV), kv, tokens, hidden, 2 * hidden, type, held, threads);
     if (one) {
         for (long row = 0; row < rows; row++) {
             memcpy(x + row * hidden, state + starts[row] * hidden, hidden * sizeof(float));
@@ -785,10 +873,10 @@ void layer(float *state, const int64_t *parts, const float *eps, const long *sta
         from = y;
     } else
         x = state;
-    multiply(from, PART(Q), q, count, hidden, hidden, held, threads);
+    multiply(from, PART(Q), q, count, hidden, hidden, type, held, threads);
     attend(q, hidden, PART(QKV_BIAS), kv, 2 * hidden, kv_bias, starts, one, y, cosine, sine, room, each, rows, heads,
            size, 1.0f / sqrtf(size), threads);
-    multiply(y, PART(ATTENDED), q, count, hidden, hidden, held, threads);
+    multiply(y, PART(ATTENDED), q, count, hidden, hidden, type, held, threads);
     normed(q, PART(ATTENDED_BIAS), x, pre ? 0 : PART(ATTENTION_NORM), PART(ATTENTION_SHIFT), pre ? x : 0, x, count,
            hidden, eps[0], threads);
 
@@ -797,9 +885,9 @@ void layer(float *state, const int64_t *parts, const float *eps, const long *sta
         normed(x, 0, 0, PART(FEEDFORWARD_NORM), PART(FEEDFORWARD_SHIFT), 0, y, count, hidden, eps[1], threads);
         from = y;
     }
-    multiply(from, PART(INNER), in, count, hidden, wide, held, threads);
+    multiply(from, PART(INNER), in, count, hidden, wide, type, held, threads);
     activated(in, PART(INNER_BIAS), act, count, inner, kind, gated, threads);
-    multiply(act, PART(OUTPUT), q, count, inner, hidden, held, threads);
+    multiply(act, PART(OUTPUT), q, count, inner, hidden, type, held, threads);
     normed(q, PART(OUTPUT_BIAS), x, pre ? 0 : PART(FEEDFORWARD_NORM), PART(FEEDFORWARD_SHIFT), pre ? state : 0, state,
            count, hidden, eps[1], threads);
 #undef PART

@@ -4,10 +4,11 @@ A layer is one call of a compiled function (`layer` in kernels.c), its matrix pr
 which a classifier of texts reads [CLS] alone, queries and all that follows them are computed for [CLS] alone. Answers
 are those of the network to rounding.
 
-All is float32, but for matrix products where bfloat16 is asked for. Their weights are kept a second time, in the order
-in which they are read. Where the library multiplies bfloat16 better, on processors with AMX, the products are its own,
-and between them stands one compiled pass each. Working memory belongs to a thread, so several threads may ask one
-network.
+All is float32, but for matrix products where bfloat16 or 8 bits are asked for. Their weights are kept a second time, in
+the order in which they are read. In 8 bits, each row of a weight and each token have a scale of their own, so an answer
+does not depend on its company. Where the library multiplies bfloat16 better, on processors with AMX, the products are
+its own, and between them stands one compiled pass each. Working memory belongs to a thread, so several threads may ask
+one network.
 
 `PackedNetwork.of` takes networks of the parts that it knows. Others, with attention in windows or parts of one's own,
 and machines without the compiled passes, compute their answers by the network itself.
@@ -28,6 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.model.blocks import Attention, AttentionPositions, FeedForward, Rotary
 from litebert.model.compiled import WIDEST, library
@@ -40,6 +42,10 @@ from litebert.model.task_model import TaskModel
 _PARTS = (TaskModel, Encoder, Embedding, PositionTable, Attention, FeedForward, AttentionPositions, Rotary,
           ClassifierHead, StateHead, nn.Embedding, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity,
           nn.ModuleList)  # fmt: skip
+
+
+_TYPES = (None, torch.bfloat16, torch.int8)
+"""What products multiply, in the order of kernels.c."""
 
 
 class Packed(NamedTuple):
@@ -102,7 +108,7 @@ class PackedNetwork:
     Weights that change are seen where PyTorch counts it, so not through `.data` or `.numpy()`.
 
     Args:
-        products: the type of matrix products, bfloat16; None for float32.
+        products: the type of matrix products, bfloat16 or int8; None for float32.
     """
 
     def __init__(self, model: TaskModel, products: torch.dtype | None = None) -> None:
@@ -119,8 +125,7 @@ class PackedNetwork:
         self._kept: dict[Tensor, tuple[tuple[int, int], Tensor]] = {}
         """Of a weight its place and version, and what products read instead."""
         self._tables: dict[tuple[nn.Module, nn.Module], _Table] = {}
-        even = config.hidden_size % 2 == config.intermediate_size % 2 == 0
-        self._whole = products is None or (even and bool(_constant("multiplies_narrow")))
+        self._whole = _multiplies(products, config)
         """Whether a layer is one call."""
         self._own = _Own()
 
@@ -133,9 +138,11 @@ class PackedNetwork:
         )
         plain = all(one.dtype == torch.float32 and one.device.type == "cpu" for one in model.parameters())
         fits = 3 * max(config.hidden_size, config.intermediate_size) <= WIDEST and config.activation in ACTIVATIONS
-        if products not in (None, torch.bfloat16) or any(one.is_inference() for one in model.parameters()):
+        if products not in _TYPES or any(one.is_inference() for one in model.parameters()):
             return None
         if not (known and plain and fits) or any(config.windowed()) or library() is None:
+            return None
+        if products is torch.int8 and not _multiplies(products, config):
             return None
         return cls(model, products)
 
@@ -230,12 +237,13 @@ class PackedNetwork:
         tokens, hidden, inner = len(x), self._hidden, feedforward.output.in_features
         wide, kind = feedforward.input.out_features, ACTIVATIONS.index(feedforward.activation)
         cosine, sine, each = self._for_heads(rows)
-        narrow = self._products is not None
-        numbers = tokens * (6 * hidden + wide + inner) + (tokens * max(hidden, inner) + 1) // 2 * narrow
+        numbers = tokens * (6 * hidden + wide + inner)
+        if self._products is not None:
+            numbers += (tokens * max(hidden, inner) + 1) // 2 + 2 * tokens
         room = self._room("layer", 1, torch.get_num_threads() * each + numbers)
         call("layer", x, table.places, table.eps, rows.starts, cosine, sine, room, each, tokens, len(rows.starts) - 1,
              self._heads, hidden // self._heads, inner, kind, int(feedforward.gated), int(feedforward.pre_norm),
-             int(normed_first), int(one), int(narrow), elements=tokens * wide * hidden)  # fmt: skip
+             int(normed_first), int(one), _TYPES.index(self._products), elements=tokens * wide * hidden)  # fmt: skip
         return x[: len(rows.starts) - 1] if one else x
 
     def _table(self, attention: Attention, feedforward: FeedForward) -> _Table:
@@ -344,11 +352,13 @@ class PackedNetwork:
         """What products read in place of a weight, made anew only where that has changed."""
         state, kept = self._kept.get(weight, (None, weight))
         if state != _state(weight):
-            kept = weight if self._products is None else weight.to(self._products)
             if self._whole:
                 parts = [weight.shape[0] // 3, 2 * weight.shape[0] // 3]
                 qkv = any(weight is one.qkv.weight for one, _ in self._layers)
-                kept = torch.cat([_panels(one) for one in torch.split(kept, parts if qkv else [len(kept)])])
+                split = torch.split(weight, parts if qkv else [len(weight)])
+                kept = torch.cat([_panels(one, self._products) for one in split])
+            else:
+                kept = weight.to(self._products)
             self._kept[weight] = _state(weight), kept
         return kept
 
@@ -361,12 +371,32 @@ class PackedNetwork:
         return kept[: rows * width].view(rows, width)
 
 
-def _panels(weight: Tensor) -> Tensor:
+def _multiplies(products: torch.dtype | None, config: EncoderConfig) -> bool:
+    """Whether the products of such layers are those of kernels.c."""
+    if products is None:
+        return True
+    together, name = (4, "multiplies_bytes") if products is torch.int8 else (2, "multiplies_narrow")
+    even = config.hidden_size % together == config.intermediate_size % together == 0
+    return even and bool(_constant(name))
+
+
+def _panels(weight: Tensor, products: torch.dtype | None) -> Tensor:
     """A weight (out, in) in the order in which `multiply` (kernels.c) reads it."""
-    columns, wide = _constant("panel_columns"), weight.shape[1]
+    columns, wide, together = _constant("panel_columns"), weight.shape[1], 1
+    scale = None
+    if products is torch.int8:
+        together, scale = 4, weight.abs().amax(1) / 127
+        weight = (weight / scale.clamp_min(torch.finfo(scale.dtype).tiny)[:, None]).round().to(products)
+    elif products is not None:
+        together, weight = 2, weight.to(products)
     full = nn.functional.pad(weight, (0, 0, 0, -len(weight) % columns))
-    pairs = 2 if weight.dtype == torch.bfloat16 else 1
-    return full.reshape(-1, columns, wide // pairs, pairs).transpose(1, 2).contiguous()
+    panels = full.reshape(-1, columns, wide // together, together).transpose(1, 2).contiguous()
+    if scale is None:
+        return panels
+    scales = nn.functional.pad(scale, (0, len(full) - len(scale)))
+    behind = torch.stack((scales.view(torch.int32), full.sum(1, dtype=torch.int32)), 1)
+    behind = behind.reshape(-1, columns, 2).transpose(1, 2).flatten(1)
+    return torch.cat((panels.flatten(1).view(torch.int32), behind), 1)
 
 
 def _state(weight: Tensor | None) -> tuple[int, int]:
