@@ -2,12 +2,13 @@
 
     python benchmarks/speedrun --text FILES_OR_FOLDERS --out runs/speedrun [--minutes 10 30 60] [--seeds 3]
                                [--recipes albert-next-mini] [--baselines albert modernbert] [--shape mini]
-                               [--blimp FOLDER] [--glue FOLDER] [--language en]
+                               [--rates 5e-4 1e-3 2e-3] [--blimp FOLDER] [--glue FOLDER] [--language en]
 
 The protocol: one text, one tokenizer of 8,192 pieces trained on it, 2 % of its documents held out,
 masks at 15 % for every score; the clock starts with the command. Ours is `litebert pretrain RECIPE --budget`; a
 baseline (baseline.py) takes the best of three learning rates, tried for a third of the time. One run at a time.
-The same command continues an interrupted campaign. It writes a report with the curves, results.json, and a file a run.
+The same command continues an interrupted campaign, and with --blimp or --glue adds scores that are missing. It writes
+a report with the curves, results.json, and a file a run.
 """
 
 from __future__ import annotations
@@ -97,8 +98,9 @@ def baseline(
 
 
 def last_point(folder: Path) -> Path:
-    """The weights at the end of a baseline's run."""
-    return max((folder / "run").glob("point-*"), key=lambda path: int(path.name.partition("-")[2]))
+    """The weights at the end of a baseline's run, as long as they are kept."""
+    points = (folder / "run").glob("point-*")
+    return max(points, key=lambda path: int(path.name.partition("-")[2]), default=folder / "run")
 
 
 def parameters(run: Path) -> int:
@@ -108,10 +110,10 @@ def parameters(run: Path) -> int:
     return sum(one.numel() for one in read_folder(run).model.parameters())
 
 
-def best_rate(kind: str, shape: str, shards: Path, folder: Path, minutes: float) -> float:
-    """The best learning rate of three, each tried for a third of the time."""
+def best_rate(kind: str, shape: str, shards: Path, folder: Path, minutes: float, rates: Sequence[float]) -> float:
+    """The best of some learning rates, each tried for a third of the time."""
     losses = {}
-    for rate in RATES:
+    for rate in rates:
         place = folder / f"rate-{rate:g}"
         place.mkdir(parents=True, exist_ok=True)
         found = protocol.saved(place / "result.json")
@@ -137,13 +139,13 @@ def campaign(options: argparse.Namespace) -> list[Result]:
                 if found is None:
                     print(f"{system}, {minutes:g} minutes, seed {seed}", flush=True)
                     if kind == "ours":
-                        found, model = ours(system, length, shards, folder, minutes, seed), folder / "run"
+                        found = ours(system, length, shards, folder, minutes, seed)
                     else:
-                        rate = best_rate(system, options.shape, shards, folder.parent, minutes)
+                        rate = best_rate(system, options.shape, shards, folder.parent, minutes, options.rates)
                         found = baseline(system, options.shape, shards, folder, minutes, seed, rate)
-                        model = last_point(folder)
-                    protocol.add_scores(found, model, options.blimp, options.glue, folder, options.task_seeds)
                     protocol.save(folder / "result.json", found)
+                model = folder / "run" if kind == "ours" else last_point(folder)
+                protocol.add_scores(found, model, options.blimp, options.glue, folder, options.task_seeds)
                 print(f"  loss {found.loss:.3f}, accuracy {found.accuracy:.1%}, {found.seconds:.0f} s", flush=True)
                 results.append(found)
     return results
@@ -203,6 +205,7 @@ def main() -> int:
     parser.add_argument("--recipes", nargs="*", default=["albert-next-mini"])
     parser.add_argument("--baselines", nargs="*", default=["albert", "modernbert"], choices=("albert", "modernbert"))
     parser.add_argument("--shape", default="mini", choices=protocol.SHAPES, help="of the baselines, and of all scores")
+    parser.add_argument("--rates", nargs="+", type=float, default=RATES, help="learning rates of the baselines")
     parser.add_argument("--blimp", type=Path, help="a folder of pairs of sentences")
     parser.add_argument("--glue", type=Path, help="the folder with SST-2/, CoLA/ and RTE/")
     parser.add_argument("--task-seeds", type=int, default=3)

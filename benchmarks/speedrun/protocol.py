@@ -112,15 +112,17 @@ def heldout_loss(model: Path, shards: Path, sequences: int, length: int) -> tupl
 
 
 def add_scores(result: Result, model: Path, blimp: Path | None, glue: Path | None, folder: Path, seeds: int) -> None:
-    """Grammar without labels, and tasks with them, where their files are given."""
-    if blimp is not None:
+    """Grammar without labels, and tasks with them, where their files are given and the result lacks the score."""
+    if blimp is not None and not result.blimp:
         found = asked("evaluate", model, "--blimp", blimp)["blimp"]["overall"]
         result.blimp = {form: found[form] for form in ("plain", "within_word")}
-    if glue is not None:
-        for task, metric in TASKS.items():
+        save(folder / "result.json", result)
+    for task, metric in TASKS.items():
+        if glue is not None and task not in result.tasks:
             words = ("--task", task, "--data", glue, "--out", folder / task, "--steps", str(TASK_STEPS))
             found = asked("finetune", model, *words, "--seeds", str(seeds))
             result.tasks[task] = found["seeds"][metric]["median"] if seeds > 1 else found["scores"][metric]
+            save(folder / "result.json", result)
 
 
 def saved(file: Path) -> Result | None:

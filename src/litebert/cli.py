@@ -138,9 +138,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
         if words[0] in VERBS and words[0] not in launch.GROUPED:
             return _refuse(words[0], "this verb runs in one process; start it without torchrun")
-    # Worker threads that wait must sleep, not spin: beside any other busy program, spinning makes a step five times
-    # as long (docs/decisions.md). Read by OpenMP when torch is loaded.
+    # Worker threads that wait must sleep after some microseconds, not spin: beside any other busy program, spinning
+    # makes a step five times as long (docs/decisions.md). Read by OpenMP when torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
         with _signals_raise():
             status = 0

@@ -169,6 +169,9 @@ def test_absent_heads_are_said_and_stay_absent(tmp_path: Path) -> None:
     again = load(tmp_path / "own")
     assert again.untrained == ("mlm",)
     assert again.notes
+    for one in (loaded, again):  # theirs is drawn, though all that is read is not
+        drawn = [weight for name, weight in one.model.named_parameters() if name.startswith("objectives.mlm")]
+        assert any(weight.std() > 0.01 for weight in drawn if weight.dim() > 1)
     convert(tmp_path / "own", tmp_path / "back", to="hf")
     assert json.loads((tmp_path / "back" / "config.json").read_text())["architectures"] == ["AlbertModel"]
 

@@ -94,7 +94,7 @@ def opened(
     state = to_ours(table, tensors, str(file))
     pooling = pooling_of(layout, settings, source)
     if head is None:
-        model = built(config_file, Pretrainer, whole)
+        model = built(config_file, Pretrainer, whole, drawn=bool(untrained))
         for name, stored in beside.items():
             check(model.objectives[name].state_dict(), stored, (), folder / OBJECTIVES[name].foreign_file)
             state.update({f"objectives.{name}.{key}": tensor.float() for key, tensor in stored.items()})
@@ -102,7 +102,7 @@ def opened(
         classes, usual = len(state["head.classifier.bias"]), next(iter(outputs_of(head).values()))
         dense = layout.dense if "head.dense.bias" in state else None
         read = pooling if usual.reads_cls else "cls"
-        model = built(config_file, TaskModel, config, usual.reads_cls, classes, dense, read)
+        model = built(config_file, TaskModel, config, usual.reads_cls, classes, dense, read, drawn=False)
         labels, untrained = _labels(settings, classes) if usual.classes is None else (), ()
         longest = _longest(folder, config.max_positions)
         task = {"kind": head, "length": longest, **problem_of(settings, head, source)}

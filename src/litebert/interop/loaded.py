@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
 
 from litebert.config import Config
 from litebert.config.finetuning import HeadName
@@ -110,10 +113,27 @@ def fresh_dense(config: Config) -> HeadActivation | None:
     return said or ("tanh" if config.encoder.position_offset > 0 else None)
 
 
-def built(file: Path, network: Callable[..., M], *arguments: Any) -> M:
-    """A network of a config, whose refusal to be built names the file that the config comes from."""
+class _Zeros(TorchFunctionMode):
+    """Weights are zero where they would be drawn, which takes longer than reading them."""
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        drawing = (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_)
+        if func not in drawing:
+            return func(*args, **given)
+        with torch.no_grad():
+            return (args[0] if args else given["tensor"]).zero_()
+
+
+def built(file: Path, network: Callable[..., M], *arguments: Any, drawn: bool = True) -> M:
+    """A network of a config, whose refusal to be built names the file that the config comes from.
+
+    Args:
+        drawn: its weights are initialised; not needed for a network that is filled with all of its weights.
+    """
     try:
-        return network(*arguments)
+        with nullcontext() if drawn else _Zeros():
+            return network(*arguments)
     except (ModelError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
         reason = str(error).partition("\n")[0]
         raise ModelError(f"{file} describes no model that can be built: {reason}") from None

@@ -194,9 +194,11 @@ def _load_own(folder: Path, lazy: bool) -> LoadedModel:
         return _load_tuned(folder, config, lazy)
     file = _weights(folder)
     tensors, fresh, tokenizer = files.read_tensors(file), fresh_dense(config), _own_tokenizer(folder, file)
-    model = built(recipe, Pretrainer, config)
+    model = built(recipe, Pretrainer, config, drawn=False)
     untrained = tuple(name for name in model.objectives if model.objectives[name].state_dict()
                       and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
+    if untrained:
+        model = built(recipe, Pretrainer, config)
     fill(model, tensors, untrained, file)
     notes = tuple(untrained_notes(untrained, config, folder))
     return LoadedModel(
@@ -220,7 +222,7 @@ def _load_tuned(folder: Path, config: Config, lazy: bool) -> LoadedModel:
         file = _weights(folder)
         tensors = files.read_tensors(file)
         fitting = (config.encoder, usual.reads_cls, task["classes"], task.get("dense"), task.get("pooling", "cls"))
-        classifier = built(folder / "task.json", TaskModel, *fitting)
+        classifier = built(folder / "task.json", TaskModel, *fitting, drawn=False)
         fill(classifier, tensors, (), file)
         return classifier
 
