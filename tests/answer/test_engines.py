@@ -18,8 +18,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import litebert
@@ -31,7 +29,7 @@ from litebert.answer.graphs import KEPT
 from litebert.answer.predicting import FIRST, WINDOW
 from litebert.cli import main
 from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError
-from litebert.finetuning.rows import PaddedRows, by_length
+from litebert.finetuning.rows import PaddedRows
 from litebert.model import compiled, packed
 from litebert.registry import ENGINES
 from toys.refusals import refused
@@ -396,18 +394,6 @@ def test_one_text_starts_no_thread(tiny_tokenizer: Path, tmp_path: Path, monkeyp
     expected = model.predict(LINES)
     monkeypatch.setattr(threading.Thread, "start", lambda _: pytest.fail("a thread was started"))
     same([model.predict([text])[0] for text in LINES], expected)
-
-
-@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 4)), max_size=60), st.integers(1, 300))
-def test_batches_hold_every_item_once_within_the_bound(items: list[tuple[int, int]], most: int) -> None:
-    lengths, rows = [length for length, _ in items], [count for _, count in items]
-    batches = list(by_length(lengths, most, rows))
-    assert sorted(place for batch in batches for place in batch) == list(range(len(items)))
-    for batch in batches:
-        tokens = max(lengths[i] for i in batch) * sum(rows[i] for i in batch)
-        assert tokens <= most or len(batch) == 1
-    order = [lengths[i] for batch in batches for i in batch]
-    assert order == sorted(order, reverse=True)
 
 
 _SIGNALLED = """

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from litebert.finetuning.batches import TaskBatches, collate
 from litebert.finetuning.items import EncodedRow, Item
+from litebert.finetuning.rows import by_length
 from litebert.finetuning.text_outputs import OneClass
 from litebert.finetuning.token_outputs import Tags
 from litebert.registry import OUTPUTS
@@ -95,3 +96,15 @@ def test_targets_by_output(problem: str, targets: tuple[object, ...], kind: torc
 def test_token_targets_are_padded_with_what_is_ignored() -> None:
     batch = collate([item(0, 3, np.array([-100, 2, -100])), item(1, 5, np.array([-100, 0, 1, 2, -100]))], Tags(), 0)
     assert batch.targets.tolist() == [[-100, 2, -100, *[-100] * 5], [-100, 0, 1, 2, -100, -100, -100, -100]]
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 4)), max_size=60), st.integers(1, 300))
+def test_batches_hold_every_item_once_within_the_bound(sizes: list[tuple[int, int]], most: int) -> None:
+    lengths, rows = [length for length, _ in sizes], [count for _, count in sizes]
+    batches = list(by_length(lengths, most, rows))
+    assert sorted(place for batch in batches for place in batch) == list(range(len(sizes)))
+    for batch in batches:
+        tokens = max(lengths[i] for i in batch) * sum(rows[i] for i in batch)
+        assert tokens <= most or len(batch) == 1
+    order = [lengths[i] for batch in batches for i in batch]
+    assert order == sorted(order, reverse=True)
