@@ -18,7 +18,7 @@ from answer.test_predict import texts
 from litebert.config import EncoderConfig
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
-from serve.test_served_answers import close
+from serve.test_served_answers import answers, close
 from toys.folders import save_litebert
 from toys.serving import Service, load, serving
 
@@ -78,7 +78,7 @@ def asked(model: Path) -> list[tuple[Any, Callable[[Any], bool]]]:
     lines = texts(200, most=20)
     expected = litebert.load(model).predict(lines)
     return [
-        ({"inputs": line}, lambda answer, right=right: close(answer["predictions"], [right]))
+        ({"inputs": line}, lambda answer, right=right: close(answers(answer["predictions"]), [right]))
         for line, right in zip(lines, expected, strict=True)
     ]
 

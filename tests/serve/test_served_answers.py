@@ -41,14 +41,19 @@ def close(one: Any, other: Any) -> bool:
     return one == other if isinstance(one, str) else bool(one == pytest.approx(other, abs=2e-5))
 
 
+def answers(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Predictions without what the service adds: how many tokens were read and cut off."""
+    return [{name: value for name, value in one.items() if name not in ("tokens", "truncated")} for one in found]
+
+
 def test_predictions_are_those_of_predict(client: httpx.Client, models: Path) -> None:
     answer = client.post("/predict", json={"inputs": LINES}).json()
     assert (answer["model"], answer["kind"]) == ("colours", "classes")
-    assert close(answer["predictions"], litebert.load(models / "colours").predict(LINES))
+    assert close(answers(answer["predictions"]), litebert.load(models / "colours").predict(LINES))
     single = client.post("/predict", json={"inputs": LINES[0]}).json()
     assert close(single["predictions"], answer["predictions"][:1])
     pair = client.post("/predict", json={"inputs": [LINES[:2], {"text": LINES[0], "pair": LINES[1]}]}).json()
-    assert close(pair["predictions"], litebert.load(models / "colours").predict([LINES[:2]]) * 2)
+    assert close(answers(pair["predictions"]), litebert.load(models / "colours").predict([LINES[:2]]) * 2)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +93,7 @@ def test_texts_leave_early_as_by_predict(tiny_tokenizer: Path, tmp_path: Path) -
     for chosen in ("auto", "off", 0.0, 2.0):
         served = Served(folder, {**OPENING, "exit": chosen})
         found = [json.loads(row.payload) for row in rows(served, "predict", LINES)]
-        assert close(found, litebert.load(folder, exit=chosen).predict(LINES))
+        assert close(answers(found), litebert.load(folder, exit=chosen).predict(LINES))
         assert served.info()["exits"] == (chosen != "off")
         layers.add(tuple(one.get("layers") for one in found))
     assert {(None,) * len(LINES), (1,) * len(LINES), (deepest,) * len(LINES)} <= layers
@@ -100,7 +105,7 @@ def test_exits_and_the_engine_are_options_of_the_service(tiny_tokenizer: Path, t
         (info,) = client.get("/info").json()["models"]
         assert (info["engine"], info["exits"]) == ("torch", True)  # as for every model with exits
         found = client.post("/predict", json={"inputs": LINES}).json()["predictions"]
-        assert close(found, litebert.load(folder, exit=0.4).predict(LINES))
+        assert close(answers(found), litebert.load(folder, exit=0.4).predict(LINES))
 
 
 @pytest.mark.parametrize("folder", ["colours", "x-colours", "base", "x-base", "x-masks"])
@@ -183,6 +188,41 @@ def test_masks_are_filled_as_by_fill(client: httpx.Client, models: Path) -> None
     assert (refused.status_code, refused.json()["field"]) == (422, "inputs[1]")
 
 
+def test_every_answer_says_what_was_cut_off(client: httpx.Client, models: Path) -> None:
+    word, long = "ba", "ba " * 70
+    tokenizer = Tokenizer.load(models / "base")
+    full, most = len(tokenizer.encode([long])[0]) + 2, 64  # positions of the models here
+    expected = [(len(tokenizer.encode([word])[0]) + 2, 0), (most, full - most)]
+    read, cut = (sum(column) for column in zip(*expected, strict=True))
+
+    def says(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
+        return [(one["tokens"], one["truncated"]) for one in found]
+
+    predicted = client.post("/predict", json={"inputs": [word, long]})
+    assert says(predicted.json()["predictions"]) == expected
+    pair = client.post("/predict", json={"inputs": [[long, long]]}).json()["predictions"]
+    assert says(pair) == [(most, 2 * (full - 2) + 3 - most)]
+    vectors = client.post("/v1/embeddings", json={"input": [word, long], "model": "base"})
+    assert says(vectors.json()["data"]) == expected
+    ranked = client.post("/rerank", json={"query": word, "texts": [word, long], "model": "base"})
+    assert says(sorted(ranked.json(), key=lambda one: one["index"])) == expected
+    plain = client.post("/embed", json={"inputs": [word, long], "model": "base"})
+    for answer in (predicted, vectors, ranked, plain):
+        assert (answer.headers["x-compute-tokens"], answer.headers["x-truncated-tokens"]) == (str(read), str(cut))
+    filled = client.post("/fill-mask", json={"inputs": f"{word} [MASK]"}).json()["predictions"]
+    assert says(filled) == [(expected[0][0] + 1, 0)]
+
+
+def test_a_question_that_is_cut_says_so(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    served = Served(made(tmp_path / "m", tiny_tokenizer, "span", 2), OPENING)
+    asked = [["ba de", LINES[0]], ["ba " * 90, LINES[0]]]
+    short, long = (json.loads(row.payload) for row in rows(served, "predict", asked))
+    assert (short["truncated"], long["truncated"] > 0) == (0, True)
+    separators = served.tokenizer.pair_separators
+    whole = sum(map(len, served.tokenizer.encode([text.strip() for text in asked[1]]))) + 2 + separators
+    assert long["tokens"] + long["truncated"] == whole
+
+
 def test_tokens_have_their_characters(client: httpx.Client) -> None:
     text = f"{LINES[0]}  {LINES[1]}"
     pieces = client.post("/tokenize", json={"inputs": text}).json()[0]
@@ -262,4 +302,4 @@ print(served.predict(["ba de fi"])[0].payload.decode())
 """
     done = subprocess.run([sys.executable, "-c", program, models / "x-colours"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert close(json.loads(done.stdout), litebert.load(models / "colours").predict(["ba de fi"])[0])
+    assert close(answers([json.loads(done.stdout)]), litebert.load(models / "colours").predict(["ba de fi"]))

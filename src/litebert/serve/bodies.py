@@ -141,6 +141,9 @@ class Embeddings(Body):
 
 # ---- answers ---------------------------------------------------------------------------------------------------------
 
+TOKENS = Field(description="Tokens that the model read, special ones included.")
+CUT = Field(description="Tokens that were cut off, because the model reads no more; 0 where it read all.")
+
 
 class Predictions(BaseModel):
     """What `POST /predict` and `POST /fill-mask` answer."""
@@ -148,7 +151,9 @@ class Predictions(BaseModel):
     model: str
     kind: str | None = None
     ms: float
-    predictions: list[dict[str, Any]]
+    predictions: list[dict[str, Any]] = Field(
+        description="The answer to each input, with `tokens` (read) and `truncated` (tokens that were cut off)."
+    )
 
 
 class Rank(BaseModel):
@@ -157,6 +162,8 @@ class Rank(BaseModel):
     index: int
     score: float
     text: str | None = None
+    tokens: int = TOKENS
+    truncated: int = CUT
 
 
 class Piece(BaseModel):
@@ -175,6 +182,8 @@ class Vector(BaseModel):
     object: Literal["embedding"]
     index: int
     embedding: list[float] | str
+    tokens: int = TOKENS
+    truncated: int = CUT
 
 
 class Usage(BaseModel):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
@@ -16,6 +16,7 @@ from fastapi.routing import APIRoute
 from litebert.serve import bodies, metrics
 from litebert.serve.refusals import Refusal
 from litebert.serve.service import ABOUT, Service
+from litebert.serve.wire import Row
 
 FAILURES: dict[int | str, dict[str, Any]] = {
     status: {"model": bodies.Failure, "description": what}
@@ -30,8 +31,13 @@ OPENAI_FAILURES = {status: {**shape, "model": bodies.OpenAIFailure} for status, 
 JSON = "application/json"
 
 
-def _answer(value: bytes) -> Response:
-    return Response(value, media_type=JSON)
+def _answer(value: bytes, rows: Sequence[Row] = ()) -> Response:
+    """JSON; of rows, the headers say how many tokens were read (as in text-embeddings-inference) and cut off."""
+    headers = {
+        "x-compute-tokens": str(sum(row.tokens for row in rows)),
+        "x-truncated-tokens": str(sum(row.truncated for row in rows)),
+    }
+    return Response(value, headers=headers if rows else None, media_type=JSON)
 
 
 def _listed(payloads: list[bytes]) -> bytes:
@@ -61,10 +67,11 @@ def api(service: Service) -> APIRouter:
 
     router = APIRouter(responses=FAILURES, route_class=Route)
 
-    def wrapped(request: Request, model: str, payloads: list[bytes], **more: Any) -> Response:
+    def wrapped(request: Request, model: str, rows: Sequence[Row], **more: Any) -> Response:
         spent = round(1000 * (time.monotonic() - request.scope[ABOUT]["start"]), 2)
         head = json.dumps({"model": model, **more, "ms": spent})
-        return _answer(head[:-1].encode() + b', "predictions": ' + _listed(payloads) + b"}")
+        listed = _listed([row.payload for row in rows])
+        return _answer(head[:-1].encode() + b', "predictions": ' + listed + b"}", rows)
 
     @router.post("/predict", response_model=bodies.Predictions, summary="Answers of a fine-tuned model")
     async def predict(request: Request, body: bodies.Predict) -> Response:
@@ -72,13 +79,13 @@ def api(service: Service) -> APIRouter:
         inputs, field = _inputs(body.inputs)
         values = [_plain(one, field.format(place)) for place, one in enumerate(inputs)]
         rows = await service.ask(request, pool, "predict", values, field, truncate=body.truncate)
-        return wrapped(request, pool.name, [row.payload for row in rows], kind=pool.info["kind"])
+        return wrapped(request, pool.name, rows, kind=pool.info["kind"])
 
     @router.post("/fill-mask", response_model=bodies.Predictions, summary="Guesses for masked words")
     async def fill_mask(request: Request, body: bodies.FillMask) -> Response:
         pool = service.choose(request, body.model, "fill-mask")
         rows = await service.ask(request, pool, "fill-mask", *_inputs(body.inputs), top=body.top)
-        return wrapped(request, pool.name, [row.payload for row in rows])
+        return wrapped(request, pool.name, rows)
 
     @router.post("/embed", response_model=list[list[float]], summary="Sentence vectors")
     async def embed(request: Request, body: bodies.Embed) -> Response:
@@ -87,14 +94,14 @@ def api(service: Service) -> APIRouter:
         rows = await service.ask(
             request, pool, "embed", inputs, field, normalize=body.normalize, truncate=body.truncate
         )
-        return _answer(_listed([row.payload for row in rows]))
+        return _answer(_listed([row.payload for row in rows]), rows)
 
     @router.post("/similarity", response_model=list[float], summary="Cosines of a sentence with others")
     async def similarity(request: Request, body: bodies.Similarity) -> Response:
         pool = service.choose(request, body.model, "similarity")
         pairs = [(body.inputs.source_sentence, one) for one in body.inputs.sentences]
         rows = await service.ask(request, pool, "score", pairs, "inputs.sentences[{}]", cosine=True)
-        return _answer(_listed([row.payload for row in rows]))
+        return _answer(_listed([row.payload for row in rows]), rows)
 
     @router.post("/rerank", response_model=list[bodies.Rank], response_model_exclude_none=True,
                  summary="Texts by how well they fit a query")  # fmt: skip
@@ -104,17 +111,20 @@ def api(service: Service) -> APIRouter:
         rows = await service.ask(
             request, pool, "score", pairs, "texts[{}]", raw=body.raw_scores, truncate=body.truncate
         )
-        ranked: list[dict[str, Any]] = [{"index": place, "score": float(row.payload)} for place, row in enumerate(rows)]
+        ranked: list[dict[str, Any]] = [
+            {"index": place, "score": float(row.payload), "tokens": row.tokens, "truncated": row.truncated}
+            for place, row in enumerate(rows)
+        ]
         ranked.sort(key=lambda one: -one["score"])
         if body.return_text:
             ranked = [{**one, "text": body.texts[one["index"]]} for one in ranked]
-        return _answer(json.dumps(ranked).encode())
+        return _answer(json.dumps(ranked).encode(), rows)
 
     @router.post("/tokenize", response_model=list[list[bodies.Piece]], summary="Tokens with their characters")
     async def tokenize(request: Request, body: bodies.Tokenize) -> Response:
         pool = service.choose(request, body.model, "tokenize")
         rows = await service.ask(request, pool, "tokenize", *_inputs(body.inputs), special=body.add_special_tokens)
-        return _answer(_listed([row.payload for row in rows]))
+        return _answer(_listed([row.payload for row in rows]), rows)
 
     @router.post("/v1/embeddings", response_model=bodies.Vectors, responses=OPENAI_FAILURES,
                  summary="Sentence vectors in OpenAI's shape")  # fmt: skip
@@ -129,12 +139,13 @@ def api(service: Service) -> APIRouter:
         )
         tokens = sum(row.tokens for row in rows)
         listed = [
-            b'{"object": "embedding", "index": %d, "embedding": %b}' % (place, row.payload)
+            b'{"object": "embedding", "index": %d, "embedding": %b, "tokens": %d, "truncated": %d}'
+            % (place, row.payload, row.tokens, row.truncated)
             for place, row in enumerate(rows)
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         tail = json.dumps({"model": pool.name, "usage": usage})
-        return _answer(b'{"object": "list", "data": ' + _listed(listed) + b", " + tail[1:].encode())
+        return _answer(b'{"object": "list", "data": ' + _listed(listed) + b", " + tail[1:].encode(), rows)
 
     return router
 

@@ -24,6 +24,7 @@ from litebert.answer.graphs import check_device
 from litebert.answer.mask_texts import masked_row
 from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError, DataError, ModelError
+from litebert.finetuning.items import Item
 from litebert.finetuning.similarity import unit
 from litebert.interop.sentence_modules import vector_width
 from litebert.serve.details import detailed
@@ -173,28 +174,43 @@ class Served:
             except (TypeError, ValueError, DataError):
                 rows[place] = Row(b"", 0, f" does not fit this model; {task.inputs}", "validation")
         items = task.encode(examples, self.tokenizer, predictor.length) if examples else []
-        sizes = [0] * len(examples)
+        sizes, truncated = [0] * len(examples), [0] * len(examples)
         for item in items:
+            if sizes[item.example] == 0:
+                truncated[item.example] = self._cut_off(inputs[chosen[item.example]], item)
             sizes[item.example] += sum(len(row.ids) for row in item.rows)
         for number, place in enumerate(chosen):
             if sizes[number] > self.most_tokens:
                 rows[place] = _too_many(sizes[number], "this service reads", self.most_tokens)
-            elif not truncate and task.output.reads_cls and (full := self._full(inputs[place])) > self.length:
-                rows[place] = _too_many(full, "the model reads", self.length)
+            elif not truncate and truncated[number]:
+                rows[place] = _too_many(max(self._row_lengths(inputs[place])), "the model reads", self.length)
         kept = {number: new for new, number in enumerate(n for n, place in enumerate(chosen) if rows[place] is None)}
         if kept:
             own = [replace(item, example=kept[item.example]) for item in items if item.example in kept]
             for number, found in zip(kept, predictor.answered([examples[n] for n in kept], own), strict=True):
-                place = chosen[number]
-                rows[place] = Row(_json(detailed(task, inputs[place], found)), sizes[number])
+                place, reading = chosen[number], {"tokens": sizes[number], "truncated": truncated[number]}
+                record = detailed(task, inputs[place], found) | reading
+                rows[place] = Row(_json(record), sizes[number], truncated=truncated[number])
         return [row for row in rows if row is not None]
 
-    def _full(self, value: Any) -> int:
-        """Tokens of an input before truncation, of its longest row."""
+    def _cut_off(self, value: Any, item: Item) -> int:
+        """Tokens of an input that its rows do not hold; `item` is the first of its items."""
+        assert self.predictor is not None
+        output, most = self.predictor.task.output, self.predictor.length
+        if output.head == "span":  # a context is read in windows, and only a question is cut
+            asked = int((item.rows[0].types == 0).sum()) - 1 - self.tokenizer.pair_separators
+            return max(0, len(self.tokenizer.encode([value[0].strip()])[0]) - asked)
+        if not output.reads_cls or item.length < most:  # windows, or a row that has room
+            return 0
+        return sum(max(0, length - most) for length in self._row_lengths(value))
+
+    def _row_lengths(self, value: Any) -> list[int]:
+        """Tokens of each row of an input before truncation: of one row, but of one for each choice."""
         texts = [value] if isinstance(value, str) else value
-        plain = [len(ids) for ids in self.tokenizer.encode([text for text in texts if isinstance(text, str)])]
-        choices = [max(map(len, self.tokenizer.encode(one))) for one in texts if not isinstance(one, str)]
-        return sum(plain) + sum(choices) + 2 + (len(texts) > 1) * self.tokenizer.pair_separators
+        plain = sum(map(len, self.tokenizer.encode([text for text in texts if isinstance(text, str)])))
+        plain += 2 + (len(texts) > 1) * self.tokenizer.pair_separators
+        choices = [len(ids) for one in texts if not isinstance(one, str) for ids in self.tokenizer.encode(one)]
+        return [plain + length for length in choices or [0]]
 
     def fill(self, inputs: Sequence[str], top: int = 5) -> list[Row]:
         """Guesses for the masks of each text."""
@@ -207,7 +223,7 @@ class Served:
         if self.tokenizer.mask_id not in row:
             return Row(b"", 0, " has no mask; write [MASK] where a word should be guessed", "validation")
         masks = [[one._asdict() for one in guesses] for guesses in self.model.fill(text, top)]
-        return Row(_json({"masks": masks}), len(row))
+        return Row(_json({"masks": masks, "tokens": len(row), "truncated": 0}), len(row))
 
     def embed(
         self, inputs: Sequence[str], normalize: bool = True, truncate: bool = True, base: bool = False
@@ -223,7 +239,7 @@ class Served:
                 payload = b'"' + base64.b64encode(vector.astype("<f4").tobytes()) + b'"'
             else:  # nine digits tell any two float32 apart, and this is a tenth of the time json takes
                 payload = ("[" + ",".join(["%.9g"] * len(vector)) % tuple(vector.tolist()) + "]").encode()
-            rows.append(Row(payload, min(length, self.length)))
+            rows.append(Row(payload, min(length, self.length), truncated=max(0, length - self.length)))
         return rows
 
     def score(self, inputs: Sequence[Any], raw: bool = False, truncate: bool = True, cosine: bool = False) -> list[Row]:
@@ -232,7 +248,9 @@ class Served:
             assert self.predictor is not None
             found = np.array([one["prediction"] for one in self.predictor.predict([list(pair) for pair in inputs])])
             scores = found if raw else 0.5 * (1 + np.tanh(found / 2))
-            sizes = longest = [self._full(pair) for pair in inputs]
+            longest = [max(self._row_lengths(pair)) for pair in inputs]
+            sizes = [min(size, self.length) for size in longest]
+            truncated = [max(0, size - self.length) for size in longest]
         else:
             texts = list(dict.fromkeys(text for pair in inputs for text in pair))
             vectors = dict(zip(texts, self._vectors(texts, True), strict=True))
@@ -240,11 +258,12 @@ class Served:
             scores = np.array([vectors[one] @ vectors[other] for one, other in inputs])
             sizes = [min(length[other], self.length) for _, other in inputs]
             longest = [max(length[one], length[other]) for one, other in inputs]
+            truncated = [sum(max(0, length[text] - self.length) for text in pair) for pair in inputs]
         return [
-            Row(repr(float(score)).encode(), size)
+            Row(repr(float(score)).encode(), size, truncated=cut)
             if truncate or most <= self.length
             else _too_many(most, "the model reads", self.length)
-            for score, size, most in zip(scores, sizes, longest, strict=True)
+            for score, size, most, cut in zip(scores, sizes, longest, truncated, strict=True)
         ]
 
     def tokenize(self, inputs: Sequence[str], special: bool = True) -> list[Row]:

@@ -133,7 +133,8 @@ def _config(settings: Settings, service: Service) -> uvicorn.Config:
     app: Any = Guard(application(service), service, settings.key, hosts, settings.origins)
     if settings.origins:
         app = CORSMiddleware(app, allow_origins=settings.origins, allow_methods=["GET", "POST"],
-                             allow_headers=["authorization", "content-type"])  # fmt: skip
+                             allow_headers=["authorization", "content-type"],
+                             expose_headers=["x-compute-tokens", "x-truncated-tokens", "retry-after"])  # fmt: skip
     return uvicorn.Config(
         app, http=_Protocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
         proxy_headers=False, timeout_keep_alive=30, backlog=1024, limit_concurrency=_connections(),

@@ -29,6 +29,8 @@ class Row(NamedTuple):
     """After the name of the input: ` has 900 tokens ...`."""
     kind: str = ""
     """The `error_type` of a refusal."""
+    truncated: int = 0
+    """Tokens that were cut off, because the model reads no more."""
 
 
 def packed(value: Any) -> bytes:
