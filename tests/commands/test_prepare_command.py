@@ -122,7 +122,7 @@ def test_the_table_and_the_lines_after_it(run: Run, tmp_path: Path, tiny_corpus:
     assert status == 0
     for what in ("files read", ".txt (1)", "documents read", "unknown pieces", "pieces per word", "±", "held out"):
         assert what in output
-    assert f"litebert pretrain albert-tiny --data '{out}'" in error
+    assert f"litebert pretrain albert-next-tiny --data '{out}'" in error
     assert run(*words)[:2] == (0, output), "the same command again shows the same"
 
 

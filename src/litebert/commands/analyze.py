@@ -35,7 +35,7 @@ class AnalyzeArguments:
     no_control: bool = False
     """Leave out the untrained network of each model's shape, which shows what training has changed."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
 
 

@@ -41,7 +41,7 @@ class Reading:
     encoding: str = "utf-8"
     """Encoding of the input."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
 
     @property
     def kept(self) -> list[str]:
@@ -152,7 +152,7 @@ class FillArguments:
     top: int = 5
     """Number of guesses for each mask."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
 
 

@@ -62,7 +62,7 @@ class PretrainArguments:
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     tensorboard: bool = False
     """Also write the metrics for TensorBoard."""
     json: Json = False
@@ -148,7 +148,7 @@ class EvaluateArguments:
     length: int = 0
     """Tokens per sequence; 0 uses the length that the model was trained with."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
 
 
@@ -201,7 +201,7 @@ class CompareArguments:
     page: Path | None = None
     """Also write this page, with the held-out curves of the pretraining runs against steps, tokens, FLOPs and time."""
     device: str = "auto"
-    """Where --data is computed: auto, cpu, cuda or cuda:N."""
+    """Where --data is computed: auto, cpu, cuda, cuda:N, or mps on a Mac."""
     markdown: bool = False
     """Print the table as GitHub's Markdown."""
     json: Json = False

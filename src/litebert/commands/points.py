@@ -67,7 +67,7 @@ class PlanArguments:
     """Train for a few seconds on this machine to measure the steps in the budget, the hours, and the largest
     micro-batch that fits in the free memory, with a margin."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
 
 

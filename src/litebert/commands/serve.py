@@ -41,7 +41,7 @@ class ServeArguments:
     exit: Literal["auto", "off"] | float = "auto"
     """When texts leave a model that was fine-tuned with --exits: auto, as calibrated; off, never; or a threshold."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     workers: int = 1
     """Processes for each model."""
     threads: int | None = None

@@ -95,7 +95,7 @@ class FinetuneArguments:
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
 
 
@@ -253,7 +253,7 @@ class ScoreArguments(LabelledFiles):
     engine: str | None = None
     """What computes the answers, as in litebert predict: torch, exact, onnx, openvino, auto and so on."""
     device: str = "auto"
-    """auto, cpu, cuda or cuda:N."""
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
 
 

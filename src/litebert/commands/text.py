@@ -100,5 +100,5 @@ def prepare(words: list[str]) -> int:
         entropy = f"{shards.unigram_entropy:.2f} nats, the loss of a model that knows only how frequent each piece is"
         every = [*rows(shards.index), *splits, ("unigram entropy", entropy)]
         table(("prepared", str(arguments.out)), every)
-    ending(arguments.out, ("pretrain", "albert-tiny", "--data", arguments.out, "--out", "RUN"))
+    ending(arguments.out, ("pretrain", "albert-next-tiny", "--data", arguments.out, "--out", "RUN"))
     return 0

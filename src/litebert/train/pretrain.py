@@ -241,7 +241,7 @@ def pretrain(
         teacher_answers: a folder that keeps its guesses, for runs that ask for the same; needs `distill.top_k`.
         extend: a budget, such as "30m". To extend a run again, all of them: ("30m", "1h").
         overwrite: delete the run in `out`, if there is one, and start anew.
-        device: auto, cpu, cuda or cuda:N.
+        device: auto, cpu, cuda, cuda:N, or mps on a Mac.
         on_step: called after every step.
 
     Raises:
