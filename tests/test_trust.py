@@ -53,5 +53,6 @@ def test_answering_writes_where_the_page_says(
     assert places(text) == {"texts.txt"}
     assert places(work) == {"answers.csv", "vectors.npy", "vectors.scale.npy"}
     added = places(model) - before
-    assert added and all(name.startswith(f"{KEPT}/") for name in added)
+    assert added
+    assert all(name.startswith(f"{KEPT}/") for name in added)
     assert all(name.startswith("cache/litebert/") for name in places(home))
