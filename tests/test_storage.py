@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from litebert.errors import DataError, RunError
-from litebert.storage import atomic_write, locked, read_json, write_json, written_whole
+from litebert.storage import DEEPEST, atomic_write, locked, parse_json, read_json, write_json, written_whole
 from toys.refusals import refused
 
 needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="kills and forks are POSIX's")
@@ -73,12 +74,34 @@ def test_a_json_object_comes_back(tmp_path: Path) -> None:
     assert read_json(tmp_path / "a.json", RunError, "") == {"é": [1, 0.1, None]}
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"\xff", b'{"a":' * 100_000, b"9" * 5000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"[]", b"3", b"\xff", b'{"a":' * 100_000, b"9" * 5000, '{"a": 1}'.encode("utf-16")),
+        *(b'{"a": 1, "a": 1}', b'{"a": [{"b": 1, "c": 2, "b": 3}]}'),
+        b'{"a": ' + b"[" * 900 + b"]" * 900 + b"}",
+    ],
+)
 def test_anything_but_a_json_object_is_refused(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_bytes(content)
     with refused(DataError, path, "copy it again"):
         read_json(path, DataError, "copy it again")
+
+
+def test_a_json_file_may_begin_with_a_mark(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"a": 1}')
+    assert read_json(tmp_path / "a.json", RunError, "") == {"a": 1}
+
+
+def test_brackets_count_where_they_open_something() -> None:
+    deepest = "[" * DEEPEST + "]" * DEEPEST
+    texts = "[" * 9 * DEEPEST
+    for text in (deepest, f'["{texts}"]', f'["\\"{texts}"]', f'{{"{texts}": "\\\\"}}', f"[{'[],' * 200}[]]"):
+        assert parse_json(text) == json.loads(text)
+    for text in (f"[{deepest}]", f'{{"\\\\": [{deepest}]}}', f'["{texts}", {deepest}]'):
+        with pytest.raises(ValueError, match=str(DEEPEST)):
+            parse_json(text)
 
 
 def test_a_json_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any
 
@@ -90,21 +91,72 @@ def _finite(value: Any) -> Any:
 
 
 def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -> dict[str, Any]:
-    """A file that holds one JSON object.
+    """A file that holds one JSON object; see `parse_json`.
 
     Raises:
         error: the file is missing, cannot be read, or holds something else; `fix` says what to do then.
     """
     try:
-        data = json.loads(path.read_bytes().decode())
+        data = parse_json(path.read_bytes())
     except OSError as problem:
         raise error(f"{path} cannot be read ({problem.strerror}); {fix}") from None
-    except (ValueError, RecursionError) as problem:  # UnicodeDecodeError is a ValueError
-        fault = "nested too deeply" if isinstance(problem, RecursionError) else problem
-        raise error(f"{path} is not valid JSON ({fault}); {fix}") from None
+    except ValueError as problem:
+        raise error(f"{path} is not valid JSON ({problem}); {fix}") from None
     if not isinstance(data, dict):
         raise error(f"{path} must hold a JSON object; {fix}")
     return data
+
+
+DEEPEST = 100
+"""Levels of lists and objects inside each other that JSON may have; no format that litebert reads needs ten."""
+_STRING = re.compile(rb'"[^"]*"')
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_NOT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
+_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+_BLOCK = 1 << 16
+"""Brackets that are counted at a time: a text that opens a million of them is refused after the first of these."""
+
+
+def parse_json(text: str | bytes) -> Any:
+    """The value of a JSON text that a person or another program wrote; bytes are UTF-8, with or without a mark.
+
+    This is the one reader of JSON that comes from outside. A key that stands twice in an object is an error, because
+    readers disagree on which of its values counts.
+
+    Raises:
+        ValueError: the text is not JSON, is nested more than `DEEPEST` levels deep, or repeats a key in an object.
+    """
+    if isinstance(text, bytes):
+        text = text.decode("utf-8-sig")
+    if text.count("[") + text.count("{") > DEEPEST and nested_deeper(text.encode("utf-8", "replace"), DEEPEST):
+        raise ValueError(f"nested more than {DEEPEST} levels deep")
+    try:
+        return json.loads(text, object_pairs_hook=_object_of)
+    except RecursionError:  # of an interpreter that is deep in other calls already
+        raise ValueError("nested too deeply") from None
+
+
+def nested_deeper(text: bytes, levels: int) -> bool:
+    """Whether more than so many lists and objects are open at once in a JSON text, which is not parsed for it."""
+    if b"\\" in text:
+        text = _ESCAPE.sub(b"", text)
+    brackets = _STRING.sub(b"", text.translate(None, _NOT_BRACKETS)).replace(b'"', b"")
+    depth = 0
+    for start in range(0, len(brackets), _BLOCK):
+        depths = list(accumulate(map(_STEPS.__getitem__, brackets[start : start + _BLOCK]), initial=depth))
+        if max(depths) > levels:
+            return True
+        depth = depths[-1]
+    return False
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} stands twice in one object")
+    return fields
 
 
 def remove(path: Path) -> None:

@@ -94,6 +94,9 @@ FILES: dict[str, str | bytes] = {
     "one-choice.jsonl": '{"question": "why", "choices": ["a"], "label": 0}\n',
     "far-choice.jsonl": '{"question": "why", "choices": ["a", "b"], "label": 7}\n',
     "utf16.toml": "[encoder]\nlayers = 4\n".encode("utf-16"),
+    "twice.json": '{"encoder": {"layers": 4, "layers": 5}}',
+    "marked.json": b'\xef\xbb\xbf{"encoder": {"layers": 4}}',
+    "twice/config.json": '{"model_type": "bert", "hidden_size": 8, "hidden_size": 16}',
     "twice.toml": "[encoder]\nlayers = 4\nlayers = 5\n",
     "nul.toml": b"[encoder]\nlayers = 4\0\n",
     "self.toml": 'base = "self.toml"\n',
@@ -277,6 +280,17 @@ def digits_in(file: str) -> Callable[[Path], None]:
     return damage
 
 
+def twice_in(file: str) -> Callable[[Path], None]:
+    """A JSON file of a folder whose first key stands there a second time, with another value."""
+
+    def damage(folder: Path) -> None:
+        text = (folder / file).read_text(encoding="utf-8").rstrip()
+        key = next(iter(json.loads(text)))
+        (folder / file).write_text(f'{text[:-1]}, "{key}": 1}}', encoding="utf-8")
+
+    return damage
+
+
 NESTED = '{"a": ' + "[" * DEEP + "]" * DEEP + "}"
 
 DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
@@ -294,6 +308,9 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "data-digits": ("data", digits_in("index.json")),
     "data-folder-index": ("data", folder_for("index.json")),
     "data-no-settings": ("data", rewritten("index.json", lambda index: index.pop("settings"))),
+    "data-shard-twice": ("data", rewritten("index.json", lambda index: index["shards"].append(index["shards"][0]))),
+    "data-split": ("data", rewritten("index.json", lambda index: index["shards"][0].update(split="validation"))),
+    "data-twice-key": ("data", twice_in("index.json")),
     "data-shards-number": ("data", rewritten("index.json", lambda index: index.update(shards=17))),
     "run-foreign": ("run", foreign_file),
     "run-unfinished": ("run", without("checkpoints/*4")),

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from litebert.data.encoding import Encoded, id_type
-from litebert.errors import DataError
+from litebert.errors import DataError, nearest
 from litebert.progress import tracked
 from litebert.storage import atomic_write, fault_of, read_json, sha256_of, write_json
 from litebert.tokenizer import Tokenizer
@@ -37,6 +37,10 @@ _BATCH_TOKENS = 1 << 24
 Ids = npt.NDArray[Any]
 """uint16 or uint32."""
 Offsets = npt.NDArray[np.int64]
+
+
+SPLITS = ("train", "heldout")
+"""The parts of a set."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class ShardInfo:
                 raise ValueError(f"{field.name} is {value!r}")
         if Path(info.file).name != info.file or info.file == "..":
             raise ValueError(f"file is {info.file!r}, which is not the name of a file in this folder")
+        if info.split not in SPLITS:
+            raise ValueError(f"split is {info.split!r}; {nearest(info.split, SPLITS)}")
         return info
 
 
@@ -300,6 +306,19 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
     try:
         index["tokenizer"]["fingerprint"], index["settings"].items(), index["documents"]["kept"]
         float(index["unigram_entropy"]), float(index["top_piece_share"])
-        return index, [ShardInfo.from_json(shard) for shard in index["shards"]]
+        infos = [ShardInfo.from_json(shard) for shard in index["shards"]]
+        require_distinct(infos)
+        return index, infos
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(f"{path} is damaged ({fault_of(error)}); prepare the data again") from error
+
+
+def require_distinct(infos: Sequence[ShardInfo]) -> None:
+    """Refuse entries of which two name one file, whose documents would count twice.
+
+    Raises:
+        ValueError: two do.
+    """
+    names = [info.file for info in infos]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"the shard {twice!r} is listed twice")

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 from litebert.errors import ModelError
 from litebert.interop.exports import PICKLED, WEIGHTS
+from litebert.storage import parse_json
 
 if TYPE_CHECKING:
     from litebert.interop.loaded import LoadedModel
@@ -279,19 +280,18 @@ def _present(folder: Path) -> list[str]:
 
 def _modules(folder: Path) -> list[Any]:
     """What modules.json lists."""
-    try:
-        modules = json.loads((folder / LIST).read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ModelError(f"{folder / LIST} cannot be read as JSON ({error}); restore it") from None
+    modules = _parsed(folder / LIST)
     return modules if isinstance(modules, list) else []
 
 
 def _json(file: Path) -> dict[str, Any]:
     """A JSON object; empty where there is none."""
-    if not file.is_file():
-        return {}
+    content = _parsed(file) if file.is_file() else {}
+    return content if isinstance(content, dict) else {}
+
+
+def _parsed(file: Path) -> Any:
     try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        return parse_json(file.read_bytes())
+    except (OSError, ValueError) as error:
         raise ModelError(f"{file} cannot be read as JSON ({error}); restore it") from None
-    return found if isinstance(found, dict) else {}

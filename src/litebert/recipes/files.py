@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from litebert.config.serialization import from_dict
 from litebert.errors import ConfigError, nearest
 from litebert.recipes import RECIPES
 from litebert.registry import python_file
+from litebert.storage import parse_json
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -48,8 +48,8 @@ def _from_file(path: Path, seen: tuple[Path, ...]) -> Config:
     if real in seen:
         raise ConfigError(f"recipe file {path} is its own base; base it on a recipe's name or another file")
     try:
-        text = path.read_text(encoding="utf-8")
-        data: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        content = path.read_bytes()
+        data: Any = parse_json(content) if path.suffix == ".json" else tomllib.loads(content.decode("utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"recipe file {path} cannot be read: {error.strerror}") from None
     except RecursionError:

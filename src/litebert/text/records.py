@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from litebert.errors import DataError, nearest
-from litebert.storage import fault_of
+from litebert.storage import fault_of, parse_json
 from litebert.text.lines import STANDARD_INPUT, Meter, blocks, decoded, plain_suffix
 from litebert.text.lines import lines as split_lines
 
@@ -258,14 +258,6 @@ class _Wanted(NamedTuple):
                 raise DataError(f"{where} has more than one column '{name}'; give the others another name")
         return [names.index(name) if name in names else None for name in every]
 
-    def check_once(self, line: str, where: str) -> None:
-        """DataError where a JSON object has one of the columns twice, of which a dict keeps the last."""
-        for name in (*self.columns, *self.optional):
-            if line.count(f'"{name}"') > 1:
-                names = [key for key, _ in json.loads(line, object_pairs_hook=list)]
-                if names.count(name) > 1:
-                    raise DataError(f"{where} has more than one field '{name}'; give the others another name")
-
     def numbered(self, names: Sequence[str]) -> _Wanted:
         """With columns by name where they are asked for by number."""
 
@@ -318,14 +310,13 @@ def _jsonl(name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, note
             notes["blank lines were passed over"] += 1
             continue
         try:
-            row = json.loads(line)
+            row = parse_json(line)
         except (ValueError, RecursionError) as error:
             fault = json_fault(error)
             raise DataError(f"{name}:{number} is not JSON ({fault}); write one whole object per line") from error
         if not isinstance(row, dict):
             raise DataError(f'{name}:{number} is not a JSON object; write lines like {{"{wanted.columns[0]}": ...}}')
         wanted.places(list(row), f"{name}:{number}")
-        wanted.check_once(line, f"{name}:{number}")
         yield Record(number, wanted.of(row))
 
 

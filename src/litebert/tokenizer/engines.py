@@ -27,6 +27,7 @@ from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram, WordPiece
 
 from litebert.errors import DataError
+from litebert.storage import parse_json
 from litebert.tokenizer.words import WORD_MARK, byte_word_starts, marked_word_starts, prefixed_word_starts
 
 model_pb2: Any = sentencepiece_model_pb2  # classes made at run time, unknown to type checkers
@@ -203,7 +204,7 @@ class TokenizersEngine:
 
     def __init__(self, text: str, name: str) -> None:
         try:
-            self._spec: dict[str, Any] = json.loads(text)
+            self._spec: dict[str, Any] = parse_json(text)
             self._tokenizer = tokenizers.Tokenizer.from_str(text)
             model = self._spec["model"]
             # Files written before the type was recorded are told apart by their fields.

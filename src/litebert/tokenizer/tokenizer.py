@@ -23,7 +23,7 @@ from tokenizers import normalizers
 from tokenizers.models import BPE
 
 from litebert.errors import DataError
-from litebert.storage import UNFINISHED, read_json, remove, written_whole
+from litebert.storage import UNFINISHED, parse_json, read_json, remove, written_whole
 from litebert.tokenizer.engines import (
     SPECIAL_NAMES,
     STEPS_PREFIX,
@@ -269,7 +269,7 @@ def _content(path: Path, text: str | None = None) -> Any:
     """What a file of a vocabulary says, however it is laid out; `text` stands for its own."""
     text = _read_text(path) if text is None else text
     try:
-        return json.loads(text) if path.suffix == ".json" else text.split()
+        return parse_json(text) if path.suffix == ".json" else text.split()
     except ValueError:
         return None
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from litebert.errors import DataError
+from litebert.storage import parse_json
 from litebert.text.records import Notes, clean, json_fault, lines, shown
 
 
@@ -139,7 +140,7 @@ def _load(path: Path, found: Notes, encoding: str) -> Any:
     if not text.strip():
         raise DataError(f"{path} is empty; give a file with questions")
     try:
-        return json.loads(text)
+        return parse_json(text)
     except json.JSONDecodeError as error:
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
         remedy = "it is cut short, so fetch it again" if cut else "fix it, or fetch it again"
