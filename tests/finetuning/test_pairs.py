@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import litebert
 from litebert.config import EncoderConfig, replace
@@ -21,12 +22,13 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.batches import TaskBatch, TaskBatches, collate
 from litebert.finetuning.run import Finetuned, finetune
-from litebert.finetuning.similarity import Similarity, whitening
+from litebert.finetuning.similarity import Compared, Similarity, unit, whitening
 from litebert.finetuning.text_outputs import OneClass
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.registry import TASKS
 from litebert.tasks.pairs import Pairs
 from litebert.tasks.registry import task_of
+from litebert.tasks.texts import Example
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file
@@ -167,8 +169,36 @@ def test_texts_alone_are_learned_with_dropout(tiny_tokenizer: Path, tmp_path: Pa
     alone = task_of("pairs", tmp_path / "texts.txt", heldout=0.5)
     (first, *_) = alone.read("dev")
     assert (len(first.text.split()), len(first.pair.split())) == (3, 3)
-    answers = alone.output.answers([np.eye(2, 5, dtype=np.float32)] * 2)
-    assert alone.score([first] * 2, answers) == {"mrr": 1.0, "recall_at_1": 1.0}
+    assert first.label is None
+
+
+def ranks_of(vectors: NDArray[np.float32], seconds: list[str]) -> dict[str, float]:
+    """The scores of vectors (N, 2, H) without labels, by the task."""
+    task = Pairs(pair="pair")
+    answers = [Compared(float(first @ second), np.stack((first, second))) for first, second in vectors]
+    return task.score([Example(f"first {i}", text) for i, text in enumerate(seconds)], answers)
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=12), st.integers(0, 99))
+def test_vectors_that_are_all_alike_find_nothing(seconds: list[str], seed: int) -> None:
+    """A tie is wrong: guessing among the texts that differ is never better than the share of the right one."""
+    draw, different = np.random.default_rng(seed), len(set(seconds))
+    vector = unit(draw.normal(size=8).astype(np.float32))
+    noise = unit(vector + draw.normal(size=(len(seconds), 2, 8)).astype(np.float32) * 1e-8)
+    for vectors in (np.tile(vector, (len(seconds), 2, 1)), noise, np.full((len(seconds), 2, 8), np.nan, np.float32)):
+        found = ranks_of(vectors, seconds)
+        assert found["recall_at_1"] == 0
+        assert found["mrr"] <= 1 / max(2, different)
+
+
+def test_equal_seconds_do_not_hide_each_other_and_a_tie_of_others_does() -> None:
+    far = np.eye(3, dtype=np.float32)
+    vectors = np.stack([far, far], axis=1)
+    assert ranks_of(vectors, ["a", "b", "c"]) == {"mrr": 1.0, "recall_at_1": 1.0}
+    doubled = np.concatenate((vectors, vectors))
+    assert ranks_of(doubled, ["a", "b", "c"] * 2) == {"mrr": 1.0, "recall_at_1": 1.0}
+    assert ranks_of(doubled, list("abcdef")) == {"mrr": 0.5, "recall_at_1": 0.0}
+    assert ranks_of(vectors[:1], ["a"]) == {"mrr": 0.0, "recall_at_1": 0.0}, "there is nothing to look for among"
 
 
 def test_vectors_of_texts_alone_are_whitened(tiny_tokenizer: Path, tmp_path: Path, run: Run, logged: list[str]) -> None:

@@ -124,3 +124,41 @@ def test_no_score_of_numbers_is_ever_undefined(rows: list[tuple[float, float]]) 
 def test_correlations_do_not_see_the_scale(score: Callable[[Values, Values], float]) -> None:
     truth, guess = np.random.default_rng(0).normal(size=(2, 30))
     assert score(truth, guess) == pytest.approx(score(truth, 7 * guess + 3))
+
+
+# ---- answers without merit ------------------------------------------------------------------------------------------
+
+ANY = st.floats(allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(ANY, min_size=1, max_size=8), ANY)
+def test_a_constant_answer_has_no_correlation_and_explains_nothing(truth: list[float], answer: float) -> None:
+    found = scores(("pearson", "spearman", "r2"), np.array(truth), np.full(len(truth), answer))
+    assert found["pearson"] == found["spearman"] == 0
+    assert found["r2"] <= 1e-6
+
+
+@given(st.lists(ANY, min_size=2, max_size=8), st.data())
+def test_answers_that_are_not_finite_have_the_worst_scores(truth: list[float], data: st.DataObject) -> None:
+    guess = np.array(truth)
+    guess[data.draw(st.integers(0, len(truth) - 1))] = data.draw(st.sampled_from([math.nan, math.inf, -math.inf]))
+    found = scores(("pearson", "spearman", "r2", "rmse"), np.array(truth), guess)
+    assert found == {"pearson": 0, "spearman": 0, "r2": -math.inf, "rmse": math.inf}
+
+
+@given(st.lists(st.tuples(ANY, ANY), min_size=1, max_size=8))
+def test_numbers_of_any_size_have_scores(rows: list[tuple[float, float]]) -> None:
+    truth, guess = np.array(rows).T
+    found = scores(("pearson", "spearman", "r2", "rmse"), truth, guess)
+    assert not any(map(math.isnan, found.values()))
+    assert max(found["pearson"], found["spearman"], found["r2"]) <= 1 + 1e-9
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(0, 3))
+def test_a_constant_class_scores_its_share_at_most(truth: list[int], answer: int) -> None:
+    right, guess = np.array(truth), np.full(len(truth), answer)
+    found = scores(("accuracy", "macro_f1", "matthews"), right, guess)
+    share = float((right == guess).mean())
+    assert found["accuracy"] == pytest.approx(share)
+    assert found["matthews"] == 0
+    assert found["macro_f1"] <= 2 * share / (1 + share) + 1e-9

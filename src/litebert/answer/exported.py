@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from litebert.answer.mask_texts import Guess, guesses, masked_row, places_of
 from litebert.answer.onnx_engine import OnnxEngine
-from litebert.answer.predicting import Predictor
+from litebert.answer.predicting import Predictor, not_finite
 from litebert.config import Config
 from litebert.config.serialization import from_dict
 from litebert.errors import LitebertError, ModelError
@@ -93,7 +93,8 @@ class Exported:
             task = saved_task(self.record, self.path)
         except (LitebertError, KeyError) as error:
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
-        return Predictor(self.tokenizer, task, self.engine, self.length, self.config.encoder.max_positions)
+        positions = self.config.encoder.max_positions
+        return Predictor(self.tokenizer, task, self.engine, self.length, positions, str(self.path))
 
     def encode(self, texts: Iterable[str], normalized: bool | None = None) -> NDArray[np.float32]:
         """Sentence vectors (N, H) of a backbone, as those of `SentenceEncoder`; `normalized` as there.
@@ -110,6 +111,8 @@ class Exported:
         given = [self._padded([rows[place] for place in places]) for places in passes]
         for places, one, (states, *_) in zip(passes, given, self.engine.run_all(given), strict=True):
             found[places] = pooled(states, one.mask, settings.pooling)
+        if not np.isfinite(found).all():
+            raise not_finite(self.path)
         found = found if settings.map is None else settings.map.of(found)
         return unit(found) if (settings.normalized if normalized is None else normalized) else found
 
@@ -125,6 +128,8 @@ class Exported:
         row = masked_row(self.tokenizer, text, self.length)
         places = places_of(self.tokenizer, row, text, top)
         logits = self.engine.run(self._padded([row]))[0]
+        if not np.isfinite(logits[0, places]).all():
+            raise not_finite(self.path)
         return [guesses(self.tokenizer, logits[0, place], top) for place in places]
 
     def _with_specials(self, ids: Sequence[int]) -> list[int]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from litebert import progress
 from litebert.answer.mask_texts import Guess, masked_row, places_of, word_of
 from litebert.answer.masked_rows import LOGITS, MaskedRows
+from litebert.answer.predicting import not_finite
 from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches, texts_of
 from litebert.data.shards import Split
 from litebert.errors import ModelError
@@ -101,11 +102,14 @@ class MaskReader:
         Raises:
             DataError: the text has no mask, or is too long.
             ConfigError: `top` is less than 1.
+            ModelError: a logit is not a finite number.
         """
         (text,) = texts_of([text])
         row = self.row(text)
         places = places_of(self.tokenizer, row, text, top)
         logits = self._at(np.array([row]), torch.tensor(places))
+        if not logits.isfinite().all():
+            raise not_finite("the model")
         return [self._guesses(one, top) for one in logits]
 
     def score(self, texts: Iterable[str]) -> Iterator[Score]:
@@ -115,12 +119,15 @@ class MaskReader:
 
         Raises:
             DataError: something is no text.
+            ModelError: a log-likelihood is not a finite number.
         """
         source = texts_of(texts)
         with progress.task("scoring", unit="texts") as bar:
             while chunk := list(islice(source, CHUNK)):
                 encoded = self.tokenizer.encode(chunk)
                 for ids, (own, _) in zip(encoded, self.log_likelihoods(encoded, within_word=False), strict=True):
+                    if not np.isfinite(own).all():
+                        raise not_finite("the model")
                     pieces = tuple(map(self.tokenizer.piece, ids))
                     yield Score(float(own.sum(dtype=np.float64)), pieces, tuple(own.tolist()))
                     bar.advance()

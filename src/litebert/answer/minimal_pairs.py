@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from litebert import progress
+from litebert.answer.predicting import not_finite
 from litebert.answer.predictor import Model, load
-from litebert.errors import ConfigError, DataError, ModelError
+from litebert.errors import ConfigError, DataError
 from litebert.text.files import files_of
 from litebert.text.lines import COMPRESSIONS, plain_suffix
 from litebert.text.records import SUFFIXES, Notes, records, require_text
@@ -198,7 +199,7 @@ def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
         found = reader.log_likelihoods(sentences(), within_word=True)
     sums = [tuple(float(form.sum(dtype="float64")) for form in forms) for forms in found]
     if not all(math.isfinite(value) for forms in sums for value in forms):
-        raise ModelError(f"{model.path} computes numbers that are not finite; give a model whose training went well")
+        raise not_finite(model.path)
     in_parts = sum(len(ids) > reader.length - 2 for ids in encoded)
     if in_parts:
         log.warning(f"sentences longer than the {reader.length} tokens that {model.path} reads were scored in parts "

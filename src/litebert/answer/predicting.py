@@ -6,14 +6,15 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Si
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from litebert import progress
 from litebert.answer.ahead import in_advance
 from litebert.answer.exits import EarlyExit
-from litebert.errors import DataError, LitebertError
+from litebert.errors import DataError, LitebertError, ModelError
 from litebert.finetuning.items import Item
-from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, logits_of
+from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, are_finite, logits_of
 from litebert.finetuning.task import Task
 from litebert.text.records import shown
 from litebert.tokenizer import Tokenizer
@@ -48,6 +49,8 @@ class Predictor:
     """Longest row in tokens."""
     positions: int | None = None
     """How many the model has; no row is padded beyond them."""
+    name: str = "the model"
+    """What messages call the model."""
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """One answer per input, in order.
@@ -112,13 +115,24 @@ class Predictor:
             raise fault
 
     def logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
-        """The logits of each item and, where rows leave early, how many layers its only row used."""
+        """The logits of each item and, where rows leave early, how many layers its only row used.
+
+        Raises:
+            ModelError: a logit is not a finite number.
+        """
         early = self.engine if isinstance(self.engine, EarlyExit) else None
         compute = early.logits_and_layers if early else self.engine.logits
         most, padding = getattr(self.engine, "tokens", EVALUATION_TOKENS), getattr(self.engine, "padding", None)
         output, pad_id = self.task.output, self.tokenizer.pad_id
         found = logits_of(compute, items, output, pad_id, self.positions, most=most, padding=padding)
+        if not are_finite(found):
+            raise not_finite(self.name)
         return ([one[:-1] for one in found], [int(one[-1]) for one in found]) if early else (found, [])
+
+
+def not_finite(name: str | Path) -> ModelError:
+    """That a model computes a NaN or an infinity, of which no answer may be made."""
+    return ModelError(f"{name} computes numbers that are not finite; give a model whose training went well")
 
 
 def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:

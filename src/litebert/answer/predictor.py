@@ -69,7 +69,7 @@ class Model(LoadedModel):
             make = getattr(make, "by_layers", make)
         engine = make(self, self.device)
         engine = with_exits(engine, self.exit, record, task.output, self.config.encoder.layers)
-        return Predictor(self.tokenizer, task, engine, length, positions)
+        return Predictor(self.tokenizer, task, engine, length, positions, str(self.path))
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """The answers of its predictor; see `Predictor.predict`."""

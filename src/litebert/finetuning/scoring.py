@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.errors import NonFiniteError
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows, by_length, pad_rows
@@ -36,14 +37,25 @@ def score_parts(task: Task[Any], parts: Sequence[EncodedPart], logits: Mapping[s
     """Scores of the development parts, and of the test parts whose answers are known, from logits by part.
 
     Names begin with the part's, as in test_f1, but those of the only development part.
+
+    Raises:
+        NonFiniteError: a logit is not a finite number, so that no score would mean anything.
     """
     scores: dict[str, float] = {}
     for part in parts:
         if part.name in task.dev or any(item.target is not None for item in part.items):
+            if not are_finite(logits[part.name]):
+                raise NonFiniteError(f"the logits of {part.name} are not finite, so the run stopped; start another "
+                                     "--out with a lower --train.optimizer.learning-rate")  # fmt: skip
             found = task.score(part.examples, task.answers(part.examples, part.items, logits[part.name]))
             prefix = "" if task.dev == (part.name,) else f"{part.name}_"
             scores.update({prefix + name: value for name, value in found.items()})
     return scores
+
+
+def are_finite(logits: Logits) -> bool:
+    """Whether no logit is a NaN or an infinity, of which answers would still be made."""
+    return all(bool(np.isfinite(values).all()) for values in logits)
 
 
 def one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:

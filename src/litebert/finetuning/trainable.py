@@ -150,7 +150,7 @@ class TrainableTaskModel:
         logits = {part.name: self.logits(part) for part in dev}
         scores = score_parts(task, dev, logits)
         decisive = scores[metric_name(task)]
-        if math.isnan(decisive):  # a correlation with answers that are all alike, say
+        if not math.isfinite(decisive):  # as a score of one's own may be
             decisive = -sys.float_info.max
         if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
             self.diagnostic_state["best"], self.kept = decisive, logits

@@ -145,11 +145,11 @@ class ChoiceTask(FileTask[Choice]):
         return super().record(example, answer) | {"prediction": self._written(answer.value)}
 
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
-        """`accuracy` over all, and `accuracy_GROUP` over each group."""
+        """`accuracy` over all, and `accuracy_GROUP` over each group. A choice that ties with another one is wrong."""
         right: dict[str, list[bool]] = {}
         known = self._known(examples, answers, lambda example: example.label is not None)
         for example, answer in zip(*known, strict=True):
-            right.setdefault(example.group, []).append(example.label == answer.value)
+            right.setdefault(example.group, []).append(example.label == answer.value and _is_alone(answer))
         scores = {"accuracy": float(np.mean([one for group in right.values() for one in group]))}
         return scores | {f"accuracy_{group}": float(np.mean(found)) for group, found in right.items() if group}
 
@@ -190,6 +190,11 @@ def choices_of(value: Any, field: str, where: str) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) < 2:
         raise DataError(f"{where}: {field} is {shown(value)}; write a list of two or more texts")
     return tuple(require_text(one, f"{field}[{i}]", where) for i, one in enumerate(value))
+
+
+def _is_alone(answer: Answer) -> bool:
+    """Whether no other choice is as probable as the answer; not so where a probability is not a number."""
+    return bool((answer.probabilities >= answer.probabilities[answer.value]).sum() == 1)
 
 
 def letter_of(choice: int) -> str:

@@ -38,7 +38,7 @@ log = logging.getLogger("litebert")
 
 POOLINGS: tuple[Pooling, ...] = ("mean", "cls")
 _FOUND = ("mrr", "recall_at_1")
-"""Of pairs without scores: the mean of 1/rank of the own second among all, and how often that rank is 1."""
+"""Of pairs without scores: the mean of 1/rank of the right second among all, and how often that rank is 1."""
 _BLOCK = 1024
 _WORDS: Mapping[Known, str] = {"scores": "pairs with scores", "positives": "pairs that belong together",
                                "texts": "texts without pairs, each against itself"}  # fmt: skip
@@ -254,7 +254,8 @@ class Pairs(TextTask):
     def score(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:
         """Correlations of cosines with scores, or how well the second of each pair is found among all."""
         if self._label is None:
-            return _ranked(np.stack([answer.vectors for answer in answers]))
+            seconds = [example.pair or "" for example in examples]
+            return _rank_seconds(np.stack([answer.vectors for answer in answers]), seconds)
         examples, answers = self._known(examples, answers, lambda example: example.label is not None)
         truth = np.array([example.label for example in examples], np.float64)
         return scores(self._score_names, truth, np.array([answer.value for answer in answers]))
@@ -327,12 +328,24 @@ def _key(row: EncodedRow) -> int:
     return int.from_bytes(hashlib.blake2b(row.ids.tobytes(), digest_size=8).digest(), "little", signed=True)
 
 
-def _ranked(vectors: NDArray[np.float32]) -> dict[str, float]:
-    """The scores of `_FOUND`, from unit vectors (N, 2, H); an equal text does not come before the own one."""
+def _rank_seconds(vectors: NDArray[np.float32], texts: Sequence[str]) -> dict[str, float]:
+    """The scores of `_FOUND`, from unit vectors (N, 2, H) and the second texts (N,).
+
+    The rank of a second counts every other text that is as near to the first, so a tie is wrong and a network that
+    gives all texts one vector finds nothing. Cosines that differ by less than 1e-6 are ties, because equal vectors may
+    differ by rounding. A vector with a NaN is as near as any. Where all seconds are one text, there is nothing to find,
+    and both scores are 0.
+    """
+    number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
+    numbers = np.array([number_of[text] for text in texts])
+    if len(number_of) == 1:
+        return dict.fromkeys(_FOUND, 0.0)
     firsts, seconds = vectors[:, 0], vectors[:, 1]
-    own = (firsts * seconds).sum(-1)
-    ranks = np.concatenate([
-        1 + (firsts[start : start + _BLOCK] @ seconds.T > own[start : start + _BLOCK, None] + 1e-6).sum(1)
-        for start in range(0, len(own), _BLOCK)
-    ])  # fmt: skip
-    return {"mrr": float((1 / ranks).mean()), "recall_at_1": float((ranks == 1).mean())}
+    likeness_to_second = (firsts * seconds).sum(-1)
+    ranks = []
+    for start in range(0, len(vectors), _BLOCK):
+        block = slice(start, start + _BLOCK)
+        behind = firsts[block] @ seconds.T < likeness_to_second[block, None] - 1e-6
+        ranks.append(1 + (~behind & (numbers[block, None] != numbers)).sum(1))
+    ranked = np.concatenate(ranks)
+    return {"mrr": float((1 / ranked).mean()), "recall_at_1": float((ranked == 1).mean())}

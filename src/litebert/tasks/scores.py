@@ -1,7 +1,9 @@
 """Scores of answers: each is a function of the truth and the answers, and is defined even where its formula is not.
 
 A score that is undefined (a correlation with a constant, an F1 without positives, an R^2 of constant truth) is 0: the
-model showed nothing there, and a NaN would hide that in a mean. All scores are fractions, not percentages.
+model showed nothing there, and a NaN would hide that in a mean. Answers that are not finite numbers have no merit at
+all: their correlations are 0, their R^2 is minus infinity and their error is infinite. All scores are fractions, not
+percentages.
 
 Shapes: n examples, C classes. `truth` and `guess` are int64 (n,) class numbers; 0/1 (n, C) for several labels; float64
 (n,) for numbers.
@@ -9,6 +11,7 @@ Shapes: n examples, C classes. `truth` and `guess` are int64 (n,) class numbers;
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -51,30 +54,51 @@ def pearson(truth: Values, guess: Values) -> float:
     """Pearson's correlation."""
     from scipy.stats import pearsonr
 
-    return 0.0 if _constant(truth) or _constant(guess) else float(pearsonr(truth, guess).statistic)
+    return _correlation(pearsonr, truth, guess)
 
 
 def spearman(truth: Values, guess: Values) -> float:
     """Spearman's rank correlation; equal values share their mean rank."""
     from scipy.stats import spearmanr
 
-    return 0.0 if _constant(truth) or _constant(guess) else float(spearmanr(truth, guess).statistic)
+    return _correlation(spearmanr, truth, guess)
 
 
 def r2(truth: Values, guess: Values) -> float:
     """Share of the variance of the truth that the guess explains; below 0 where the mean of the truth is better."""
     from sklearn.metrics import r2_score
 
-    return 0.0 if _constant(truth) else float(r2_score(truth, guess))
+    if not np.isfinite(guess).all():
+        return -math.inf
+    if _constant(truth):
+        return 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = float(r2_score(truth, guess))
+    return value if math.isfinite(value) else -math.inf
 
 
 def rmse(truth: Values, guess: Values) -> float:
     """Root of the mean squared error, in the unit of the numbers; lower is better."""
-    return float(np.sqrt(np.mean((truth - guess) ** 2)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = float(np.sqrt(np.mean((truth - guess) ** 2)))
+    return value if math.isfinite(value) else math.inf
+
+
+def _correlation(compute: Callable[[Values, Values], Any], truth: Values, guess: Values) -> float:
+    """The statistic of a function of scipy; 0 where it has no value."""
+    if not np.isfinite(guess).all() or _constant(truth) or _constant(guess):
+        return 0.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = float(compute(truth, guess).statistic)
+    return value if math.isfinite(value) else 0.0
 
 
 def _constant(values: Values) -> bool:
-    return bool((values == values[0]).all())
+    """Whether all values are equal, or differ by less than the sums of a formula can resolve."""
+    if values.dtype.kind != "f":
+        return bool((values == values[0]).all())
+    with np.errstate(over="ignore"):
+        return bool(np.ptp(values) <= 1e-12 * np.abs(values).max())
 
 
 _ALL = (accuracy, f1, macro_f1, matthews, pearson, spearman, r2, rmse)
