@@ -64,6 +64,7 @@ format: $(VENV)/.dev  ## fix format and imports
 
 docs: $(VENV)/.dev  ## write the generated pages again
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/speed_chart.py
 
 bench: $(VENV)/.dev  ## ours beside the peers, as ratios; benchmarks/gpu.sh does it on a GPU
 	@set -e; for script in $(filter-out benchmarks/gpu.py benchmarks/exits.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script; done

@@ -2,27 +2,30 @@
 
 Every `sh` and `python` block of the README is run in one folder, in the page's order, as it is printed but for the
 sizes in `SIZES`. What installs is left out (`pip`, `make`). The folder holds what the page says it does: a corpus
-`my-text/`, a table `reviews.csv` and a pair of sentences in `pairs.jsonl`.
+`my-text/`, and the tables `train.csv` and `test.csv`. Figures of the README are read from the pages that it cites.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from torch.distributed.run import get_args_parser
 
+import speed_chart
 from litebert.config import replace
 from litebert.recipes import RECIPES
 from litebert.studies import packages
 from litebert.text import python_docs
 from litebert.train.measure import Rate
+from toys.serving import serving
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
@@ -32,8 +35,12 @@ SIZES = {
     "litebert quickstart": "litebert quickstart --vocab-size 400 --budget '1 steps'",
     "--vocab-size 8192": "--vocab-size 400",
     "--budget 30m": "--budget '2 steps'",
+    "--label team": "--label team --steps 2",
 }
 """What is printed, and what a test has time for."""
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+NUMBER = re.compile(r"\d{4}-\d\d-\d\d|\d+(?:[.,]\d+)*")
+MACHINE = re.compile(r"AMD EPYC|Intel Xeon|AVX-512|AVX2")
 
 
 def commands_of(text: str) -> list[tuple[str, list[str] | str]]:
@@ -56,16 +63,73 @@ def commands_of(text: str) -> list[tuple[str, list[str] | str]]:
     return commands
 
 
+@dataclass(frozen=True)
+class Block:
+    """A paragraph, an item or a row of a table, with what it cites."""
+
+    text: str
+    row: bool
+    links: tuple[str, ...]
+
+    @property
+    def numbers(self) -> set[str]:
+        """Its numbers, dates and kinds of machine, but for those in code and in links."""
+        plain = re.sub(r"`[^`]*`|\]\([^)]*\)", "", self.text)
+        return {*NUMBER.findall(plain), *MACHINE.findall(plain)}
+
+
+def cited_blocks(page: str) -> list[Block]:
+    """The blocks of a page. A row without a link of its own cites what the text before its table does."""
+    blocks: list[Block] = []
+    text = re.sub(r"^```.*?^```|^ {4}[^\n]*", "", page, flags=re.M | re.S)
+    for part in re.split(r"\n\n+", text):
+        if part.lstrip().startswith(("#", "!")):
+            continue
+        row = part.lstrip().startswith("|")
+        before = blocks[-1].links if row and blocks else ()
+        for block in part.strip().split("\n") if row else re.split(r"^- ", part, flags=re.M):
+            links = tuple(link for link in LINK.findall(block) if "#" in link)
+            blocks.append(Block(block.strip(), row, links or before))
+    return blocks
+
+
+def anchors_of(page: str) -> list[tuple[str, int, int]]:
+    """Each heading's anchor, as GitHub writes it, its level, and where it begins."""
+    code = re.sub(r"^```.*?^```", lambda match: " " * len(match[0]), page, flags=re.M | re.S)
+    return [
+        (re.sub(r"[^\w\- ]", "", heading[2].strip().lower()).replace(" ", "-"), len(heading[1]), heading.start())
+        for heading in re.finditer(r"^(#+) +(.+)$", code, re.M)
+    ]
+
+
+def section_of(link: str) -> str:
+    """The text under the heading that a link of the README names, with what is below that heading."""
+    name, _, anchor = link.partition("#")
+    page = (ROOT / name).read_text(encoding="utf-8")
+    headings = anchors_of(page)
+    level, start = next((level, start) for found, level, start in headings if found == anchor)
+    ends = [place for _, below, place in headings if place > start and below <= level]
+    return page[start : min(ends, default=len(page))]
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    """Whether a link of a page names a file that is there, and a heading of it."""
+    name, _, anchor = link.partition("#")
+    target = page.parent / name if name else page
+    if not target.exists() or not anchor:
+        return target.exists()
+    return anchor in {found for found, _, _ in anchors_of(target.read_text(encoding="utf-8"))}
+
+
 @pytest.fixture
 def folder(tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a reader of the page stands; the built-in corpus is small, and nothing is timed."""
     (tmp_path / "my-text").mkdir()
     shutil.copy(tiny_corpus, tmp_path / "my-text")
     sentences = tiny_corpus.read_text(encoding="utf-8").replace("\n", " ").split(". ")[:60]
-    rows = [f"{sentence},{i % 3}" for i, sentence in enumerate(sentences)]
-    (tmp_path / "reviews.csv").write_text("\n".join(["text,stars", *rows, ""]), encoding="utf-8")
-    pair = {"sentence_good": sentences[0], "sentence_bad": sentences[0][::-1]}
-    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair), encoding="utf-8")
+    rows = [f"{sentence},{'abc'[i % 3]}" for i, sentence in enumerate(sentences)]
+    for name, part in (("train", rows[:40]), ("test", rows[40:])):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["text,team", *part, ""]), encoding="utf-8")
 
     few = [(where, list(texts)) for i, (where, texts) in enumerate(python_docs._modules()) if i % 40 == 0]
     monkeypatch.setattr(python_docs, "_modules", lambda: ((where, iter(texts)) for where, texts in few))
@@ -88,15 +152,54 @@ def test_the_commands_run_as_printed(folder: Path, run: Callable[..., tuple[int,
             exec(command, found)
             assert found["answers"], printed
             continue
+        if command[0] == "serve":
+            with serving(folder, *command[1:]) as service, service.client() as client:
+                assert client.get("/health").status_code == httpx.codes.OK, printed
+            continue
         status, out, err = run(*command)
         assert status == 0, f"{printed}\n{out}\n{err}"
     assert (folder / "quickstart" / "report.html").is_file()
 
 
-def test_the_readme_is_read_in_five_minutes() -> None:
-    text = README.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 120
+def test_a_sentence_of_the_readme_has_at_most_25_words() -> None:
     assert not [page.name for page in PAGES if "<!--" in page.read_text(encoding="utf-8")]
+    prose = re.sub(
+        r"^```.*?^```|^ {4}[^\n]*|^\|[^\n]*|^#[^\n]*|!\[[^\n]*",
+        "",
+        README.read_text(encoding="utf-8"),
+        flags=re.M | re.S,
+    )
+    blocks = [re.sub(r"\]\([^)]*\)|\*\*", "", block) for block in re.split(r"\n\n|^- ", prose, flags=re.M)]
+    sentences = [sentence for block in blocks for sentence in re.split(r"(?<=[.:;?])\s+", block.strip()) if sentence]
+    assert len(sentences) > 40
+    assert [sentence for sentence in sentences if len(sentence.split()) > 25] == []
+
+
+def test_figures_of_the_readme_are_those_of_the_pages_that_it_cites() -> None:
+    """Every number, date and machine of a table is in a section that its row, or the text before it, links to."""
+    blocks = [block for block in cited_blocks(README.read_text(encoding="utf-8")) if block.numbers]
+    assert sum(block.row for block in blocks) > 12
+    wrong = {}
+    for block in blocks:
+        assert block.links or not block.row, f"this row cites no page: {block.text}"
+        sections = [section_of(link) for link in block.links]
+        known = {item for section in sections for item in [*NUMBER.findall(section), *MACHINE.findall(section)]}
+        if sections and (missing := block.numbers - known):
+            wrong[block.text] = missing
+    assert wrong == {}
+
+
+def test_the_chart_shows_the_newest_table() -> None:
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    bars = speed_chart.read(page)
+    assert [bar.rate for bar in bars if bar.name == "litebert"] == [47.4, 91.1, 171.2]
+    shown, drawn = (
+        re.findall(r"<text[^>]*>([^<]*)<", text)
+        for text in (speed_chart.PICTURE.read_text(encoding="utf-8"), speed_chart.draw(bars))
+    )
+    assert shown == drawn
+    assert {f"{bar.rate:.1f}" for bar in bars} <= set(shown)
+    assert speed_chart.draw(speed_chart.read(page.replace("| 53.0 |", "| 54.0 |"))).count(">54.0<") == 1
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -128,8 +231,8 @@ def test_verbs_and_recipes_that_are_shown_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_named_tests_are_files(page: Path) -> None:
-    links = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text(encoding="utf-8"))
-    missing = [link for link in links if not link.startswith("http") and not (page.parent / link).exists()]
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    missing = [link for link in links if not link.startswith("http") and not leads_somewhere(page, link)]
     tests = re.findall(r"\btests/[\w/]+\.py\b", page.read_text(encoding="utf-8"))
     assert not missing + [name for name in tests if not (ROOT / name).is_file()]
 
@@ -178,3 +281,19 @@ def test_rows_of_tables_have_the_cells_of_their_header(page: Path) -> None:
         row = re.sub(r"`[^`]*`|\\\|", "", line) if line.startswith("|") else ""
         assert not row or not cells or row.count("|") == cells, line
         cells = row.count("|")
+
+
+def test_a_figure_that_the_cited_page_lacks_is_found() -> None:
+    table = "| a | b |\n|---|---|\n| `x 7` 171.2 | 171.3, 2026-11-24 |\n"
+    page = f"It is fast ([how](docs/performance.md#answering)):\n\n{table}"
+    head, rule, row = [block for block in cited_blocks(page) if block.row]
+    assert (head.numbers, rule.numbers) == (set(), set())
+    assert row.numbers == {"171.2", "171.3", "2026-11-24"}
+    assert row.numbers - set(NUMBER.findall(section_of(row.links[0]))) == {"171.3"}
+
+
+def test_a_heading_that_is_not_there_is_found() -> None:
+    assert leads_somewhere(README, "docs/performance.md#answering")
+    assert leads_somewhere(README, "#measurements")
+    assert not leads_somewhere(README, "docs/performance.md#answers")
+    assert not leads_somewhere(README, "docs/missing.md")
