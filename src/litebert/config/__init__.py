@@ -19,6 +19,7 @@ from litebert.config.pretraining import Config as Config
 from litebert.config.pretraining import Format as Format
 from litebert.config.pretraining import MaskingConfig as MaskingConfig
 from litebert.config.pretraining import SequenceConfig as SequenceConfig
+from litebert.config.pretraining import TableConfig as TableConfig
 from litebert.config.pretraining import replace as replace
 from litebert.config.run import LoopConfig as LoopConfig
 from litebert.config.run import OptimizerConfig as OptimizerConfig

@@ -12,6 +12,7 @@ its fields stand here, and in `run` for those of `train`. Impossible points are 
     ├── rtd         ReplacedTokenConfig   the generator of replaced token detection: objectives.py
     ├── sbo         SpanBoundaryConfig    the span boundary objective: objectives.py
     ├── distill     DistillConfig         what is learned from a teacher: distillation.py
+    ├── table       TableConfig           how the token table starts
     └── train       TrainConfig       batch, budget, precision, depth schedule: run.py
         ├── optimizer  OptimizerConfig
         └── schedule   ScheduleConfig
@@ -19,6 +20,7 @@ its fields stand here, and in `run` for those of `train`. Impossible points are 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from dataclasses import replace as replace  # re-exported: a variant is `replace(recipe, ...)`
 from typing import Any, Literal
@@ -130,6 +132,32 @@ class MaskingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableConfig:
+    """How the token table of a new run starts."""
+
+    start: Literal["random", "cooccurrence"] = "random"
+    """random: drawn like other weights. cooccurrence: vectors from counts of neighboring tokens in the training text,
+    and output biases from token frequencies (docs/decisions.md)."""
+    window: int = 5
+    """Largest distance of two neighbors, in tokens; used only with start=cooccurrence."""
+    context: Literal["sentence", "document"] = "sentence"
+    """Neighbors stand in one sentence, or in one document; used only with start=cooccurrence."""
+    std: float = 0.1
+    """Standard deviation of the vectors; used only with start=cooccurrence."""
+
+    def __post_init__(self) -> None:
+        require(1 <= self.window <= 1000, f"table.window is {self.window}; it must be from 1 to 1000 tokens")
+        require(0 < self.std < math.inf, f"table.std is {self.std}; it must be a number above 0")
+        for name in ("window", "context", "std"):
+            value = getattr(self, name)
+            require(
+                self.start == "cooccurrence" or value == getattr(TableConfig, name),
+                f"table.{name} is {value}, which only table.start=cooccurrence reads; set that too, or leave "
+                f"table.{name} out",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Config:
     """One complete point of the space."""
 
@@ -145,6 +173,7 @@ class Config:
     rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
     sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
     distill: DistillConfig = field(default_factory=DistillConfig)
+    table: TableConfig = field(default_factory=TableConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
@@ -205,11 +234,11 @@ class Config:
         return self.causal_share + (1 - self.causal_share) * self.masking.mean_rate
 
     def without_its_run(self) -> Config:
-        """The config that another run or another shape begins from: without a teacher, without next tokens first, and
-        at full depth and length from the first step."""
+        """The config that another run or another shape begins from: without a teacher, without next tokens first,
+        without a start of its token table, and at full depth and length from the first step."""
         kept = tuple(name for name, one in self.named_objectives().items() if not one.taught and not one.causal_share)
         train = replace(self.train, depth_schedule=(), length_schedule=())
-        return replace(self, objectives=kept or self.objectives, distill=DistillConfig(), train=train)
+        return replace(self, objectives=kept or self.objectives, distill=DistillConfig(), table=TableConfig(), train=train)
 
     def phases(self) -> tuple[tuple[float, int, int], ...]:
         """The parts of a run with one depth and one length: the share of the run at which each ends, its layers, and

@@ -12,11 +12,11 @@ and sizes; reading every byte for its checksum takes a second per gigabyte or mo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -175,6 +175,16 @@ class Split:
         """Sentences of each document, int64 (documents,)."""
         counts = [np.diff(block.document_offsets) for block in self._blocks]
         return np.concatenate([np.zeros(0, np.int64), *counts]).astype(np.int64, copy=False)
+
+    def segments(self, unit: Literal["sentence", "document"]) -> Iterator[tuple[Ids, npt.NDArray[np.int32]]]:
+        """For each stored block its token ids, a view of the mapped file (n,), and where its sentences or documents
+        start, int32 (s + 1,), from 0 to n."""
+        for block in self._blocks:
+            starts = block.sentence_offsets[block.document_offsets[0] : block.document_offsets[-1] + 1]
+            if unit == "document":
+                starts = block.sentence_offsets[block.document_offsets]
+            base = starts[0]
+            yield block.ids[base : starts[-1]], starts - base if base else starts
 
     def sentences_of(self, document: int) -> tuple[Ids, Offsets]:
         """Token ids of a document, a view of the mapped file (n,), and where its sentences start, (s + 1,), 0 to n."""

@@ -56,6 +56,7 @@ from litebert.train.start import (
     same_run,
     settled,
     start_from,
+    start_table,
 )  # fmt: skip
 from litebert.train.supply import PretrainingBatches, made_by_processes, processes_for
 from litebert.train.teacher import record_of, refuse_other_teacher, taught_by
@@ -323,6 +324,8 @@ def _pretrain(
             run = new_run(folder, config, shards, machine, from_model, overwrite, taught, teacher)
         if teacher is not None:
             teacher.answers = answers  # not before the speed is measured, on made-up text
+        if from_model is None and fresh and ranks.main:
+            start_table(model, shards)
         network = spread(model, machine.device, ranks, config.train.parallel, config.batch_sequences)
         packing = run.get("packing", 1)
         ends = earlier_ends(run)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import logging
 import shlex
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from litebert.config import Config, EncoderConfig, replace
 from litebert.config.serialization import from_dict, to_dict, to_json
+from litebert.data.cooccurrence import count_neighbors, token_vectors
 from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
@@ -25,6 +28,7 @@ from litebert.interop.models import config_of
 from litebert.interop.vocabulary import with_tokenizer
 from litebert.model import compiled
 from litebert.model.distillation import Teacher
+from litebert.model.heads import SpanBoundaryHead, VocabularyHead
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import atomic_write, fault_of, read_json
 from litebert.train import checkpoint, schedule
@@ -282,6 +286,34 @@ def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
             fresh.append(objective.network_name)
     model.load_state_dict({**own, **taken})
     log.info(f"starting from the weights of {source}" + (f"; untrained: {', '.join(fresh)}" if fresh else ""))
+
+
+def start_table(model: Pretrainer, shards: Shards) -> None:
+    """Start the token table from counts of neighboring tokens in the training text, and the output biases from the
+    frequencies of tokens, as `Config.table` says; leave a model whose table starts at random as it is.
+
+    A token without neighbors in the text, such as [MASK], keeps its random row.
+
+    Raises:
+        DataError: no token of the text has a neighbor.
+    """
+    table, encoder = model.config.table, model.config.encoder
+    if table.start == "random":
+        return
+    started = time.monotonic()
+    counts = count_neighbors(shards.train, encoder.vocab_size, table)
+    vectors = torch.from_numpy(token_vectors(counts, encoder.embedding_size, table.std))
+    # A token that never occurs is taken to have occurred half a time, so that its logarithm is finite.
+    shares = torch.from_numpy(np.maximum(counts.tokens, 0.5) / counts.tokens.sum())
+    heads = [module for module in model.objectives.modules() if isinstance(module, (VocabularyHead, SpanBoundaryHead))]
+    with torch.no_grad():
+        word = model.encoder.embedding.word.weight
+        counted = vectors.any(dim=1, keepdim=True).to(word.device)
+        word.copy_(torch.where(counted, vectors.to(word), word))
+        for head in heads:
+            head.bias.copy_(shares.log())
+    seconds = time.monotonic() - started
+    log.info(f"the token table starts from the neighbors of {counts.tokens.sum():,} tokens, counted in {seconds:.0f} s")
 
 
 def _shape_differences(theirs: EncoderConfig, ours: EncoderConfig) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from litebert.config import Config, EncoderConfig, replace
+from litebert.config import Config, EncoderConfig, TableConfig, replace
 from litebert.config.distillation import LayersConfig
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
@@ -35,6 +35,8 @@ def fingerprint_of(loaded: LoadedModel) -> str:
     for part, name in (("distill", "top_k"), ("encoder", "global_tokens")):  # nor had they these
         if not config[part][name]:
             del config[part][name]
+    if loaded.config.table == TableConfig():  # nor that
+        del config["table"]
     digest = hashlib.sha256((json.dumps(config, indent=2) + "\n").encode())
     for name, tensor in sorted(loaded.model.state_dict().items()):
         digest.update(name.encode() + tensor.contiguous().cpu().numpy().tobytes())

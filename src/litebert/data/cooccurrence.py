@@ -1,0 +1,154 @@
+"""Token vectors from counts: which tokens stand near each other in prepared text.
+
+Counts within a window, weighted by 1 / distance, become positive pointwise mutual information, and its truncated
+singular value decomposition gives a vector for each token (Levy and Goldberg 2014, "Neural Word Embedding as Implicit
+Matrix Factorization"; Levy, Goldberg and Dagan 2015, "Improving Distributional Similarity with Lessons Learned from
+Word Embeddings", for the window's weights and the smoothed frequencies).
+
+Memory does not grow with the text: the counts are one dense array of at most `MOST_CELLS` numbers. A vocabulary that is
+too large for a square array counts the neighbors among its most frequent tokens only.
+
+Shapes: V vocabulary, C neighbors that are counted, E width of the vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from litebert.config import TableConfig
+from litebert.data.shards import Split
+from litebert.errors import DataError
+from litebert.progress import tracked
+
+MOST_CELLS = 1 << 25
+"""Numbers of the array of counts, 128 MiB in float32."""
+MOST_TOKENS = 1 << 26
+"""Tokens that are counted, 67 million. A longer text is counted in passages that are spread evenly over it."""
+PASSAGE = 1 << 18
+"""Tokens that are counted at once."""
+SMOOTHING = 0.75
+"""Power of the neighbors' frequencies, which keeps rare neighbors from the largest values (Levy et al. 2015)."""
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How often tokens stand alone and near each other."""
+
+    tokens: npt.NDArray[np.int64]
+    """(V,): how often each token occurs."""
+    pairs: Floats
+    """(V, C): weights of the neighbors of each token, summed."""
+
+
+def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts:
+    """Count each token and its neighbors up to `table.window` tokens away, in the same sentence or document.
+
+    Raises:
+        DataError: no token has a neighbor.
+    """
+    blocks = list(split.segments(table.context))
+    passages = _passages([len(ids) for ids, _ in blocks])
+    tokens = np.zeros(vocab_size, np.int64)
+    for block, first in passages:
+        tokens += np.bincount(blocks[block][0][first : first + PASSAGE], minlength=vocab_size)
+    width = max(1, min(vocab_size, MOST_CELLS // vocab_size))
+    neighbors = np.argsort(-tokens, kind="stable")[:width]
+    column_of = np.full(vocab_size, -1, np.int64)
+    column_of[neighbors] = np.arange(width)
+    pairs = np.zeros((vocab_size, width), np.float32)
+    with tracked(passages, "counting neighbors", len(passages), "passages") as places:
+        for block, first in places:
+            ids, segment = _passage(*blocks[block], first, table.window)
+            _add_neighbors(pairs, ids, segment, table.window, column_of)
+    if not pairs.any():
+        raise DataError(
+            "no token of the text has a neighbor to count; prepare whole sentences, or set table.start=random"
+        )
+    return Counts(tokens, pairs)
+
+
+def _passages(lengths: list[int]) -> list[tuple[int, int]]:
+    """The block and the first token of each passage to count: all of them, or evenly spread ones."""
+    passages = [(block, start) for block, length in enumerate(lengths) for start in range(0, length, PASSAGE)]
+    most = max(1, MOST_TOKENS // PASSAGE)
+    if len(passages) <= most:
+        return passages
+    return [passages[i * len(passages) // most] for i in range(most)]
+
+
+def _passage(
+    ids: npt.NDArray[Any], starts: npt.NDArray[np.int32], first: int, window: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The ids of a passage and of the `window` tokens after it, and the number of the segment that each stands in."""
+    seen = ids[first : first + PASSAGE + window].astype(np.int64)
+    segment = np.zeros(len(seen), np.int64)
+    # Places in the type of the starts, for otherwise numpy would convert all of them.
+    lowest, highest = starts.searchsorted(np.array([first, first + len(seen)], starts.dtype))
+    segment[starts[lowest:highest] - first] = 1
+    return seen, segment.cumsum()
+
+
+def _add_neighbors(
+    pairs: Floats,
+    ids: npt.NDArray[np.int64],
+    segment: npt.NDArray[np.int64],
+    window: int,
+    column_of: npt.NDArray[np.int64],
+) -> None:
+    """Add the pairs whose first token stands in the passage, each token as a neighbor of the other."""
+    columns, flat, width = column_of[ids], pairs.reshape(-1), pairs.shape[1]
+    for distance in range(1, window + 1):
+        size = min(PASSAGE, len(ids) - distance)
+        if size <= 0:
+            break
+        left, right = slice(0, size), slice(distance, distance + size)
+        together = segment[left] == segment[right]
+        for centers, sides in ((left, right), (right, left)):
+            token, neighbor = ids[centers][together], columns[sides][together]
+            np.add.at(flat, (token * width + neighbor)[neighbor >= 0], np.float32(1 / distance))
+
+
+def token_vectors(counts: Counts, width: int, std: float) -> Floats:
+    """(V, E) vectors of standard deviation `std`, whose columns have mean 0 over the tokens with neighbors.
+
+    Tokens without neighbors have vectors of zeros, and so have the columns beyond the rank of the counts.
+    """
+    from sklearn.utils.extmath import randomized_svd
+    from threadpoolctl import threadpool_limits
+
+    information = _positive_information(counts.pairs)
+    vectors = np.zeros((len(counts.tokens), width), np.float32)
+    rank = min(width, *information.shape)
+    # One thread, for libraries sum in another order with more.
+    with threadpool_limits(1):
+        left, values, _ = randomized_svd(information, rank, n_iter=4, random_state=0)
+    vectors[:, :rank] = left * np.sqrt(values)
+    counted = counts.pairs.any(axis=1)
+    vectors[counted] -= vectors[counted].mean(axis=0)
+    vectors[~counted] = 0
+    spread = float(vectors[counted].std())
+    return vectors * np.float32(std / spread) if spread > 0 else vectors
+
+
+def _positive_information(pairs: Floats) -> Any:
+    """Positive pointwise mutual information, a sparse (V, C) matrix: max(0, log p(c | w) / p(c)^0.75)."""
+    from scipy.sparse import csr_matrix, vstack
+
+    rows = pairs.sum(axis=1, dtype=np.float64)
+    frequency = pairs.sum(axis=0, dtype=np.float64) ** SMOOTHING
+    frequency /= frequency.sum()
+    parts, step = [], max(1, (1 << 22) // pairs.shape[1])
+    for first in range(0, len(pairs), step):
+        part = csr_matrix(pairs[first : first + step])
+        row_of = first + np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))
+        ratio = part.data / (rows[row_of] * frequency[part.indices])
+        part.data = np.log(np.maximum(ratio, 1)).astype(np.float32)
+        part.eliminate_zeros()
+        parts.append(part)
+    return vstack(parts, format="csr")
