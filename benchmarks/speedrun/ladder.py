@@ -2,11 +2,13 @@
 
     python benchmarks/speedrun/ladder.py --data SHARDS --out FOLDER [--base albert-tiny] [--steps 400] [--seeds 2]
                                          [--only NAME ...] [--with "OPTIONS FOR ALL"] [--cost] [--rounds 5]
+                                         [--finetune "OPTIONS OF litebert finetune"]
 
 Every change of `CHANGES` trains for the same steps, from the same seeds, over the same batches; so a busy machine
 changes no loss. `--cost` trains nothing: it times steps of all changes that have a result, in turn, on a quiet machine,
 and a run's time is estimated from them. The same command continues with what is missing, seed by seed. Each call
 writes ladder.json and ladder.md: losses at shares of the run, against the base, against steps and against that time.
+With `--finetune`, each new run learns a task too, and the table has the task's score.
 """
 
 from __future__ import annotations
@@ -102,11 +104,32 @@ def trained(options: argparse.Namespace, change: str, folder: Path, seed: int) -
         print(f"  ended with status {status}; see {folder / 'log.txt'}", flush=True)
         (folder / "failed").touch()
         return None
+    score = finetuned(options, folder, seed) if options.finetune else None
     rows = [row for row in metrics.read(folder / "run" / "metrics.jsonl") if row["kind"] == "heldout"]
     settings = json.loads((folder / "run" / "recipe.json").read_text(encoding="utf-8"))
     shutil.rmtree(folder / "run" / "checkpoints")
-    return {"seed": seed, "change": change, "loss": rows[-1]["mlm_loss"], "accuracy": rows[-1]["mlm_accuracy"],
-            "curve": [(row["step"], row["mlm_loss"]) for row in rows], "settings": settings}  # fmt: skip
+    return {
+        "seed": seed,
+        "change": change,
+        "loss": rows[-1]["mlm_loss"],
+        "accuracy": rows[-1]["mlm_accuracy"],
+        "curve": [(row["step"], row["mlm_loss"]) for row in rows],
+        "score": score,
+        "settings": settings,
+    }
+
+
+def finetuned(options: argparse.Namespace, folder: Path, seed: int) -> float | None:
+    """The score of a run's fine-tuning, the first that the task names; None where it failed."""
+    words = ["finetune", folder / "run", "--out", folder / "task", "--train.seed", seed, *shlex.split(options.finetune)]
+    with open(folder / "log.txt", "ab") as log:
+        status = subprocess.run(protocol.litebert(*map(str, words)), stdout=log, stderr=subprocess.STDOUT).returncode
+    if status:
+        print(f"  its fine-tuning ended with status {status}; see {folder / 'log.txt'}", flush=True)
+        return None
+    scores = json.loads((folder / "task" / "scores.json").read_text(encoding="utf-8"))
+    shutil.rmtree(folder / "task")
+    return float(next(iter(scores.values())))
 
 
 def climb(options: argparse.Namespace) -> None:
@@ -178,19 +201,21 @@ def write(out: Path) -> None:
             "name": name, "change": runs[0]["change"], "seeds": [run["seed"] for run in runs],
             "losses": [run["loss"] for run in runs], "accuracy": statistics.mean(run["accuracy"] for run in runs),
             "against_base": statistics.mean(paired) if paired else None,
+            "scores": [run["score"] for run in runs if run.get("score") is not None],
             "steps": [step for step, _ in runs[0]["curve"]], "curve": curve, "seconds": times,
         })  # fmt: skip
     rows.sort(key=lambda row: statistics.mean(row["losses"]))
     write_json(out / "ladder.json", {"machine": timed.get("machine"), "rows": rows})
     reference = next((row["seconds"][-1] for row in rows if row["name"] == BASE and row["seconds"]), None)
     heads = [f"loss at {share / POINTS:.0%}" for share in range(1, POINTS + 1)]
-    lines = [["change", "options", *heads, "by seed", "against base", "accuracy", "estimated time"]]
+    lines = [["change", "options", *heads, "by seed", "against base", "accuracy", "task", "estimated time"]]
     for row in rows:
         times = row["seconds"]
         lines.append([
             row["name"], f"`{row['change']}`" if row["change"] else "", *(f"{loss:.3f}" for loss in row["curve"]),
             " ".join(f"{loss:.3f}" for loss in row["losses"]),
             "" if row["against_base"] is None else f"{row['against_base']:+.3f}", f"{row['accuracy']:.1%}",
+            " ".join(f"{score:.1f}" for score in row["scores"]),
             f"{times[-1]:.0f} s ({times[-1] / reference:.2f})" if times and reference else "",
         ])  # fmt: skip
     lines.insert(1, ["---"] * len(lines[0]))
@@ -207,6 +232,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=tuple(CHANGES), metavar="NAME")
     parser.add_argument("--with", dest="common", default="", help="options of all runs, in one string")
+    parser.add_argument("--finetune", default="", help="options of litebert finetune, in one string: a task to learn")
     parser.add_argument("--again", action="store_true", help="also what failed before")
     parser.add_argument("--cost", action="store_true", help="time the steps instead of training")
     parser.add_argument("--rounds", type=int, default=5)
