@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,6 +15,8 @@ from hypothesis import strategies as st
 from litebert.config import TableConfig
 from litebert.data import cooccurrence
 from litebert.data.cooccurrence import Counts, count_neighbors, token_vectors
+from litebert.data.encoding import Encoded
+from litebert.data.shards import write_shard
 from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import ToySplit, prose
@@ -23,7 +30,7 @@ def counted_by_hand(split: ToySplit, table: TableConfig) -> np.ndarray:
     for number in range(split.documents):
         ids, starts = split.sentences_of(number)
         edges = starts.tolist() if table.context == "sentence" else [0, len(ids)]
-        for first, last in zip(edges, edges[1:], strict=False):
+        for first, last in itertools.pairwise(edges):
             for i in range(first, last):
                 for j in range(max(first, i - table.window), min(last, i + table.window + 1)):
                     if i != j:
@@ -121,3 +128,35 @@ def test_tokens_with_equal_neighbors_have_near_vectors() -> None:
     cosines = vectors @ vectors.T / lengths / lengths[:, None]
     assert cosines[0, 1] > 0.99
     assert cosines[0, 4] < 0.5
+
+
+@pytest.mark.slow
+def test_a_corpus_of_a_gigabyte_is_counted_in_less_memory(tmp_path: Path) -> None:
+    """250 million tokens, which are about a gigabyte of text, in a process of its own."""
+    script = """
+import resource, sys
+import numpy as np
+from pathlib import Path
+from litebert.config import TableConfig
+from litebert.data.cooccurrence import count_neighbors, token_vectors
+from litebert.data.shards import Split, read_blocks
+split = Split(read_blocks(Path(sys.argv[1])))
+counts = count_neighbors(split, 30_000, TableConfig(start="cooccurrence"))
+token_vectors(counts, 128, 0.1)
+print(split.tokens, counts.tokens.sum(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    draw = np.random.default_rng(0)
+    chunks = []
+    for _ in range(25):
+        lengths = np.full(400_000, 25, np.int32)
+        ids = np.minimum(draw.zipf(1.2, int(lengths.sum())), 29_999).astype(np.uint16)
+        chunks.append(Encoded(ids, lengths, np.full(4_000, 100, np.int32)))
+    write_shard(tmp_path / "shard.arrow", chunks, 30_000)
+    del chunks
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "shard.arrow")], capture_output=True, text=True, check=True
+    )
+    tokens, counted, kibibytes = map(int, done.stdout.split())
+    assert tokens == 250_000_000
+    assert counted == cooccurrence.MOST_TOKENS
+    assert kibibytes * 1024 < 1e9

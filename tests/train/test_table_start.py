@@ -1,4 +1,4 @@
-"""A run whose token table starts from counts: what starts so, that it is part of the run, and that kills change nothing."""
+"""A run whose token table starts from counts: what starts so, that it is part of the run, and what kills change."""
 
 from __future__ import annotations
 

@@ -238,7 +238,9 @@ class Config:
         without a start of its token table, and at full depth and length from the first step."""
         kept = tuple(name for name, one in self.named_objectives().items() if not one.taught and not one.causal_share)
         train = replace(self.train, depth_schedule=(), length_schedule=())
-        return replace(self, objectives=kept or self.objectives, distill=DistillConfig(), table=TableConfig(), train=train)
+        return replace(
+            self, objectives=kept or self.objectives, distill=DistillConfig(), table=TableConfig(), train=train
+        )
 
     def phases(self) -> tuple[tuple[float, int, int], ...]:
         """The parts of a run with one depth and one length: the share of the run at which each ends, its layers, and
