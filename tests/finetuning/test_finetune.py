@@ -152,7 +152,7 @@ def test_a_run_that_collapses_starts_once_more(
     events = [row["message"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "event"]
     assert sorted(set(events)) == sorted(events)
     assert sum("one answer to every" in event for event in events) == 2, "the restart and the second collapse"
-    assert any("truncated" in event for event in events), "what was noted while the table was read"
+    assert any("were cut" in event for event in events), "what was noted while the table was read"
     assert (tmp_path / "run" / "collapsed" / "scores.json").exists()
     again = run(table, tmp_path / "run", tiny_tokenizer, settings)
     assert again.scores == done.scores

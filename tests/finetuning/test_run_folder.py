@@ -111,15 +111,6 @@ def test_a_collapsed_run_belongs_to_its_folder(tiny_tokenizer: Path, tmp_path: P
         run(files(tmp_path), tmp_path / "run", tiny_tokenizer, config(epochs=1))
 
 
-def test_python_and_the_command_line_have_the_same_default(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    finetune(recipe_file(tmp_path), Table(**files(tmp_path)), tmp_path / "run", tokenizer=tiny_tokenizer)
-    kept = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]
-    small = finetune_recipe("small", "table")
-    assert kept["epochs"] == small.epochs
-    assert kept["train"]["optimizer"]["learning_rate"] == small.train.optimizer.learning_rate
-    assert FinetuneConfig() == small
-
-
 def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
     tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

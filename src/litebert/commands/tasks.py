@@ -13,7 +13,7 @@ import tyro
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
 from litebert.config import replace
-from litebert.config.finetuning import FinetuneConfig, HeadName
+from litebert.config.finetuning import Choice, FinetuneConfig, HeadName
 from litebert.errors import ConfigError
 
 log = logging.getLogger("litebert")
@@ -80,8 +80,8 @@ class FinetuneArguments:
     """For SQuAD, what F1 counts: words by default, as in the official scripts, or characters, for languages without
     spaces between words."""
     recipe: str | None = None
-    """Hyper-parameters: small (ours, by default up to H 256 and 8 layers), or a paper's (by default above that):
-    albert, bert, roberta, electra, electra-large, spanbert."""
+    """Fixed hyper-parameters: small (ours, for H up to 256 and 8 layers), or a paper's: albert, bert, roberta, electra,
+    electra-large, spanbert. Without it, what is not given is chosen from the model and the training rows (--choose)."""
     tokenizer: Path | None = None
     """The tokenizer to use when MODEL is a recipe, which means an untrained network."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
@@ -114,7 +114,7 @@ def finetune(words: list[str]) -> int:
         from litebert.finetuning.scoring import metric_name
         from litebert.finetuning.spread import noise_of, summarise
         from litebert.finetuning.start import load_initial
-        from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
+        from litebert.recipes.finetuning import default_point, finetune_recipe
         from litebert.tasks.registry import task_of
         from litebert.train import metrics
         from litebert.train.device import keep_freed_memory
@@ -130,9 +130,12 @@ def finetune(words: list[str]) -> int:
             task = task_of(arguments.task, _source(arguments.data), **_task_options(arguments))
             start = load_initial(arguments.model, arguments.tokenizer, task)
             more = _unlabelled(task, arguments) if arguments.unlabelled else None
-        config = finetune_recipe(arguments.recipe or default_recipe_for(start.encoder, start.dense), task.point)
+        if arguments.recipe is None:
+            config = default_point(start.encoder, start.dense, task.point)
+        else:
+            config = finetune_recipe(arguments.recipe, task.point)
         if rest:
-            config = _with_length(config, rest)
+            config = _left_to_choose(_with_length(config, rest), rest)
             config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
         if arguments.overwrite:
             seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
@@ -219,6 +222,22 @@ def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
     if config.steps and schedule.warmup >= 1:  # the paper's share of the paper's steps
         schedule = replace(schedule, warmup=schedule.warmup / config.steps)
     return replace(config, steps=0, train=replace(config.train, schedule=schedule))
+
+
+_GIVES: dict[str, Choice] = {
+    "--length": "length",
+    "--train.batch": "batch",
+    "--epochs": "epochs",
+    "--steps": "epochs",
+    "--train.optimizer.learning-rate": "rate",
+}
+"""The choice that an option leaves nothing of."""
+
+
+def _left_to_choose(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
+    """The config without the choices that a person has made."""
+    given = {_GIVES.get(word.partition("=")[0].replace("_", "-")) for word in words}
+    return replace(config, choose=tuple(choice for choice in config.choose if choice not in given))
 
 
 @dataclass(kw_only=True)

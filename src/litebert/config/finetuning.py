@@ -19,6 +19,8 @@ from litebert.errors import require
 HeadName = Literal["backbone", "mlm", "pretraining", "discriminator", "sequence", "tokens", "span", "choice"]
 """The heads that a model folder may hold: `pretraining` is mlm with a sentence objective; the last four are what
 fine-tuned models have."""
+Choice = Literal["length", "batch", "epochs", "rate"]
+"""What may be chosen from the model and the training rows when a run starts."""
 
 
 def _train() -> LoopConfig:
@@ -35,6 +37,10 @@ def _train() -> LoopConfig:
 class FinetuneConfig:
     """How a pretrained encoder learns a task."""
 
+    choose: tuple[Choice, ...] = ()
+    """What is chosen from the model and the training rows when a run starts, in place of the field here: length, batch,
+    epochs, and rate (train.optimizer.learning-rate). A run records its choices, and keeps them when it continues. The
+    command line chooses whatever is not given, unless --recipe is."""
     length: int = 128
     """Longest row in tokens; the task truncates longer texts or reads them in windows. Shorter ones cost less."""
     epochs: float = 4.0
@@ -78,7 +84,7 @@ _FORMERLY = {"budget": "1000 steps", "compile": False, "evaluate_sequences": 512
 """Fields of pretraining that `train` had at first, though fine-tuning refused any other value."""
 
 
-_LATER: dict[str, Any] = {"exits": False, "exit_drop": 0.5, "deletion": 0.0}
+_LATER: dict[str, Any] = {"exits": False, "exit_drop": 0.5, "deletion": 0.0, "choose": []}
 _LATER_IN_TRAIN = {"recompute": False}
 """Fields that the config, and its `train`, did not have at first, with what runs did without them."""
 

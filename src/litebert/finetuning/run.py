@@ -31,7 +31,9 @@ from litebert.config import Config, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.batches import TaskBatch, TaskBatches
+from litebert.finetuning.defaults import recorded_choices
 from litebert.finetuning.exits import Exits, calibrate
+from litebert.finetuning.probe import choose_rate
 from litebert.finetuning.scoring import score_parts
 from litebert.finetuning.spread import summarise
 from litebert.finetuning.start import InitialModel, PreparedTask, claim, load_initial, prepare_task, task_model
@@ -42,6 +44,7 @@ from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.cards import finetuned_card
 from litebert.interop.files import read_tensors
 from litebert.model.task_model import TaskModel
+from litebert.recipes.finetuning import default_point
 from litebert.storage import numbers, read_json, write_json
 from litebert.train import device as devices
 from litebert.train import metrics
@@ -99,7 +102,7 @@ def finetune(
 
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
-        config: by default the recipe that `recipes.finetuning.default_recipe_for` finds for the encoder and the task.
+        config: by default the point that `recipes.finetuning.default_point` finds for the encoder and the task.
         teacher: the folder of a model fine-tuned on the same task, whose answers are learned as `config.distill` says.
         unlabelled: further examples for the teacher to answer, as `Task.stream` gives them.
         overwrite: delete the run in `out`, if there is one, and start anew.
@@ -173,8 +176,17 @@ def _seeds(
     heard = list(remarks)
     with metrics.remarks(heard):
         start = start or load_initial(model, tokenizer, task)
-        prepared = prepare_task(model, task, config, start, teacher, unlabelled)
-    heard += prepared.notes
+        config = config or default_point(start.encoder, start.dense, task.point)
+        recorded = ranks.decide(lambda: [] if overwrite else [one for place in folders for one in place.identities()])
+        chosen: list[str] = []
+        if recorded and config.choose:
+            config = recorded_choices(config, recorded[0].get("config", {}))
+            chosen = recorded[0].get("chosen", [])
+        prepared = prepare_task(model, task, config, start, teacher, unlabelled, chosen)
+    if "rate" in prepared.config.choose:
+        with folders[0].owned():
+            prepared = choose_rate(prepared, folders[0], device)
+    heard += [*prepared.notes, *prepared.chosen]
     runs: list[Finetuned] = []
     prepared.remark_on_steps()
     for seed, folder in enumerate(folders, prepared.config.train.seed):

@@ -21,6 +21,7 @@ from litebert.config.distillation import DistillConfig, LayersConfig
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError, DataError, RunError
+from litebert.finetuning.defaults import choose_amount, choose_length
 from litebert.finetuning.exits import require_exits
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.scoring import metric_name
@@ -33,7 +34,7 @@ from litebert.model.heads import HeadActivation, Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import names_recipe, recipe
-from litebert.recipes.finetuning import default_recipe_for, finetune_recipe
+from litebert.recipes.finetuning import default_point
 from litebert.tokenizer import Tokenizer
 from litebert.train.run_folder import RunFolder
 from litebert.train.teacher import record_of, refuse_other_teacher, with_layers
@@ -161,6 +162,8 @@ class PreparedTask:
     teacher: TaskTeacher | None = None
     unlabelled: EncodedPart | None = None
     """Rows that only the teacher has answers to."""
+    chosen: tuple[str, ...] = ()
+    """What was chosen for this run, a sentence each."""
 
     @property
     def rows(self) -> list[Item]:
@@ -221,14 +224,19 @@ class PreparedTask:
 @progress.task("reading the task")
 def prepare_task(
     model: str | Path, task: Task[Any], config: FinetuneConfig | None, start: InitialModel,
-    teacher: str | Path | None = None, unlabelled: Sequence[Any] | None = None,
+    teacher: str | Path | None = None, unlabelled: Sequence[Any] | None = None, chosen: Sequence[str] = (),
 ) -> PreparedTask:  # fmt: skip
-    """Read and encode; arguments and errors are those of `finetune_seeds`."""
+    """Read and encode; arguments and errors are those of `finetune_seeds`.
+
+    Args:
+        chosen: what a run that continues chose when it started.
+    """
     if unlabelled is not None and teacher is None:
         raise ConfigError(
             "--unlabelled adds texts that only a teacher answers; name one with --teacher, or leave it out"
         )
-    config = config or finetune_recipe(default_recipe_for(start.encoder, start.dense), task.point)
+    config = config or default_point(start.encoder, start.dense, task.point)
+    config, said = choose_length(config, task, start.tokenizer, start.encoder.max_positions)
     if config.length > start.encoder.max_positions:
         log.info(f"length is {start.encoder.max_positions} instead of {config.length}: {model} has no more positions")
         config = replace(config, length=start.encoder.max_positions)
@@ -250,8 +258,12 @@ def prepare_task(
         notes.append(note)
         log.info(note)
     dev, tests = others[: len(task.dev)], others[len(task.dev) :]
+    config, amounts = choose_amount(config, task, len(train.items) + len(more.items if more else ()))
+    for choice in (*said, *amounts):
+        log.info(choice)
     parts = (train, tuple(dev), tuple(tests))
-    return PreparedTask(str(model), task, start, config, *parts, tuple(notes), taught, more)
+    told = (*chosen, *said, *amounts)
+    return PreparedTask(str(model), task, start, config, *parts, tuple(notes), taught, more, told)
 
 
 def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: list[str]) -> EncodedPart:
@@ -272,7 +284,7 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: 
 
 # ---- which run it is -----------------------------------------------------------------------------------------------
 
-_FREE = ("format", "model", "teacher", "teacher_fingerprint", "steps", "tokenizer_fingerprint",
+_FREE = ("format", "model", "teacher", "teacher_fingerprint", "steps", "chosen", "tokenizer_fingerprint",
          "test_fingerprint", "config.exit_drop",
          "config.train.save_every", "config.train.keep_checkpoints", "config.train.parallel",
          "config.train.recompute")  # fmt: skip
@@ -314,6 +326,7 @@ def _identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict
         "model": prepared.source,
         "files": task.file_names,  # by part, their names; for people and tables, never compared
         "steps": steps,
+        "chosen": list(prepared.chosen),  # for people, never compared
         "config": to_dict(prepared.config),
         "threshold": None,  # every finetune.json of this format has one
         **task.identity(),

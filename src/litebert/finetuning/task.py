@@ -167,6 +167,12 @@ class Task(ABC, Generic[E]):
     def encode(self, examples: Sequence[E], tokenizer: Tokenizer, length: int) -> list[Item]:
         """Rows of at most `length` tokens; done once, whatever the number of epochs."""
 
+    def lengths(self, examples: Sequence[E], tokenizer: Tokenizer) -> NDArray[np.int64] | None:
+        """(N,): tokens of each example that is read whole, special ones included. None where the task divides long
+        texts itself, so that no length is chosen for it.
+        """
+        return None
+
     def labelled(self, source: Any, **options: Any) -> list[E]:
         """The examples of a file with answers, to be scored; `options` say how to read it, as in `task_of`.
 

@@ -105,6 +105,18 @@ def default_recipe_for(encoder: EncoderConfig, dense: str | None = None) -> str:
     return "bert"
 
 
+def default_point(encoder: EncoderConfig, dense: str | None, task: str) -> FinetuneConfig:
+    """The hyper-parameters where no recipe is named: those of `default_recipe_for`, with what a run chooses itself.
+
+    Sentence vectors (`pairs`, `texts`) choose nothing, for their loss says little about the rate.
+
+    Args:
+        task: its point, as `Task.point` names it.
+    """
+    point = finetune_recipe(default_recipe_for(encoder, dense), task)
+    return point if task in ("pairs", "texts") else replace(point, choose=("length", "batch", "epochs"))
+
+
 def finetune_recipe(name: str, task: str) -> FinetuneConfig:
     """The hyper-parameters a recipe gives a task.
 

@@ -44,7 +44,7 @@ def settings() -> FinetuneConfig:
     """The hyper-parameters of both: best of the rates that were tried, for the pretrained one (docs/decisions.md)."""
     base = finetune_recipe("small", "table")
     optimizer = replace(base.train.optimizer, learning_rate=2e-3)
-    return replace(base, length=64, epochs=8, train=replace(base.train, save_every="1m", optimizer=optimizer))
+    return replace(base, length=160, epochs=8, train=replace(base.train, save_every="1m", optimizer=optimizer))
 
 
 def compare(pretrained: Path, recipe: str, tokenizer: Path, folder: Path) -> Comparison:

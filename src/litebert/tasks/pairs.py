@@ -240,8 +240,7 @@ class Pairs(TextTask):
         firsts, cut = single_rows(tokenizer, [one.text for one in examples], length)
         paired = [i for i, one in enumerate(examples) if one.pair is not None]
         others, more = single_rows(tokenizer, [examples[i].pair or "" for i in paired], length)
-        if cut + more:
-            self._found[f"texts longer than {length} tokens were truncated"] += cut + more
+        self._found.add_cut(cut + more, len(examples) + len(paired), length)
         seconds = {**dict(enumerate(firsts)), **dict(zip(paired, others, strict=True))}
         by_score = self.output.known == "scores"
         return [

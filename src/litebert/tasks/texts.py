@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item, build_row, single_rows
@@ -97,19 +98,26 @@ class TextTask(FileTask[Example]):
         """One row per example, of at most `length` tokens; what is longer is truncated, counted and noted."""
         if all(example.pair is None for example in examples):
             rows, cut = single_rows(tokenizer, [example.text for example in examples], length)
-            if cut:
-                self._found[f"texts longer than {length} tokens were truncated"] += cut
+            self._found.add_cut(cut, len(rows), length)
             return [Item(i, (row,), examples[i].label) for i, row in enumerate(rows)]
         firsts = tokenizer.encode([example.text for example in examples])
         seconds = iter(tokenizer.encode([example.pair for example in examples if example.pair is not None]))
-        items = []
+        items, cut = [], 0
         for i, (example, first) in enumerate(zip(examples, firsts, strict=True)):
             second = None if example.pair is None else next(seconds)
             specials = 2 if second is None else 2 + tokenizer.pair_separators
-            if len(first) + len(second or ()) + specials > length:
-                self._found[f"texts longer than {length} tokens were truncated"] += 1
+            cut += len(first) + len(second or ()) + specials > length
             items.append(Item(i, (build_row(tokenizer, first, second, length),), example.label))
+        self._found.add_cut(cut, len(items), length)
         return items
+
+    def lengths(self, examples: Sequence[Example], tokenizer: Tokenizer) -> NDArray[np.int64]:
+        """Tokens of each example that is read whole, special ones included."""
+        _, firsts = tokenizer.encode_flat([example.text for example in examples])
+        _, seconds = tokenizer.encode_flat([example.pair or "" for example in examples])
+        paired = np.array([example.pair is not None for example in examples])
+        whole: NDArray[np.int64] = firsts + seconds + np.where(paired, 2 + tokenizer.pair_separators, 2)
+        return whole
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
         """JSON Lines by the suffix, else CSV with the columns `prediction` and, for each label, `p_LABEL`.

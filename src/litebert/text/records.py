@@ -38,14 +38,24 @@ SUFFIXES: dict[str, FileFormat] = {
 MARK = "\ufeff"
 MARKS = "byte-order marks inside the text were left out"
 _HALVES = re.compile("[\ud800-\udfff]")
+COUNT = "{count}"
+"""Where a note has its count."""
 
 
 class Notes(Counter[str]):
     """How often something worth saying was met while reading."""
 
     def notes(self) -> list[str]:
-        """One sentence each."""
-        return [f"{what} ({count:,})" for what, count in self.items()]
+        """One sentence each: the count stands where the sentence has `COUNT`, else in parentheses after it."""
+        return [
+            what.replace(COUNT, f"{count:,}") if COUNT in what else f"{what} ({count:,})"
+            for what, count in self.items()
+        ]
+
+    def add_cut(self, cut: int, texts: int, length: int) -> None:
+        """Note that `cut` of `texts` texts were longer than `length` tokens."""
+        if cut:
+            self[f"{COUNT} of {texts:,} texts are longer than {length} tokens and were cut"] += cut
 
 
 class Record(NamedTuple):

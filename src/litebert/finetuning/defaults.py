@@ -1,0 +1,105 @@
+"""What a run chooses for itself when it starts: `FinetuneConfig.choose` names it, the model and the training rows
+decide it, and the run records it.
+
+A choice is made once. The record of a run holds the chosen values and nothing left to choose, and a run that continues
+takes them from there, those of an earlier version too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from litebert.config import FinetuneConfig
+from litebert.config.finetuning import current_fields
+from litebert.config.serialization import from_dict
+from litebert.finetuning.task import Task
+from litebert.tokenizer import Tokenizer
+
+log = logging.getLogger("litebert")
+
+SHORTEST, LONGEST = 128, 512
+"""Tokens of a row, between which the length is chosen: below, nothing is saved, for a batch is padded to its own
+longest row; above, a row costs more than four of `SHORTEST`."""
+SHARE_READ = 0.95
+"""Share of the training texts that are read whole, where `LONGEST` and the positions of the model allow."""
+_SAMPLE = 10_000
+"""Texts whose lengths are counted, at most."""
+
+
+def recorded_choices(config: FinetuneConfig, record: Mapping[str, Any]) -> FinetuneConfig:
+    """The config with what is left to choose as the config of a run's finetune.json has it."""
+    run = from_dict(FinetuneConfig, current_fields(record))
+    chosen, train = set(config.choose), config.train
+    optimizer, schedule = train.optimizer, train.schedule
+    if "length" in chosen:
+        config = replace(config, length=run.length)
+    if "batch" in chosen:
+        train = replace(train, batch=run.train.batch)
+    if "epochs" in chosen:
+        config = replace(config, epochs=run.epochs, steps=run.steps)
+        schedule = replace(schedule, warmup=run.train.schedule.warmup)
+    if "rate" in chosen:
+        optimizer = replace(optimizer, learning_rate=run.train.optimizer.learning_rate)
+    train = replace(train, optimizer=optimizer, schedule=schedule)
+    return replace(config, choose=(), train=train)
+
+
+Chosen = tuple[FinetuneConfig, list[str]]
+"""A config with a choice made, and what a person should know of it."""
+
+
+def choose_length(config: FinetuneConfig, task: Task[Any], tokenizer: Tokenizer, positions: int) -> Chosen:
+    """The length that reads `SHARE_READ` of the training texts whole, where it is to be chosen.
+
+    It is a multiple of eight between `SHORTEST` and `LONGEST`, and at most the positions of the model.
+    """
+    if "length" not in config.choose:
+        return config, []
+    config = settled(config, "length")
+    examples = task.read("train")
+    lengths = task.lengths(examples[:: 1 + len(examples) // _SAMPLE], tokenizer)
+    if lengths is None or not len(lengths):
+        return config, []
+    whole = 8 * int(np.ceil(np.quantile(lengths, SHARE_READ) / 8))
+    length = min(positions, max(SHORTEST, min(LONGEST, whole)))
+    share = float((lengths <= length).mean())
+    return replace(config, length=length), [
+        f"length {length} tokens, which hold {share:.1%} of the training texts whole"
+    ]
+
+
+def choose_amount(config: FinetuneConfig, task: Task[Any], rows: int) -> Chosen:
+    """The batch and the epochs that so many training rows need, where they are to be chosen.
+
+    Few rows are read more often, and in smaller batches, so that a run has steps enough to learn: epochs fall with the
+    fourth root of the rows, from 10 at 500 rows to 3 at 67,000. Tasks other than those of whole texts keep the numbers
+    of their recipe.
+    """
+    asked = [choice for choice in ("batch", "epochs") if choice in config.choose]
+    config = settled(config, *asked)
+    if not asked or task.output.head != "sequence":
+        return config, []
+    train, schedule = config.train, config.train.schedule
+    if "batch" in asked:
+        train = replace(train, batch=f"{16 if rows < FEW_ROWS else 32} sequences")
+    if "epochs" in asked:
+        if config.steps and schedule.warmup >= 1:  # the paper's share of the paper's steps
+            train = replace(train, schedule=replace(schedule, warmup=schedule.warmup / config.steps))
+        config = replace(config, steps=0, epochs=float(np.clip(round(10 * (500 / rows) ** 0.25), 1, 15)))
+    config = replace(config, train=train)
+    told = {"batch": f"batches of {train.batch}", "epochs": f"{config.epochs:g} epochs"}
+    return config, [f"{' and '.join(told[choice] for choice in asked)}, for {rows:,} training rows"]
+
+
+FEW_ROWS = 2000
+"""Training rows below which a batch has 16 sequences instead of 32."""
+
+
+def settled(config: FinetuneConfig, *choices: str) -> FinetuneConfig:
+    """The config with choices that are made."""
+    return replace(config, choose=tuple(name for name in config.choose if name not in choices))

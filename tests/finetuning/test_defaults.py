@@ -1,0 +1,156 @@
+"""What a run chooses for itself: length, batch, epochs and rate; said once, recorded, and kept when it continues."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from litebert.cli import main
+from litebert.config import replace
+from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import RunError
+from litebert.finetuning.batches import TaskBatch
+from litebert.finetuning.run import finetune, finetune_seeds
+from litebert.recipes.finetuning import finetune_recipe
+from litebert.tasks.table import Table
+from litebert.tokenizer import Tokenizer
+from litebert.train.loop import Loop
+from toys.finetuning import config, recipe_file, write_table
+from toys.refusals import names, refused
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(write_table(tmp_path / "train.csv", 60), write_table(tmp_path / "dev.csv", 20, seed=1))
+
+
+def run(table: Table, out: Path, tokenizer: Path, settings: FinetuneConfig | None = None, **more: Any) -> Any:
+    return finetune(recipe_file(out.parent), table, out, settings, tokenizer=tokenizer, **more)
+
+
+def recorded(out: Path) -> dict[str, Any]:
+    there: dict[str, Any] = json.loads((out / "finetune.json").read_text())
+    return there
+
+
+class _Stop(Exception):
+    pass
+
+
+def test_the_command_line_chooses_what_python_chooses(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    run(table, tmp_path / "python", tiny_tokenizer)
+    parts = ("--data", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--tokenizer", tiny_tokenizer)
+    words = ("finetune", tmp_path / "small.toml", "--task", "table", *parts, "--out", tmp_path / "typed")
+    assert main([str(word) for word in words]) == 0
+    chosen = recorded(tmp_path / "python")["config"]
+    assert chosen == recorded(tmp_path / "typed")["config"]
+    assert chosen["choose"] == []
+    assert chosen["epochs"] > finetune_recipe("small", "table").epochs, "few rows are read more often"
+
+
+def test_what_is_given_is_not_chosen(table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:
+    parts = ("--data", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--tokenizer", tiny_tokenizer)
+    given = ("--epochs", 1, "--train.batch", "12 sequences", "--train.optimizer.learning_rate=7e-4", "--length", 40)
+    words = ("finetune", recipe_file(tmp_path), "--task", "table", *parts, "--out", tmp_path / "run", *given)
+    assert main([str(word) for word in words]) == 0
+    there = recorded(tmp_path / "run")
+    assert there["chosen"] == []
+    assert not [line for line in logged if "held-out training rows" in line]
+    settings = there["config"]
+    assert (settings["epochs"], settings["length"], settings["train"]["batch"]) == (1, 40, "12 sequences")
+    assert settings["train"]["optimizer"]["learning_rate"] == 7e-4
+
+
+def test_long_texts_are_read_as_long_as_the_positions_allow(
+    tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    with open(tmp_path / "train.csv", "w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(["text", "label"])
+        texts = [" ".join(["bado kumi"] * (2 + 2 * number)) for number in range(40)]
+        rows.writerows([text, "no" if number % 2 else "yes"] for number, text in enumerate(texts))
+    table = Table(tmp_path / "train.csv", tmp_path / "train.csv")
+    words = Tokenizer.load(tiny_tokenizer)
+    lengths = sorted(len(ids) + 2 for ids in words.encode(texts))
+    settings = config(epochs=0.5, choose=("length",))
+
+    longer = tmp_path / "longer.toml"
+    longer.write_text(recipe_file(tmp_path).read_text().replace("max_positions = 64", "max_positions = 512"))
+    finetune(longer, table, tmp_path / "long", settings, tokenizer=tiny_tokenizer)
+    length = recorded(tmp_path / "long")["config"]["length"]
+    assert sum(one <= length for one in lengths) >= 0.95 * len(lengths)
+    assert sum(one <= length - 16 for one in lengths) < 0.95 * len(lengths), "and no longer than that needs"
+
+    run(table, tmp_path / "short", tiny_tokenizer, settings)
+    assert recorded(tmp_path / "short")["config"]["length"] == 64, "the positions of the model"
+    cut = sum(one > 64 for one in lengths)
+    names(next(line for line in logged if " 64 tokens and were cut" in line), cut, 40, "train.csv")
+
+
+def test_the_rate_is_the_one_that_a_run_with_it_given_has(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    """Trying leaves no trace in the run: the bytes are those of a run that was given the rate."""
+    run(table, tmp_path / "chosen", tiny_tokenizer, config(epochs=14, choose=("rate",)))
+    there = recorded(tmp_path / "chosen")
+    rate = there["config"]["train"]["optimizer"]["learning_rate"]
+    (line,) = [line for line in logged if "held-out training rows" in line]
+    assert [line] == there["chosen"]
+    names(line, f"{rate:.0e}")
+    run(table, tmp_path / "given", tiny_tokenizer, config(epochs=14, rate=rate))
+    for name in ("best.safetensors", "model/model.safetensors", "predictions/dev.csv", "scores.json"):
+        assert (tmp_path / "chosen" / name).read_bytes() == (tmp_path / "given" / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("instant", [1, 7])
+def test_a_killed_run_keeps_its_choices_and_ends_with_the_same_bytes(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str], instant: int
+) -> None:
+    settings = config(epochs=14, choose=("length", "batch", "rate"))
+    run(table, tmp_path / "whole", tiny_tokenizer, settings)
+
+    def stop(loop: Loop[TaskBatch]) -> None:
+        if loop.step == instant:
+            raise _Stop
+
+    with pytest.raises(_Stop):
+        run(table, tmp_path / "cut", tiny_tokenizer, settings, on_step=stop)
+    logged.clear()
+    run(table, tmp_path / "cut", tiny_tokenizer, settings)
+    assert not [line for line in logged if "held-out training rows" in line], "nothing is tried again"
+    for name in ("finetune.json", "metrics.jsonl", "best.safetensors", "model/model.safetensors", "scores.json"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_a_run_of_a_version_that_chose_nothing_goes_on(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """Its record has neither choices nor sentences about them, and the same command knows other defaults now."""
+    former = replace(finetune_recipe("small", "table"), epochs=2)
+    done = run(table, tmp_path / "run", tiny_tokenizer, former)
+    file = tmp_path / "run" / "finetune.json"
+    there = recorded(tmp_path / "run")
+    del there["chosen"], there["config"]["choose"]
+    file.write_text(json.dumps(there))
+    assert run(table, tmp_path / "run", tiny_tokenizer).scores == done.scores
+    with refused(RunError, tmp_path / "run", "config"):
+        run(table, tmp_path / "run", tiny_tokenizer, replace(former, choose=("rate",), length=40))
+
+
+def test_seeds_share_one_choice(table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:
+    settings = config(epochs=14, choose=("rate",))
+    finetune_seeds(recipe_file(tmp_path), table, tmp_path / "out", settings, seeds=2, tokenizer=tiny_tokenizer)
+    assert len([line for line in logged if "held-out training rows" in line]) == 1
+    rates = {recorded(tmp_path / "out" / f"seed-{seed}")["config"]["train"]["optimizer"]["learning_rate"]
+             for seed in range(2)}  # fmt: skip
+    assert len(rates) == 1
+
+
+def test_a_run_of_few_steps_tries_nothing(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    run(table, tmp_path / "run", tiny_tokenizer, config(epochs=1, rate=2e-3, choose=("rate",)))
+    assert recorded(tmp_path / "run")["config"]["train"]["optimizer"]["learning_rate"] == 2e-3
+    names(next(line for line in logged if "too few" in line), "2e-03", 4)
