@@ -24,6 +24,7 @@ from litebert.analysis.chart import (
     labels,
     thin,
     ticks,
+    value_with_error,
 )
 
 finite = st.builds(lambda n, p: n * 10.0**p, st.integers(-(10**6), 10**6), st.integers(-9, 6))
@@ -63,6 +64,30 @@ def test_the_legend_gives_last_values_and_a_lone_line_needs_none() -> None:
     assert "held out <b>4.25</b>" in both
     assert "<circle" in both, "a single point is drawn as a dot"
     assert "<ul" not in chart(Series("training", (1, 2), (9.0, 3.5)))
+
+
+def test_an_error_is_a_band_around_the_line_and_stands_at_its_end() -> None:
+    html = chart(Series("held out", (0, 100), (50.0, 51.43), errors=(4.0, 3.78), size="175 pairs"))
+    assert "held out <b>51.4 ± 3.8</b> (175 pairs)" in html
+    band = spots(html.replace("Z", ""), "band line-0")
+    line = spots(html, "line-0")
+    assert [x for x, _ in band] == [x for x, _ in (*line, *reversed(line))]
+    (_, upper), (_, lower) = band[1], band[2]
+    assert upper < line[1][1] < lower, "the end lies within its error"
+    assert [y for _, y in spots(html, "whisker line-0")] == [lower, upper]
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (51.43, 3.78, "51.4 ± 3.8"),
+        (28.09, 0.454, "28.09 ± 0.45"),
+        (0.5, 0.00123, "0.5000 ± 0.0012"),
+        (250, 31, "250 ± 31"),
+    ],
+)
+def test_a_value_has_the_decimals_of_its_error(value: float, error: float, text: str) -> None:
+    assert value_with_error(value, error) == text
 
 
 @pytest.mark.parametrize("series", [(), (Series("empty", (), ()),), (Series("nan", (1, 2), (math.nan, math.inf)),)])

@@ -106,7 +106,7 @@ def test_a_table_shows_each_runs_own_scores_beside_guessing(tmp_path: Path) -> N
     assert [row["tokens/s"] for row in named] == ["50", "-", "57,600"]
     assert [row["tokens, M"] for row in named] == ["0.00", "0.00", "3.46"]
     assert [row["MLM accuracy (majority)"] for row in named] == ["30.0% (5.0%)", "20.0% (5.0%)", "40.0% (5.0%)"]
-    assert [row["sentence accuracy (majority)"] for row in named] == ["60.0% (51.0%)", "-", "-"]
+    assert [row["sentence accuracy (majority)"] for row in named] == ["60.0% ± 1.0% (51.0%)", "-", "-"]
     assert [row["RTD area (pieces alone)"] for row in named] == ["-", "0.750 (0.550)", "-"]
     assert [row["RTD accuracy (base rate)"] for row in named] == ["-", "90.0% (87.0%)", "-"]
     assert [row["SBO accuracy (majority)"] for row in named] == ["-", "-", "15.0% (6.0%)"]
@@ -128,7 +128,7 @@ def test_a_sentence_task_may_be_either(tmp_path: Path) -> None:
     scores = {"mlm_loss": 4.0, "mlm_accuracy": 0.2, "mlm_majority": 0.05, "nsp_accuracy": 0.7, "nsp_majority": 0.5}
     nsp = folder(tmp_path / "nsp", replace(PLAIN, objectives=("mlm", "nsp")), scores=scores)
     shown = table(compare([folder(tmp_path / "sop"), nsp]))
-    assert [row[-1] for row in shown.rows] == ["60.0% (51.0%)", "70.0% (50.0%)"]
+    assert [row[-1] for row in shown.rows] == ["60.0% ± 1.0% (51.0%)", "70.0% (50.0%)"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -62,16 +63,36 @@ def test_the_mean_course_is_that_of_all_seeds(runs: list[Path]) -> None:
     assert mean([]) == []
 
 
-def test_each_score_is_drawn_against_each_axis(runs: list[Path]) -> None:
+def test_each_score_has_one_chart_with_every_axis(runs: list[Path]) -> None:
     drawn = charts({path.name: points(path) for path in runs})
-    assert [chart.x_label for chart in drawn[: len(AXES)]] == list(AXES)
-    assert all({line.name for line in chart.series} == {"seed-0", "seed-1"} for chart in drawn)
+    assert len({score.title for score in drawn}) == len(drawn) >= 2
+    for score in drawn:
+        assert [chart.x_label for chart in score.charts] == list(AXES)
+        assert all({line.name for line in chart.series} == {"seed-0", "seed-1"} for chart in score.charts)
+
+
+def test_accuracies_carry_their_errors(runs: list[Path]) -> None:
+    known = points(runs[0])
+    drawn = {score.title: score.charts[0].series[0] for score in charts({"run": known})}
+    line = drawn["Accuracy on sentence order"]
+    assert line.errors == pytest.approx([100 * point.scores["sop_standard_error"] for point in known])
+    assert len(drawn["Accuracy on masked tokens"].errors) == len(known)
+    assert not drawn["Loss on masked tokens"].errors
+
+
+def test_an_axis_that_no_run_knows_is_left_out(runs: list[Path]) -> None:
+    timeless = [replace(point, seconds=None) for point in points(runs[0])]
+    (loss, *_) = charts({"run": timeless})
+    assert [chart.x_label for chart in loss.charts] == list(AXES)[:3]
 
 
 def test_compare_writes_a_page(runs: list[Path], tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
     status, _, err = run("compare", *runs, "--page", tmp_path / "page.html")
     assert status == 0, err
-    assert (tmp_path / "page.html").read_text(encoding="utf-8").count("<svg") >= 2 * len(AXES)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    titles = re.findall("<h2>(.*?)</h2>", page)
+    assert len(titles) == len(set(titles))
+    assert page.count('type="radio"') == len(AXES), "one switch for all charts"
     status, _, err = run("compare", *runs, "--page", tmp_path)
     assert status == 2
     names(err, tmp_path)

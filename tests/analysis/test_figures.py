@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -40,10 +41,26 @@ def test_a_mean_without_an_interval_is_a_dot() -> None:
     assert [bars(0.05, 0.05), bars(0.05, 0.0), bars(0.0, 0.0)] == [2, 1, 0]
 
 
-def test_a_larger_number_has_more_of_the_colour() -> None:
-    shares = {0.5: "opacity: 0.5", 0.25: "opacity: 0.25"}
+def test_a_larger_number_has_more_of_the_color_and_stands_in_its_cell() -> None:
     drawn = svg(HEAT)
-    assert all(share in drawn for share in shares.values())
+    opacities = [float(found) for found in re.findall(r"opacity: ([\d.]+)", drawn)][:5]  # 0 has none
+    assert opacities[0] == max(opacities)
+    assert opacities[1] == pytest.approx(opacities[0] / 2)
+    cells = re.findall(r"fill: var\(--text\)[^>]*>([^<]*)</text>", drawn)
+    assert cells == ["1", ".50", "0", ".50", "1", ".25"]
+
+
+def test_a_scale_gives_numbers_to_the_colors() -> None:
+    heat = HeatMap("Heads", ("1",), ("1", "2"), ((0.5, 4.02),), "head", "layer", 0.0, 4.02)
+    texts = re.findall(r">([^<>]+)</text>", svg(heat))
+    assert {"0.5", "4.0"} <= set(texts), "the numbers of the cells"
+    assert texts[-3:] == ["0", "2", "4"], "round numbers at the scale"
+
+
+def test_cells_that_are_too_small_have_no_numbers() -> None:
+    names = tuple(map(str, range(25)))
+    heat = HeatMap("Alike", names, names, ((0.5,) * 25,) * 25, "layer", "layer", 0.0, 1.0)
+    assert "var(--text)" not in svg(heat)
 
 
 def test_a_png_is_written_whole(tmp_path: Path) -> None:

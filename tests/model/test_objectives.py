@@ -202,9 +202,13 @@ def test_scores_of_mlm_are_its_sums_beside_the_commonest_label() -> None:
     labels = torch.cat([data.masked_labels, batch(seed=5).masked_labels])
     scores = model.named_objectives["mlm"].scores(losses)
     mean = sum(loss.total.item() for loss in losses) / len(labels)
+    right = sum(int(loss.correct) for loss in losses)
+    smoothed = (right + 1) / (len(labels) + 2)
     assert scores == pytest.approx({
         "loss": mean,
-        "accuracy": sum(int(loss.correct) for loss in losses) / len(labels),
+        "accuracy": right / len(labels),
+        "standard_error": math.sqrt(smoothed * (1 - smoothed) / len(labels)),
+        "predictions": len(labels),
         "majority": int(labels.bincount().max()) / len(labels),
         "perplexity": math.exp(mean),
     })  # fmt: skip
@@ -218,4 +222,7 @@ def test_scores_of_mlm_are_its_sums_beside_the_commonest_label() -> None:
 )  # fmt: skip
 def test_a_score_stands_beside_its_baseline(baseline: str, remark: str, shown: str) -> None:
     score = Score("accuracy", "accuracy", baseline=baseline, remark=remark)
-    assert score.text({"mlm_accuracy": 0.5, "mlm_guess": 0.12}, "mlm") == shown
+    score_shown = score.show({"mlm_accuracy": 0.5, "mlm_guess": 0.12}, "mlm")
+    assert score_shown is not None
+    assert score_shown.text == shown
+    assert score.show({"mlm_loss": 0.5}, "mlm") is None

@@ -112,12 +112,15 @@ def test_scores_are_those_of_one_forward_pass_reckoned_in_float64(shards: Shards
         pair_labels += wanted.tolist()
     accuracy, count = np.mean(pair_hits), len(pair_hits)
     smoothed = (sum(pair_hits) + 1) / (count + 2)
+    hit_rate = (sum(hits) + 1) / (len(hits) + 2)
     assert scores == pytest.approx(
         {
             "mlm_loss": np.mean(losses),
             "mlm_perplexity": math.exp(np.mean(losses)),
             "mlm_accuracy": np.mean(hits),
             "mlm_majority": most_frequent(batches["mlm"]),
+            "mlm_standard_error": math.sqrt(hit_rate * (1 - hit_rate) / len(hits)),
+            "mlm_predictions": len(hits),
             "sop_loss": np.mean(pair_losses),
             "sop_accuracy": accuracy,
             "sop_majority": max(np.mean(pair_labels), 1 - np.mean(pair_labels)),

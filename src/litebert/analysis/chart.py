@@ -26,11 +26,28 @@ class Series:
     xs: tuple[float, ...]
     ys: tuple[float, ...]
     dashed: bool = False
+    errors: tuple[float, ...] = ()
+    """The standard error of each of `ys`, drawn as a band; empty where the errors are not known."""
+    size: str = ""
+    """What the last value was measured on, such as "496 pairs"."""
 
     def points(self) -> list[tuple[float, float]]:
         """The finite points, in the order of x."""
-        pairs = zip(self.xs, self.ys, strict=True)
-        return sorted((x, y) for x, y in pairs if math.isfinite(x) and math.isfinite(y))
+        return [(x, y) for x, y, _ in self.measured_points()]
+
+    def measured_points(self) -> list[tuple[float, float, float]]:
+        """The finite points with their errors, in the order of x; an unknown error is 0."""
+        errors = self.errors or (0.0,) * len(self.xs)
+        triples = zip(self.xs, self.ys, errors, strict=True)
+        finite = [(x, y, error) for x, y, error in triples if math.isfinite(x) and math.isfinite(y)]
+        return sorted((x, y, error if math.isfinite(error) else 0.0) for x, y, error in finite)
+
+    def drawn_points(self) -> list[tuple[float, float, float]]:
+        """At most `MOST_POINTS` + 1 of `measured_points`, averaged by `thin`."""
+        points = self.measured_points()
+        ys = thin([(x, y) for x, y, _ in points], MOST_POINTS)
+        errors = thin([(x, error) for x, _, error in points], MOST_POINTS)
+        return [(x, y, error) for (x, y), (_, error) in zip(ys, errors, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -46,59 +63,116 @@ class Chart:
     """Whether the y axis begins at 0, so that small changes look small."""
 
 
+Points = list[tuple[float, float, float]]
+"""x, y and the error of y."""
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where numbers lie in the drawing."""
+
+    x_low: float
+    x_high: float
+    y_low: float
+    y_high: float
+    left: int
+
+    def place(self, x: float, y: float) -> tuple[float, float]:
+        """The point of the drawing, in the units of its view box."""
+        across = (x - self.x_low) / (self.x_high - self.x_low) if self.x_high > self.x_low else 0.5
+        up = (y - self.y_low) / (self.y_high - self.y_low) if self.y_high > self.y_low else 0.5
+        height = HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
+        return self.left + across * (WIDTH - self.left - RIGHT), height
+
+    def path(self, points: Iterable[tuple[float, float]]) -> str:
+        """The points, joined by lines."""
+        return "M" + "L".join("{:.1f} {:.1f}".format(*self.place(x, y)) for x, y in points)
+
+
 def draw(chart: Chart) -> str:
-    """The chart's legend and SVG as HTML, every text escaped; a sentence where there is nothing to draw."""
-    lines = [(series, thin(series.points(), MOST_POINTS)) for series in chart.series]
+    """The chart's legend and SVG as HTML, every text escaped; a sentence if nothing was recorded."""
+    lines = [(series, series.drawn_points()) for series in chart.series]
     lines = [(series, points) for series, points in lines if points]
     if not lines:
         return '<p class="note">Nothing was recorded yet.</p>'
-    xs = [x for _, points in lines for x, _ in points]
-    ys = [y for _, points in lines for _, y in points]
-    x_low, x_high = (0.0 if 0 < min(xs) < max(xs) / 5 else min(xs)), max(xs)
-    bottom = min(0.0, *ys) if chart.from_zero else min(ys)
-    x_ticks = ticks(x_low, x_high, 5, _whole(x for series in chart.series for x in series.xs))
-    y_ticks = ticks(bottom, max(ys), 5, _whole(y for series in chart.series for y in series.ys))
-    y_low, y_high = y_ticks[0], y_ticks[-1]
-    x_names, y_names = labels(x_ticks), labels(y_ticks)
-    left = max(LEFT, 8 * max(map(len, y_names)))  # 13 px digits, as on a phone, are 8 wide
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        across = (x - x_low) / (x_high - x_low) if x_high > x_low else 0.5
-        up = (y - y_low) / (y_high - y_low) if y_high > y_low else 0.5
-        return left + across * (WIDTH - left - RIGHT), HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
-
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(_spoken(chart, lines))}">']
-    for tick, name in zip(y_ticks, y_names, strict=True):
-        y = at(x_low, tick)[1]
-        parts.append(f'<path class="grid" d="M{left} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text x="{left - 6}" y="{y + 3.5:.1f}" text-anchor="end">{name}</text>')
-    for tick, name in zip(x_ticks, x_names, strict=True):
-        if x_low <= tick <= x_high:
-            x = at(tick, y_low)[0]
-            anchor = "end" if x > WIDTH - RIGHT - 12 and x_high > x_low else "middle"
-            parts.append(f'<text x="{x:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="{anchor}">{name}</text>')
-    parts.append(
-        f'<text class="axis" x="{(left + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 5}" text-anchor="middle">'
-        f"{escape(chart.x_label)}</text>"
-    )
+    frame, grid = _frame(chart, lines)
+    spoken = escape(_spoken(chart, lines))
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{spoken}">', *grid]
     legend, colour = [], 0
     for series, points in lines:
         look = "level" if series.dashed else f"line-{colour % COLOURS}"
         colour += not series.dashed
-        spots = [at(x, y) for x, y in points]
-        if len(spots) == 1 and not series.dashed:
-            parts.append(f'<circle class="{look}" cx="{spots[0][0]:.1f}" cy="{spots[0][1]:.1f}" r="3.5"/>')
-        else:
-            path = "L".join(f"{x:.1f} {y:.1f}" for x, y in spots)
-            parts.append(f'<path class="{look}" d="M{path}"/>')
-        legend.append(f'<li class="{look}">{escape(series.name)} <b>{label(points[-1][1], exact=True)}</b></li>')
+        parts += _line(series, points, look, frame)
+        end, size = f"<b>{_end(points)}</b>", f" ({escape(series.size)})" if series.size else ""
+        legend.append(f'<li class="{look}">{escape(series.name)} {end}{size}</li>')
     parts.append("</svg>")
-    named = f'<ul class="legend">{"".join(legend)}</ul>' if len(legend) > 1 else ""
+    has_legend = len(legend) > 1 or lines[0][0].errors
+    named = f'<ul class="legend">{"".join(legend)}</ul>' if has_legend else ""
     return f'<p class="axis">{escape(chart.y_label)}</p>{named}{"".join(parts)}'
 
 
-def _spoken(chart: Chart, lines: Sequence[tuple[Series, list[tuple[float, float]]]]) -> str:
-    ends = "; ".join(f"{s.name} from {label(p[0][1], True)} to {label(p[-1][1], True)}" for s, p in lines)
+def _frame(chart: Chart, lines: Sequence[tuple[Series, Points]]) -> tuple[_Frame, list[str]]:
+    """The frame that holds all points with their errors, and the SVG of its grid and labels."""
+    xs = [x for _, points in lines for x, _, _ in points]
+    ys = [y for _, points in lines for _, y, _ in points]
+    low = min(y - error for _, points in lines for _, y, error in points)
+    high = max(y + error for _, points in lines for _, y, error in points)
+    x_low, x_high = (0.0 if 0 < min(xs) < max(xs) / 5 else min(xs)), max(xs)
+    bottom = min(0.0, *ys, low) if chart.from_zero else low
+    x_ticks = ticks(x_low, x_high, 5, _whole(x for series in chart.series for x in series.xs))
+    y_ticks = ticks(bottom, high, 5, _whole(y for series in chart.series for y in series.ys))
+    x_names, y_names = labels(x_ticks), labels(y_ticks)
+    left = max(LEFT, 8 * max(map(len, y_names)))  # 13 px digits, as on a phone, are 8 wide
+    frame = _Frame(x_low, x_high, y_ticks[0], y_ticks[-1], left)
+    grid = []
+    for tick, name in zip(y_ticks, y_names, strict=True):
+        y = frame.place(x_low, tick)[1]
+        grid.append(f'<path class="grid" d="M{left} {y:.1f}H{WIDTH - RIGHT}"/>')
+        grid.append(f'<text x="{left - 6}" y="{y + 3.5:.1f}" text-anchor="end">{name}</text>')
+    for tick, name in zip(x_ticks, x_names, strict=True):
+        if x_low <= tick <= x_high:
+            x, y = frame.place(tick, y_ticks[0])[0], HEIGHT - BOTTOM + 16
+            anchor = "end" if x > WIDTH - RIGHT - 12 and x_high > x_low else "middle"
+            grid.append(f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}">{name}</text>')
+    middle = f'x="{(left + WIDTH - RIGHT) / 2:.0f}" y="{HEIGHT - 5}" text-anchor="middle"'
+    grid.append(f'<text class="axis" {middle}>{escape(chart.x_label)}</text>')
+    return frame, grid
+
+
+def _line(series: Series, points: Points, look: str, frame: _Frame) -> list[str]:
+    """The SVG of a series: its band of errors, its line, and a whisker at its end."""
+    parts = []
+    if series.errors:
+        upper = [(x, y + error) for x, y, error in points]
+        lower = [(x, y - error) for x, y, error in reversed(points)]
+        parts.append(f'<path class="band {look}" d="{frame.path([*upper, *lower])}Z"/>')
+        x, y, error = points[-1]
+        ends = frame.path([(x, y - error), (x, y + error)])
+        parts.append(f'<path class="whisker {look}" d="{ends}"/>')
+    if len(points) == 1 and not series.dashed:
+        x, y = frame.place(*points[0][:2])
+        parts.append(f'<circle class="{look}" cx="{x:.1f}" cy="{y:.1f}" r="3.5"/>')
+    else:
+        parts.append(f'<path class="{look}" d="{frame.path((x, y) for x, y, _ in points)}"/>')
+    return parts
+
+
+def _end(points: Points) -> str:
+    """The last value of a line, with its error where there is one."""
+    _, y, error = points[-1]
+    return value_with_error(y, error) if error else label(y, exact=True)
+
+
+def value_with_error(value: float, error: float) -> str:
+    """Both with the decimals of two digits of the error: 51.4 ± 3.8, for an error above 0."""
+    decimals = max(0, 1 - math.floor(math.log10(error)))
+    if decimals > 6:  # too small to print
+        return label(value, exact=True)
+    return f"{value:.{decimals}f} ± {error:.{decimals}f}"
+
+
+def _spoken(chart: Chart, lines: Sequence[tuple[Series, Points]]) -> str:
+    ends = "; ".join(f"{s.name} from {label(p[0][1], True)} to {_end(p)}" for s, p in lines)
     return f"{chart.title}: {chart.y_label} over {chart.x_label}. {ends}."
 
 

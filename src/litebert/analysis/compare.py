@@ -137,7 +137,10 @@ def table(rows: Sequence[ComparedRun]) -> Table:
         column = [_cell(row, kinds) for row in rows]
         if set(column) != {"-"}:
             columns[title] = column
-    note = "Parameters in millions, of the encoder and of all that was trained. Scores are held out."
+    note = (
+        "Parameters in millions, of the encoder and of all that was trained. Scores are held out. ± is one standard "
+        "error."
+    )
     for name, objective in OBJECTIVES.items():
         if objective.note and any(f"{name}_loss" in row.scores for row in rows):
             note += f" {objective.note}"
@@ -145,11 +148,12 @@ def table(rows: Sequence[ComparedRun]) -> Table:
 
 
 def _cell(row: ComparedRun, kinds: Mapping[str, Score]) -> str:
-    """The score of the one objective of a kind that the run has, and what guessing would give."""
+    """The score of the one objective of a kind that the run has, with its error and what guessing would give."""
     for name, score in kinds.items():
         if value := score.number(score.key, row.scores, name):
-            guess = score.number(score.baseline, row.scores, name)
-            return f"{value} ({guess})" if guess else value
+            error = score.number(score.error, row.scores, name)
+            baseline = score.number(score.baseline, row.scores, name)
+            return value + (f" ± {error}" if error else "") + (f" ({baseline})" if baseline else "")
     return "-"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from litebert import cost
 from litebert.analysis.chart import Chart, Series
+from litebert.analysis.report import Switched
 from litebert.config import Config, replace
 from litebert.config.serialization import from_dict
 from litebert.errors import RunError
@@ -80,28 +81,65 @@ def _at_depth(config: Config, layers: int) -> Config:
     return replace(config, encoder=replace(config.encoder, layers=layers), train=train)
 
 
-def charts(runs: Mapping[str, Sequence[Point]]) -> list[Chart]:
-    """Every score that at least one run has a curve of, against each axis, a line for each run by its name."""
-    found = []
+def charts(runs: Mapping[str, Sequence[Point]]) -> list[Switched]:
+    """Every score that at least one run has a curve of, with a line for each run by its name.
+
+    Each score is drawn against every one of `AXES` that a run knows.
+    """
+    drawn = []
     for name, objective in OBJECTIVES.items():
         for curves in objective.curves:
             key = next((key for _, kind, key in curves.lines if kind == "heldout"), None)
+            if key is None:
+                continue
+            error = next((score.error for score in objective.shown if score.key == key), "")
+            keys = f"{name}_{key}", f"{name}_{error}" if error else ""
             title = curves.title.format(NAME=name.upper())
-            if key and any(f"{name}_{key}" in point.scores for own in runs.values() for point in own):
-                found += [chart(title, curves.axis, f"{name}_{key}", axis, runs, curves.scale) for axis in AXES]
-    return found
+            against = switched(title, curves.axis, keys, runs, scale=curves.scale)
+            drawn += [against] if against else []
+    return drawn
+
+
+def switched(
+    title: str,
+    y_label: str,
+    keys: tuple[str, str],
+    runs: Mapping[str, Sequence[Point]],
+    *,
+    scale: float = 1.0,
+    axes: Sequence[str] = tuple(AXES),
+) -> Switched | None:
+    """One score against several axes; None if no run has it.
+
+    Args:
+        keys: of the score and of its standard error; the second may be empty.
+        scale: what both are multiplied by.
+    """
+    drawn = [chart(title, y_label, keys, axis, runs, scale) for axis in axes]
+    known = tuple(against for against in drawn if against.series)
+    return Switched(known) if known else None
 
 
 def chart(
-    title: str, y_label: str, score: str, axis: str, runs: Mapping[str, Sequence[Point]], scale: float = 1.0
+    title: str,
+    y_label: str,
+    keys: tuple[str, str],
+    axis: str,
+    runs: Mapping[str, Sequence[Point]],
+    scale: float = 1.0,
 ) -> Chart:
     """One score against one axis."""
-    lines = []
-    for name, own in runs.items():
-        spots = [(x, scale * y) for one in own
-                 if (x := one.along(axis)) is not None and (y := one.scores.get(score)) is not None]  # fmt: skip
-        if spots:
-            lines.append(Series(name, tuple(x for x, _ in spots), tuple(y for _, y in spots)))
+    lines, (score, error) = [], keys
+    for name, points_of_run in runs.items():
+        spots = [
+            (x, scale * point.scores[score], point.scores.get(error))
+            for point in points_of_run
+            if (x := point.along(axis)) is not None and score in point.scores
+        ]
+        errors = tuple(scale * known for _, _, known in spots if known is not None)
+        errors = errors if len(errors) == len(spots) else ()
+        xs, ys = tuple(x for x, _, _ in spots), tuple(y for _, y, _ in spots)
+        lines += [Series(name, xs, ys, errors=errors)] if spots else []
     return Chart(title, tuple(lines), axis, y_label)
 
 

@@ -14,17 +14,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from litebert.analysis.chart import label
+from litebert.analysis.chart import label, ticks
 from litebert.storage import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 WIDTH = 4.6
 """Inches of a figure, at 100 units each; the page scales it."""
-_PAGE = {"#010101": "var(--soft)", "#020202": "var(--rule)", "#030303": "var(--level)", "#040404": "var(--line-0)"}
-_TEXT, _RULE, _LEVEL, _LINE = _PAGE
-_PRINT = {_TEXT: "#5d6878", _RULE: "#e3e7ed", _LEVEL: "#7b8594", _LINE: "#2563eb"}
+_PAGE = {
+    "#010101": "var(--soft)",
+    "#020202": "var(--rule)",
+    "#030303": "var(--level)",
+    "#040404": "var(--line-0)",
+    "#050505": "var(--text)",
+}
+_TEXT, _RULE, _LEVEL, _LINE, _STRONG = _PAGE
+_PRINT = {
+    _TEXT: "#5d6878",
+    _RULE: "#e3e7ed",
+    _LEVEL: "#7b8594",
+    _LINE: "#2563eb",
+    _STRONG: "#1b2330",
+}
 """The same on white, for PNG."""
+_DEEPEST = 0.55
+"""Opacity of the largest number of a heat map: text on it has a contrast of 4.8 or more, light and dark."""
+_MOST_NUMBERED = (26, 14)
+"""Rows and columns of the largest heat map whose cells have room for their numbers."""
 
 
 @dataclass(frozen=True)
@@ -96,51 +115,112 @@ def _write(figure: Intervals | HeatMap, colours: dict[str, str], file: IO[bytes]
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    height = 0.55 + 0.24 * len(figure.names) if isinstance(figure, Intervals) else WIDTH * 0.8
+    if isinstance(figure, Intervals):
+        height = 0.55 + 0.24 * len(figure.names)
+    else:
+        height = min(WIDTH * 0.8, 0.9 + 0.3 * len(figure.rows))
     settings: Any = {
-        "svg.fonttype": "none", "svg.hashsalt": "litebert", "font.size": 8, "text.color": colours[_TEXT],
+        "svg.fonttype": "none", "svg.hashsalt": "litebert", "font.size": 9, "text.color": colours[_TEXT],
         "axes.edgecolor": colours[_RULE], "axes.labelcolor": colours[_TEXT], "xtick.color": colours[_TEXT],
         "ytick.color": colours[_TEXT], "xtick.major.size": 0, "ytick.major.size": 0, "axes.spines.top": False,
         "axes.spines.right": False,
     }  # fmt: skip
     with rc_context(settings):
         drawn = Figure(figsize=(WIDTH, height), dpi=100, layout="constrained")
-        axes = drawn.add_subplot()
         if isinstance(figure, Intervals):
-            places = range(len(figure.names))
-            axes.set_yticks(list(places), figure.names)
-            axes.set_ylim(len(figure.names) - 0.4, -0.6)
-            axes.grid(axis="x", color=colours[_RULE], linewidth=0.8)
-            axes.set_axisbelow(True)
-            if figure.level is not None:
-                axes.axvline(figure.level, color=colours[_LEVEL], linestyle=(0, (4, 3)), linewidth=1)
-            halves = [half or math.nan for half in figure.halfwidths]  # a dot alone where there is no interval
-            axes.errorbar(figure.means, places, xerr=halves, fmt="o", color=colours[_LINE], markersize=4.5, capsize=3,
-                          linewidth=1.5)  # fmt: skip
-            axes.spines["left"].set_visible(False)
+            axes = drawn.add_subplot()
+            _draw_intervals(axes, figure, colours)
         else:
-            _squares(axes, figure, colours[_LINE])
+            axes, scale = drawn.subplots(1, 2, width_ratios=[24, 1])
+            _draw_squares(axes, figure, colours)
+            _draw_scale(scale, figure, colours[_LINE])
             axes.set_ylabel(figure.y_label)
         axes.set_xlabel(figure.x_label)
         drawn.savefig(file, **options)
 
 
-def _squares(axes: object, figure: HeatMap, colour: str) -> None:
-    """One colour, more or less of it, so that the page's own shines through where a number is small."""
-    from matplotlib.axes import Axes
+def _draw_intervals(axes: Axes, figure: Intervals, colours: dict[str, str]) -> None:
+    places = range(len(figure.names))
+    axes.set_yticks(list(places), figure.names)
+    axes.set_ylim(len(figure.names) - 0.4, -0.6)
+    axes.grid(axis="x", color=colours[_RULE], linewidth=0.8)
+    axes.set_axisbelow(True)
+    if figure.level is not None:
+        axes.axvline(figure.level, color=colours[_LEVEL], linestyle=(0, (4, 3)), linewidth=1)
+    halves = [half or math.nan for half in figure.halfwidths]  # a dot alone if there is no interval
+    axes.errorbar(
+        figure.means,
+        places,
+        xerr=halves,
+        fmt="o",
+        color=colours[_LINE],
+        markersize=4.5,
+        capsize=3,
+        linewidth=1.5,
+    )
+    axes.spines["left"].set_visible(False)
+
+
+def _draw_squares(axes: Axes, figure: HeatMap, colours: dict[str, str]) -> None:
+    """A square for each number, with the number in it where there is room.
+
+    All squares have one color, more or less of it, so that the color of the page shows through small numbers.
+    """
     from matplotlib.patches import Rectangle
 
-    assert isinstance(axes, Axes)
     span = figure.high - figure.low or 1.0
+    rows, columns = len(figure.rows), len(figure.columns)
+    is_numbered = rows <= _MOST_NUMBERED[0] and columns <= _MOST_NUMBERED[1]
     for y, row in enumerate(figure.values):
         for x, value in enumerate(row):
             share = min(1.0, max(0.0, (value - figure.low) / span))
-            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=colour, alpha=share, edgecolor="none"))
-    axes.set_xlim(-0.5, len(figure.columns) - 0.5)
-    axes.set_ylim(-0.5, len(figure.rows) - 0.5)
+            axes.add_patch(
+                Rectangle(
+                    (x - 0.5, y - 0.5),
+                    1,
+                    1,
+                    facecolor=colours[_LINE],
+                    alpha=_DEEPEST * share,
+                    edgecolor="none",
+                )
+            )
+            if is_numbered:
+                number, color = _cell_number(value, figure.high), colours[_STRONG]
+                axes.text(x, y, number, ha="center", va="center", fontsize=8, color=color)
+    axes.set_xlim(-0.5, columns - 0.5)
+    axes.set_ylim(-0.5, rows - 0.5)
     axes.set_xticks(*_some(figure.columns))
     axes.set_yticks(*_some(figure.rows))
     axes.set_aspect("auto")
+
+
+def _cell_number(value: float, highest: float) -> str:
+    """A number of at most three characters, a minus sign aside: .87 up to 1, then 2.3, then 23."""
+    decimals = 2 if highest <= 1 else 1 if highest < 10 else 0
+    text = f"{value:.{decimals}f}"
+    if float(text).is_integer() and decimals == 2:
+        return f"{float(text):.0f}"
+    return text.replace("0.", ".", 1) if decimals == 2 else text
+
+
+def _draw_scale(axes: Axes, figure: HeatMap, color: str) -> None:
+    """The colors from the lowest to the highest number, with numbers beside them."""
+    from matplotlib.patches import Rectangle
+
+    steps, span = 32, figure.high - figure.low or 1.0
+    for step in range(steps):
+        share = (step + 0.5) / steps
+        bottom = figure.low + span * step / steps
+        alpha = _DEEPEST * share
+        axes.add_patch(Rectangle((0, bottom), 1, span / steps, facecolor=color, alpha=alpha, edgecolor="none"))
+    axes.set_xlim(0, 1)
+    axes.set_ylim(figure.low, figure.low + span)
+    axes.set_xticks([])
+    marks = [mark for mark in ticks(figure.low, figure.low + span, 4) if figure.low <= mark <= figure.low + span]
+    axes.set_yticks(marks, [label(mark) for mark in marks])
+    axes.yaxis.tick_right()
+    axes.spines["bottom"].set_visible(False)
+    axes.spines["left"].set_visible(False)
 
 
 def _some(names: Sequence[str], most: int = 13) -> tuple[list[int], list[str]]:

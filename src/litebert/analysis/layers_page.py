@@ -57,7 +57,7 @@ def summary(found: Sequence[Analysis]) -> Table:
         ("model", "layers", "parameters", "distance", "angle", "change of angle", "last angle", "first and last alike"),
         tuple(rows),
         f"Means over layers, of {found[0].tokens:,} held-out tokens. Angles are in degrees; their change is from one "
-        "layer to the next, so a smooth curve has a small one. Alike is the linear centred kernel alignment of the "
+        "layer to the next, so a smooth curve has a small one. Alike is the linear centered kernel alignment of the "
         "embedding and the last state, 1 for states that differ by a rotation and a factor.",
     )
 
@@ -78,8 +78,11 @@ def sections(found: Sequence[Analysis]) -> list[Section]:
 
 def _alike(one: Analysis) -> HeatMap:
     names = tuple(map(str, range(len(one.similarity))))
-    return HeatMap(f"{one.name}: which states are alike", names, names, one.similarity, "layer, 0 for the embedding",
-                   "layer", 0.0, 1.0, "Linear centred kernel alignment, from 0 (white) to 1.")  # fmt: skip
+    return HeatMap(
+        f"{one.name}: which states are alike", names, names, one.similarity, "layer, 0 for the embedding", "layer",
+        0.0, 1.0, "Linear centered kernel alignment: 1 for states that differ by a rotation and a factor. The scale at "
+        "the right shows the color of each number.",
+    )  # fmt: skip
 
 
 def _heads(one: Analysis) -> HeatMap:
@@ -88,7 +91,8 @@ def _heads(one: Analysis) -> HeatMap:
     return HeatMap(
         f"{one.name}: how widely each head reads", tuple(str(i + 1) for i in range(len(values))),
         tuple(str(i + 1) for i in range(len(values[0]))), values, "head", "layer", 0.0, highest,
-        f"Entropy of attention in nats, from 0 to {highest:.2f}.",
+        "Entropy of attention in nats: 0 where a token reads one token alone. The scale at the right shows the color "
+        f"of each number, up to {highest:.2f}.",
     )  # fmt: skip
 
 

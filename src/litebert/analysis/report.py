@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
-from itertools import groupby
+from itertools import count, groupby
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -38,15 +38,56 @@ class Table:
     note: str = ""
 
 
-Section = Table | Chart | Intervals | HeatMap
+@dataclass(frozen=True)
+class HeadlineScore:
+    """A score that a reader should see first."""
+
+    name: str
+    value: str
+    error: str = ""
+    """Its standard error."""
+    notes: tuple[str, ...] = ()
+    """What it is compared with, and on what it was measured: a line each."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The scores that matter most, as large numbers side by side."""
+
+    title: str
+    scores: tuple[HeadlineScore, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Switched:
+    """A chart that is drawn against one of several axes; a switch of the page chooses for all of them.
+
+    The charts have one title and one y axis, and differ in `Chart.x_label`, which names the axis in the switch.
+    """
+
+    charts: tuple[Chart, ...]
+
+    @property
+    def title(self) -> str:
+        """The title of its charts."""
+        return self.charts[0].title
+
+
+Section = Table | Headline | Chart | Switched | Intervals | HeatMap
 
 
 def render(title: str, lead: str, sections: Sequence[Section]) -> str:
     """The page as text. Charts that follow one another stand side by side where there is room."""
-    body = []
-    for is_table, group in groupby(sections, key=lambda section: isinstance(section, Table)):
-        html = "\n".join(map(_section, group))
-        body.append(html if is_table else f'<div class="charts">\n{html}\n</div>')
+    body, switches = [], count()
+    for is_wide, sections_group in groupby(sections, lambda section: isinstance(section, (Table, Headline))):
+        group = list(sections_group)
+        axes = _axes(group)
+        html = "\n".join(_section(section, axes) for section in group)
+        if not is_wide:
+            switch = _switch(axes, f"axis-{next(switches)}") if len(axes) > 1 else ""
+            html = f'<div class="charts">{switch}\n{html}\n</div>'
+        body.append(html)
     return _PAGE.format(title=escape(title), lead=escape(lead), style=_STYLE, body="\n".join(body))
 
 
@@ -56,56 +97,135 @@ def write(path: str | Path, title: str, lead: str, sections: Sequence[Section]) 
         file.write(render(title, lead, sections).encode())
 
 
-def _section(section: Section) -> str:
+def _section(section: Section, axes: Sequence[str]) -> str:
     title = f"<h2>{escape(section.title)}</h2>" if section.title else ""
-    note = f'<p class="note">{escape(section.note)}</p>' if section.note else ""
+    if isinstance(section, Switched):
+        charts = section.charts
+        bodies = (_noted(draw(chart), chart.note) for chart in charts)
+        body = "".join(
+            f'<div class="against axis-{axes.index(chart.x_label)}">{html}</div>'
+            for chart, html in zip(charts, bodies, strict=True)
+        )
+        return f"<section>{title}{body}</section>"
     if isinstance(section, (Intervals, HeatMap)):
         body = svg(section)
+    elif isinstance(section, Chart):
+        body = draw(section)
     else:
-        body = draw(section) if isinstance(section, Chart) else _table(section)
-    return f"<section>{title}{body}{note}</section>"
+        body = _headline(section) if isinstance(section, Headline) else _table(section)
+    return f"<section>{title}{_noted(body, section.note)}</section>"
 
 
-_NUMBER = re.compile(r"[-+−~<>≤≥]?\s?\d[\d.,\s]*(%|×|[a-zA-Z]{1,3}(/s)?)?(\s?±\s?[\d.]+\s?%?)?|[–-]?")
+def _noted(body: str, note: str) -> str:
+    return body + (f'<p class="note">{escape(note)}</p>' if note else "")
+
+
+def _axes(group: Sequence[Section]) -> list[str]:
+    """The axes of the switched charts of a group, in order of first mention."""
+    switched = [section for section in group if isinstance(section, Switched)]
+    return list(dict.fromkeys(chart.x_label for section in switched for chart in section.charts))
+
+
+def _switch(axes: Sequence[str], name: str) -> str:
+    """Radio buttons that the style of the page obeys, so that no script is needed.
+
+    They stand before the sections whose charts they show, for a style can only look ahead.
+    """
+    buttons = "".join(
+        f'<input type="radio" name="{name}" id="{name}-{i}" class="unseen show-{i}"{" checked" if i == 0 else ""}>'
+        for i in range(len(axes))
+    )
+    names = "".join(f'<label for="{name}-{i}">{escape(axis)}</label>' for i, axis in enumerate(axes))
+    return f'{buttons}<div class="switch"><span>Drawn against</span>{names}</div>'
+
+
+def _headline(headline: Headline) -> str:
+    """The scores as a list of names with values."""
+    parts = []
+    for score in headline.scores:
+        error = f" <small>{escape(score.error)}</small>" if score.error else ""
+        notes = "".join(f"<dd>{escape(note)}</dd>" for note in score.notes)
+        parts.append(f"<div><dt>{escape(score.name)}</dt><dd><b>{escape(score.value)}</b>{error}</dd>{notes}</div>")
+    return f'<dl class="headline">{"".join(parts)}</dl>'
+
+
+_NUMBER = re.compile(
+    r"([-+−~<>≤≥]?\s?\d[\d.,\s]*(%|×|[a-zA-Z]{1,3}(/s)?)?(\s?±\s?[\d.]+\s?%?)?(\s?\([-−]?[\d.,]+\s?%?\))?|[–-]?)"
+)
+_JOINT = re.compile(r"(?<=[/\\_=:])(?=[^\s/])|(?<=[^\W\d][.,])(?=[^\W\d])")
+"""Where a long name may be broken: after a slash, an underscore or a dot, not within a word."""
 
 
 def _table(table: Table) -> str:
+    """The table; on a phone each row of a table of more than two columns is a card."""
     if not table.rows:
         return '<p class="note">Nothing was recorded yet.</p>'
     columns = zip(*table.rows, strict=True)
-    kinds = [' class="number"' if all(_NUMBER.fullmatch(cell.strip()) for cell in cells) else "" for cells in columns]
-    head = "".join(f"<th{kind}>{escape(name)}</th>" for kind, name in zip(kinds, table.columns, strict=True))
-    rows = "\n".join(
-        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for kind, cell in zip(kinds, row, strict=True)) + "</tr>"
-        for row in table.rows
+    titles = list(zip(map(_look, columns), table.columns, strict=True))
+    head = "".join(
+        f'<th role="columnheader" scope="col"{look}>{escape(name.replace(", ", _JOINED))}</th>' for look, name in titles
     )
+    rows = "\n".join(f'<tr role="row">{_cells(titles, row)}</tr>' for row in table.rows)
+    look = ' class="cards"' if len(table.columns) > 2 else ""
+    # A browser forgets that cards are a table; the roles remind it.
     return (
-        f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>\n{rows}\n</tbody></table></div>'
+        f'<div class="wide" tabindex="0"><table role="table"{look}><thead role="rowgroup"><tr role="row">{head}</tr>'
+        f'</thead><tbody role="rowgroup">\n{rows}\n</tbody></table></div>'
+    )
+
+
+_JOINED = ",\N{NO-BREAK SPACE}"
+"""Before a unit, which stays beside its name."""
+_SHORT = 30
+"""Characters of a cell that need not be broken."""
+
+
+def _look(cells: Sequence[str]) -> str:
+    """The class of a column of numbers, or of names that stay on one line."""
+    if all(_NUMBER.fullmatch(cell.strip()) for cell in cells):
+        return ' class="number"'
+    return ' class="short"' if max(map(len, cells)) <= _SHORT else ""
+
+
+def _cells(titles: Sequence[tuple[str, str]], row: Sequence[str]) -> str:
+    return "".join(
+        f'<td role="cell"{look} data-column="{escape(name)}">{_JOINT.sub("<wbr>", escape(cell))}</td>'
+        for (look, name), cell in zip(titles, row, strict=True)
     )
 
 
 # ---- a run's curves ------------------------------------------------------------------------------------------------
 
 
-def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | None = None) -> list[Section]:
+def run_sections(
+    rows: Iterable[Mapping[str, Any]],
+    unigram_entropy: float | None = None,
+    dev_rows: Mapping[str, int] | None = None,
+) -> list[Section]:
     """The curves of a run from the rows of its `metrics.jsonl`, and the table of its events where there are any.
 
     Args:
         rows: of kind `train`, `heldout`, `watch`, `event` and `speed`; where a resumed run wrote a step twice, the
             later row holds.
         unigram_entropy: in nats, of the data the run learns from; drawn as the level to get below.
+        dev_rows: of a fine-tuning run, how many rows a score is about, for the scores that are shares of rows.
     """
     kinds: dict[str, list[Mapping[str, Any]]] = {"train": [], "heldout": [], "watch": [], "event": [], "speed": []}
     for row in rows:
         kinds.setdefault(str(row.get("kind")), []).append(row)
-    drawn = [_chart(name, curves, kinds, unigram_entropy) for name, one in OBJECTIVES.items() for curves in one.curves]
-    charts = [chart for chart in drawn if chart.series] or _plain_charts(kinds)
+    kinds["train"] = _without_short_end(kinds["train"])
+    drawn = [
+        _chart(name, curves, kinds, unigram_entropy)
+        for name, objective in OBJECTIVES.items()
+        for curves in objective.curves
+    ]
+    charts = [chart for chart in drawn if chart.series] or _plain_charts(kinds, dev_rows or {})
     if full := _full_depth(kinds["train"]):
         note = (
             f"Held-out scores always use all layers. Training uses them from step {full:,} on, and the held-out scores "
             "of earlier steps say little."
         )
-        charts = [replace(chart, note=f"{chart.note} {note}".strip()) for chart in charts]
+        charts[0] = replace(charts[0], note=f"{charts[0].note} {note}".strip())
     sections: list[Section] = [*charts]
     for field, title, label in (
         ("learning_rate", "Learning rate", "rate of the optimizer"),
@@ -119,6 +239,13 @@ def run_sections(rows: Iterable[Mapping[str, Any]], unigram_entropy: float | Non
         events = tuple((f"{row['step']:,}", str(row["message"])) for row in kinds["event"])
         sections.append(Table("What happened", ("step", "event"), events))
     return sections
+
+
+def _without_short_end(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The training rows without a last one that sums far fewer steps than the others, whose mean is noise."""
+    steps = [int(row["step"]) for row in rows[-3:]]
+    is_short = len(steps) == 3 and 0 < 2 * (steps[2] - steps[1]) < steps[1] - steps[0]
+    return rows[:-1] if is_short else rows
 
 
 def _throughput(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
@@ -146,34 +273,51 @@ def _full_depth(rows: Iterable[Mapping[str, Any]]) -> int:
     return int(depths.xs[depths.ys.index(max(depths.ys))])
 
 
-def _plain_charts(kinds: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Chart]:
+def _plain_charts(kinds: Mapping[str, Sequence[Mapping[str, Any]]], dev_rows: Mapping[str, int]) -> list[Chart]:
     """Of a run without objectives, as fine-tuning is: its loss and its scores."""
     loss = _series("training", kinds["train"], "loss")
     charts = [Chart("Loss", (loss,) if loss.xs else (), "step", "nats")]
     names = [name for name in (kinds["heldout"] or [{}])[-1] if name not in ("step", "kind")]
     # A count, a threshold or an error is on another scale than the shares and correlations.
     scores = [name for name in names if not name.endswith(("total", "thresh", "threshold", "rmse"))]
-    for title, axis, some in (
-        ("Scores on the development part", "score", [name for name in scores if not name.startswith("best_")]),
-        ("Error on the development part", "in the unit of the labels", [name for name in names if name == "rmse"]),
+    shares = [name for name in scores if not name.startswith("best_")]
+    errors = [name for name in names if name == "rmse"]
+    for title, axis, chosen in (
+        ("Scores on the development part", "score", shares),
+        ("Error on the development part", "in the unit of the labels", errors),
     ):
-        lines = [_series(score_title(name), kinds["heldout"], name) for name in some]
-        if drawn := tuple(line for line in lines if line.xs):
+        lines = [_series(score_title(name), kinds["heldout"], name) for name in chosen]
+        measured = [_with_share_errors(line, dev_rows.get(name, 0)) for name, line in zip(chosen, lines, strict=True)]
+        if drawn := tuple(line for line in measured if line.xs):
             charts.append(Chart(title, drawn, "step", axis))
     return charts
 
 
+def share_error(share: float, count: int) -> float:
+    """The standard error of a share of `count` rows, with one row more on either side so that none is certain."""
+    smoothed = (share * count + 1) / (count + 2)
+    return math.sqrt(smoothed * (1 - smoothed) / count)
+
+
+def _with_share_errors(line: Series, count: int) -> Series:
+    if not count:
+        return line
+    errors = tuple(share_error(y, count) for y in line.ys)
+    return replace(line, errors=errors, size=f"{count:,} rows")
+
+
 def _chart(name: str, curves: Curves, kinds: Mapping[str, Sequence[Mapping[str, Any]]], entropy: float | None) -> Chart:
     """One chart of an objective; without lines where the run recorded none of them."""
-    lines = [_series(label, kinds[kind], f"{name}_{key}", curves.scale) for label, kind, key in curves.lines]
-    watched = (_series("watched text", kinds["watch"], f"{name}_{key}", curves.scale)
-               for _, kind, key in curves.lines if kind == "heldout")  # fmt: skip
-    lines += [line for line in watched if line.xs]
+    labelled = [*curves.lines]
+    labelled += [("watched text", "watch", key) for _, kind, key in curves.lines if kind == "heldout"]
+    lines = [_measured_series(label, kinds[kind], name, key, curves.scale) for label, kind, key in labelled]
+    # A text that was never watched has no line, while a missing training line keeps its color.
+    lines = lines[: len(curves.lines)] + [line for line in lines[len(curves.lines) :] if line.xs]
     note, steps = curves.note, [x for line in lines for x in line.xs]
     levels: list[tuple[str, float]] = []
-    guess = _series("always the commoner answer", kinds["heldout"], f"{name}_{curves.baseline}", curves.scale)
-    if guess.ys:
-        levels.append((guess.name, guess.ys[-1]))
+    baseline = _series("always the commoner answer", kinds["heldout"], f"{name}_{curves.baseline}", curves.scale)
+    if baseline.ys:
+        levels.append((baseline.name, baseline.ys[-1]))
     if curves.unigram_entropy and entropy is not None:
         levels.append(("unigram entropy", entropy))
         note = (
@@ -183,6 +327,20 @@ def _chart(name: str, curves: Curves, kinds: Mapping[str, Sequence[Mapping[str, 
     if steps:
         lines += [Series(label, (min(steps), max(steps)), (value, value), dashed=True) for label, value in levels]
     return Chart(curves.title.format(NAME=name.upper()), tuple(lines) if steps else (), "step", curves.axis, note)
+
+
+def _measured_series(label: str, rows: Sequence[Mapping[str, Any]], name: str, key: str, scale: float) -> Series:
+    """A score of objective `name` over the steps, with its standard errors and its size where the rows have them."""
+    line = _series(label, rows, f"{name}_{key}", scale)
+    score = next((score for score in OBJECTIVES[name].shown if score.key == key), None)
+    if score is None or not score.error:
+        return line
+    by_step = {row["step"]: row for row in rows}
+    known = [by_step[step].get(f"{name}_{score.error}") for step in line.xs]
+    errors = tuple(scale * float(error) for error in known if error is not None)
+    if not errors or len(errors) < len(known):  # training rows, and runs of earlier versions
+        return line
+    return replace(line, errors=errors, size=score.measured_on(by_step[line.xs[-1]], name))
 
 
 def _series(name: str, rows: Iterable[Mapping[str, Any]], field: str, scale: float = 1.0) -> Series:
@@ -215,10 +373,10 @@ _PAGE = """<!doctype html>
 _STYLE = """
 :root { --page: #f6f7f9; --card: #ffffff; --text: #1b2330; --soft: #5d6878; --rule: #e3e7ed;
   --line-0: #2563eb; --line-1: #d9480f; --line-2: #0f8a5f; --line-3: #8b3fc7;
-  --line-4: #b3256f; --line-5: #8a6a00; --level: #7b8594; }
+  --line-4: #b3256f; --line-5: #8a6a00; --level: #7b8594; --shadow: #c3cad4; }
 @media (prefers-color-scheme: dark) { :root { --page: #10141b; --card: #181e28; --text: #e6eaf1; --soft: #98a3b5;
   --rule: #2a3240; --line-0: #6ea3ff; --line-1: #ff9a5c; --line-2: #4fcf9f; --line-3: #c795f5;
-  --line-4: #ff8fc4; --line-5: #e0c04a; --level: #8e99ab; } }
+  --line-4: #ff8fc4; --line-5: #e0c04a; --level: #8e99ab; --shadow: #0a0d12; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--page); color: var(--text); line-height: 1.55; -webkit-text-size-adjust: 100%;
   font-family: system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", sans-serif; }
@@ -239,18 +397,23 @@ section > p:last-child { margin-bottom: 0; }
 .wide { overflow-x: auto; margin: 0 -1.1rem; padding: 0 1.1rem;
   background: linear-gradient(to right, var(--card) 1.4rem, transparent) left / 2.8rem 100% no-repeat local,
     linear-gradient(to left, var(--card) 1.4rem, transparent) right / 2.8rem 100% no-repeat local,
-    linear-gradient(to right, var(--level), transparent) left 0 top 1px / .7rem calc(100% - 3px) no-repeat scroll,
-    linear-gradient(to left, var(--level), transparent) right 1px top 1px / .7rem calc(100% - 3px) no-repeat scroll; }
+    linear-gradient(to right, var(--shadow), transparent) left 0 top 1px / .7rem calc(100% - 3px) no-repeat scroll,
+    linear-gradient(to left, var(--shadow), transparent) right 1px top 1px / .7rem calc(100% - 3px) no-repeat scroll; }
 /* The last two are shadows at the edges, which the first two, moving with the table, cover where it ends;
    they are a pixel smaller, so that no seam of them shows at the edge of a cover that was rounded down. */
 table { border-collapse: collapse; min-width: min(100%, 24rem); font-size: .92rem; }
-th, td { text-align: left; vertical-align: top; padding: .42rem 1.1rem .42rem 0; border-bottom: 1px solid var(--rule); }
+th, td { text-align: left; vertical-align: top; padding: .42rem 1.4rem .42rem 0; border-bottom: 1px solid var(--rule); }
 th { color: var(--soft); font-weight: 600; font-size: .82rem; vertical-align: bottom; }
 th:last-child, td:last-child { padding-right: 0; }
 tbody tr:last-child td { border-bottom: 0; }
-td:not(.number) { min-width: 6rem; overflow-wrap: anywhere; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
-td.number { white-space: nowrap; }
+td.number, td.short { white-space: nowrap; }
+.headline { display: grid; gap: 1rem 2rem; grid-template-columns: repeat(auto-fit, minmax(8.5rem, 1fr)); margin: 0; }
+.headline dt { color: var(--soft); font-size: .86rem; font-weight: 600; }
+.headline dd { margin: 0; color: var(--soft); font-size: .86rem; font-variant-numeric: tabular-nums; }
+.headline dt + dd { color: var(--text); white-space: nowrap; }
+.headline b { font-size: 1.75rem; font-weight: 650; letter-spacing: -.02em; line-height: 1.35; }
+.headline small { font-size: .95rem; color: var(--soft); }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
 svg text { fill: var(--soft); font-size: 11px; font-variant-numeric: tabular-nums; }
 svg path { fill: none; stroke-width: 1.8; stroke-linejoin: round; stroke-linecap: round; }
@@ -258,7 +421,9 @@ svg .grid { stroke: var(--rule); stroke-width: 1; }
 svg .level { stroke: var(--level); stroke-dasharray: 5 4; stroke-width: 1.5; }
 .line-0 { --own: var(--line-0); } .line-1 { --own: var(--line-1); } .line-2 { --own: var(--line-2); }
 .line-3 { --own: var(--line-3); } .line-4 { --own: var(--line-4); } .line-5 { --own: var(--line-5); }
-svg [class^=line] { stroke: var(--own); } svg circle[class^=line] { fill: var(--own); }
+svg [class*=line-] { stroke: var(--own); } svg circle[class^=line] { fill: var(--own); }
+svg .band { fill: var(--own); fill-opacity: .14; stroke: none; }
+svg .whisker { stroke-width: 3.5; stroke-opacity: .45; }
 p.axis { color: var(--soft); font-size: .84rem; margin: 0 0 .15rem; }
 .legend { list-style: none; display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; padding: 0; margin: 0 0 .6rem;
   font-size: .86rem; }
@@ -266,6 +431,43 @@ p.axis { color: var(--soft); font-size: .84rem; margin: 0 0 .15rem; }
   border-top: 3px solid var(--own); border-radius: 2px; }
 .legend .level::before { border-top: 2px dashed var(--level); border-radius: 0; }
 .legend b { font-variant-numeric: tabular-nums; }
+.unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+.charts { position: relative; }
+.switch { grid-column: 1 / -1; display: flex; flex-wrap: wrap; align-items: center; gap: .4rem .35rem; font-size: .9rem;
+  position: sticky; top: 0; z-index: 1; background: var(--page); padding: .5rem .2rem; }
+.switch span { color: var(--soft); margin-right: .35rem; }
+.switch label { border: 1px solid var(--rule); background: var(--card); border-radius: 1rem; padding: .3rem .8rem;
+  cursor: pointer; }
+.against { display: none; }
+.show-0:checked ~ section .axis-0 { display: block; }
+.show-0:checked ~ .switch label:nth-of-type(1) { background: var(--text); border-color: var(--text);
+  color: var(--page); }
+.show-0:focus-visible ~ .switch label:nth-of-type(1) { outline: 3px solid var(--line-0); outline-offset: 2px; }
+.show-1:checked ~ section .axis-1 { display: block; }
+.show-1:checked ~ .switch label:nth-of-type(2) { background: var(--text); border-color: var(--text);
+  color: var(--page); }
+.show-1:focus-visible ~ .switch label:nth-of-type(2) { outline: 3px solid var(--line-0); outline-offset: 2px; }
+.show-2:checked ~ section .axis-2 { display: block; }
+.show-2:checked ~ .switch label:nth-of-type(3) { background: var(--text); border-color: var(--text);
+  color: var(--page); }
+.show-2:focus-visible ~ .switch label:nth-of-type(3) { outline: 3px solid var(--line-0); outline-offset: 2px; }
+.show-3:checked ~ section .axis-3 { display: block; }
+.show-3:checked ~ .switch label:nth-of-type(4) { background: var(--text); border-color: var(--text);
+  color: var(--page); }
+.show-3:focus-visible ~ .switch label:nth-of-type(4) { outline: 3px solid var(--line-0); outline-offset: 2px; }
+@media print { .wide { overflow: visible; } .switch { display: none; } }
 @media (max-width: 40rem) { main { padding: 1.3rem .75rem 2rem; } svg text { font-size: 13px; }
-  section { padding: .95rem .9rem; } .wide { margin: 0 -.9rem; padding: 0 .9rem; } }
+  section { padding: .95rem .9rem; } .wide { margin: 0 -.9rem; padding: 0 .9rem; }
+  .headline { grid-template-columns: 1fr 1fr; gap: 1rem; } .headline b { font-size: 1.5rem; }
+  table.cards, .cards tbody, .cards tr, .cards td { display: block; }
+  .cards { min-width: 0; } .cards thead { position: absolute; width: 1px; height: 1px; overflow: hidden;
+    clip-path: inset(50%); }
+  .cards tr { border: 1px solid var(--rule); border-radius: .55rem; padding: .5rem .75rem; }
+  .cards tr + tr { margin-top: .6rem; }
+  .cards td { display: grid; grid-template-columns: minmax(6.5rem, 38%) minmax(0, 1fr); gap: .9rem; border: 0;
+    padding: .18rem 0; text-align: left; white-space: normal; overflow-wrap: break-word; }
+  .cards td::before { content: attr(data-column); color: var(--soft); font-size: .86rem; }
+  .cards td:empty { display: none; }
+  .cards td:first-child { display: block; font-weight: 600; } .cards td:first-child::before { content: none; }
+  .cards td.number:first-child::before { content: attr(data-column) " "; font-size: inherit; } }
 """

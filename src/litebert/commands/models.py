@@ -254,10 +254,15 @@ def compare(words: list[str]) -> int:
     for remark in remarks:
         log.warning(remark)
     if arguments.page is not None:
-        tables = [shown, *([settings] if settings.rows else [])]
+        details = [settings] if settings.rows else []
         lead = " ".join(f"{remark[0].upper()}{remark[1:]}." for remark in remarks)
         named = dict(zip(short_names(arguments.runs), map(points, map(Path, arguments.runs)), strict=True))
-        write(arguments.page, "Runs side by side", lead, [*tables, *charts(named)])
+        write(
+            arguments.page,
+            "Runs side by side",
+            lead,
+            [replace(shown, title="Scores and costs"), *charts(named), *details],
+        )
         console.say(f"wrote {arguments.page}")
     if finetuned:
         console.ending(None, ("predict", arguments.runs[0], "--input", "FILE"))

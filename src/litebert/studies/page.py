@@ -13,10 +13,10 @@ from pathlib import Path
 from platform import python_version
 
 from litebert import cost
-from litebert.analysis.curves import chart, points
 from litebert.analysis.curves import mean as mean_course
+from litebert.analysis.curves import points, switched
 from litebert.analysis.figures import Intervals, save_png
-from litebert.analysis.report import Chart, Section, Table, write
+from litebert.analysis.report import Section, Switched, Table, write
 from litebert.errors import RunError
 from litebert.storage import atomic_write
 from litebert.studies.cells import Cell, scores_of
@@ -142,15 +142,16 @@ class Findings:
         )
         return Table("How it was made", ("what", "value"), rows)
 
-    def curves(self) -> list[Chart]:
-        """The held-out curves of the deciding score, means over seeds, against steps and against time."""
+    def curves(self) -> list[Switched]:
+        """The held-out curve of the deciding score, means over seeds, against steps or against time."""
         name, runs = self.names[0], {}
         for variant in self.study.variants:
             with suppress(OSError, RunError):
                 runs[variant] = mean_course([points(one.run) for one in self.ended if one.variant == variant])
-        scale, axis = (1.0, "nats") if name.endswith("loss") else (100.0, "%")
-        drawn = [chart(title(name), axis, name, along, runs, scale) for along in ("step", "minutes of training")]
-        return [one for one in drawn if one.series]
+        scale, unit = (1.0, "nats") if name.endswith("loss") else (100.0, "%")
+        axes = ("step", "minutes of training")
+        drawn = switched(title(name), unit, (name, ""), runs, scale=scale, axes=axes)
+        return [drawn] if drawn else []
 
 
 def write_reports(found: Findings, command: Sequence[str]) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import torch
 
 from litebert import cost
 from litebert.analysis import report
-from litebert.analysis.run_report import recorded
+from litebert.analysis.run_report import arranged, pretraining_headline, recorded
 from litebert.answer import minimal_pairs
 from litebert.answer.masks import Example, MaskReader, examples
 from litebert.answer.predictor import load
@@ -26,7 +26,7 @@ from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
 from litebert.interop import read_folder
-from litebert.model.objectives import score_rows
+from litebert.model.objectives import score_rows, shown_scores
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
 from litebert.recipes.files import recipe
@@ -119,7 +119,7 @@ def quickstart(
 
     log.info("6/6  report")
     path = folder / "report.html"
-    _write_report(path, run, shards, tables)
+    _write_report(path, run, shards, scores, tables[1:])
     for table in tables:
         show(table.columns, table.rows, title=table.title)
     log.info(f"wrote {path}, with the curves, in {(time.monotonic() - began) / 60:.1f} minutes. Next:\n")
@@ -278,7 +278,14 @@ def _classifier_table(bought: packages.Comparison) -> report.Table:
     )
 
 
-def _write_report(path: Path, run: Run, shards: Shards, tables: Sequence[report.Table]) -> None:
+def _write_report(
+    path: Path,
+    run: Run,
+    shards: Shards,
+    scores: Mapping[str, float],
+    tables: Sequence[report.Table],
+) -> None:
+    """The page: the scores as large numbers, the curves, then the tables."""
     facts = read_json(run.folder / "run.json", RunError)
     shape = run.config.encoder
     lead = (
@@ -286,5 +293,7 @@ def _write_report(path: Path, run: Run, shards: Shards, tables: Sequence[report.
         f"{shape.embedding_size}, {sum(cost.encoder_parameters(shape).values()):,} parameters; {run.outcome.tokens:,} "
         f"tokens in {run.outcome.seconds / 60:.1f} minutes on {facts['machine']}."
     )
-    sections = [*tables, *report.run_sections(recorded(run.folder), unigram_entropy=shards.unigram_entropy)]
-    report.write(path, "litebert quickstart", lead, sections)
+    note = _score_table(dict(scores), shards).note
+    headline = pretraining_headline("Held-out scores", shown_scores(scores), note)
+    curves = report.run_sections(recorded(run.folder), unigram_entropy=shards.unigram_entropy)
+    report.write(path, "litebert quickstart", lead, arranged([headline], curves, list(tables)))

@@ -10,4 +10,6 @@ from litebert.model.objectives.objective import Curves as Curves
 from litebert.model.objectives.objective import Loss as Loss
 from litebert.model.objectives.objective import Objective as Objective
 from litebert.model.objectives.objective import Score as Score
+from litebert.model.objectives.objective import ShownScore as ShownScore
 from litebert.model.objectives.objective import score_rows as score_rows
+from litebert.model.objectives.objective import shown_scores as shown_scores

@@ -33,14 +33,14 @@ class MaskedLanguageModeling(TokenPrediction):
     shown = (TokenPrediction.shown[0], Score("perplexity", "{NAME} perplexity", ".1f"), TokenPrediction.shown[1])
     curves = (
         Curves(
-            "Loss on masked pieces",
+            "Loss on masked tokens",
             (("training", "train", "loss"), ("held out", "heldout", "loss")),
             axis="cross entropy, nats",
             scale=1.0,
             baseline="",
             unigram_entropy=True,
         ),
-        Curves("Accuracy on masked pieces"),
+        Curves("Accuracy on masked tokens"),
     )
     foreign_part = "mlm"
 

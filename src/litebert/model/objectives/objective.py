@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from litebert.config import PAIR_FORMATS, Config, EncoderConfig
@@ -58,6 +58,31 @@ class Context:
 
 
 @dataclass(frozen=True)
+class ShownScore:
+    """A held-out score of a run as text, for a table or a headline."""
+
+    title: str
+    value: str
+    error: str
+    """Its standard error; empty if unknown."""
+    baseline: str
+    """What a prediction without learning would score; empty if there is no such prediction."""
+    remark: str
+    """What the baseline is; without a baseline, what the score is a share of."""
+    size: str
+    """How many predictions it is about, such as "496 pairs"; empty if unknown."""
+    is_compared: bool = False
+    """Whether comparisons of runs show it."""
+
+    @property
+    def text(self) -> str:
+        """The value with its error and its baseline."""
+        error = f" ± {self.error}" if self.error else ""
+        remark = f"{self.remark}: {self.baseline}" if self.baseline else self.remark
+        return self.value + error + (f" ({remark})" if remark else "")
+
+
+@dataclass(frozen=True)
 class Score:
     """One held-out score as a person reads it. Keys are those of `Objective.scores`, without the objective's name."""
 
@@ -72,18 +97,35 @@ class Score:
     """What the baseline is; without a baseline, what the score is a share of."""
     error: str = ""
     """Key of the standard error."""
+    size: str = ""
+    """Key of how many predictions the score is about."""
+    unit: str = "predictions"
+    """What these predictions are called."""
 
     def number(self, key: str, scores: Mapping[str, float], name: str) -> str:
         """The score under a key of objective `name`, formatted; empty where there is none."""
         value = scores.get(f"{name}_{key}")
         return "" if value is None else f"{value:{self.form if abs(value) < 1e6 else '.1e'}}"
 
-    def text(self, scores: Mapping[str, float], name: str) -> str:
-        """The score of objective `name` beside its error and its baseline; empty where it has none."""
-        value, error = self.number(self.key, scores, name), self.number(self.error, scores, name)
-        guess = self.number(self.baseline, scores, name)
-        remark = f"{self.remark or 'guessing'}: {guess}" if guess else "" if self.baseline else self.remark
-        return value and value + (f" ± {error}" if error else "") + (f" ({remark})" if remark else "")
+    def show(self, scores: Mapping[str, float], name: str) -> ShownScore | None:
+        """The score of objective `name` as text; None if `scores` does not hold it."""
+        value = self.number(self.key, scores, name)
+        baseline = self.number(self.baseline, scores, name)
+        if not value:
+            return None
+        return ShownScore(
+            title=self.title.format(NAME=name.upper()),
+            value=value,
+            error=self.number(self.error, scores, name),
+            baseline=baseline,
+            remark=(self.remark or "guessing") if baseline else "" if self.baseline else self.remark,
+            size=self.measured_on(scores, name),
+        )
+
+    def measured_on(self, scores: Mapping[str, float], name: str) -> str:
+        """How many predictions of objective `name` the score is about, such as "496 pairs"; empty if unknown."""
+        count = scores.get(f"{name}_{self.size}")
+        return "" if count is None else f"{count:,.0f} {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -128,12 +170,21 @@ class Objective(ABC):
     """Whether it learns from a teacher."""
     reads_states: ClassVar[bool] = False
     """Whether its loss reads the state after each layer (`EncoderOutput.states`)."""
+    counted: ClassVar[str] = "predictions"
+    """Key of its scores for how many predictions they are about."""
     scored_on_training_masks: ClassVar[bool] = False
     """Held-out scores come from the masking law and format of the run, not from fixed ones."""
 
     shown: ClassVar[tuple[Score, ...]] = (
         Score("loss", "{NAME} loss (nats)", ".3f"),
-        Score("accuracy", "{NAME} accuracy", baseline="majority", remark="majority"),
+        Score(
+            "accuracy",
+            "{NAME} accuracy",
+            baseline="majority",
+            remark="majority",
+            error="standard_error",
+            size="predictions",
+        ),
     )
     """Its held-out scores, for a table."""
     compared: ClassVar[Mapping[str, str]] = {"{NAME} accuracy (majority)": "accuracy"}
@@ -253,11 +304,23 @@ class Objective(ABC):
         """How many predictions `loss` will sum, known before the forward pass."""
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """Held-out scores of losses computed in evaluation mode; something was predicted in one of them."""
+        """Held-out scores of losses computed in evaluation mode; something was predicted in one of them.
+
+        The standard error of the accuracy takes predictions for independent. It is the error of one right and one
+        wrong prediction more, so that a perfect score on three predictions is not called certain.
+        """
         count = sum(int(loss.count) for loss in losses)
         right = [int(loss.correct) for loss in losses if loss.correct is not None]
-        judged = {"accuracy": sum(right) / count} if right else {}
-        return {"loss": sum(float(loss.total) for loss in losses) / count, **judged}
+        scores = {"loss": sum(float(loss.total) for loss in losses) / count}
+        if right:
+            smoothed = (sum(right) + 1) / (count + 2)
+            error = math.sqrt(smoothed * (1 - smoothed) / count)
+            scores |= {
+                "accuracy": sum(right) / count,
+                "standard_error": error,
+                self.counted: float(count),
+            }
+        return scores
 
 
 class Classification(Objective):
@@ -288,7 +351,15 @@ class TokenPrediction(Classification):
 
     shown: ClassVar[tuple[Score, ...]] = (
         Objective.shown[0],
-        Score("accuracy", "{NAME} accuracy", baseline="majority", remark="most frequent piece"),
+        Score(
+            "accuracy",
+            "{NAME} accuracy",
+            baseline="majority",
+            remark="most frequent piece",
+            error="standard_error",
+            size="predictions",
+            unit="masked tokens",
+        ),
     )
 
     def kept_bytes(self, width: int) -> float:
@@ -301,12 +372,20 @@ class TokenPrediction(Classification):
         return {**scores, "perplexity": math.exp(min(scores["loss"], 700.0))}
 
 
-def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Held-out scores as a table's rows, each accuracy beside what guessing would give."""
-    there = {name: one for name, one in OBJECTIVES.items() if f"{name}_loss" in scores or f"{name}_accuracy" in scores}
-    rows = []
+def shown_scores(scores: Mapping[str, float]) -> list[ShownScore]:
+    """The held-out scores of a run in the order of its objectives, those that are in `scores`."""
+    there = {name: kind for name, kind in OBJECTIVES.items() if {f"{name}_loss", f"{name}_accuracy"} & set(scores)}
+    listed = []
     for name, objective in there.items():
         owner = "".join(other.owner_of.get(name, "") for other in there.values())
-        shown = [(score.title.format(NAME=name.upper()), score.text(scores, name)) for score in objective.shown]
-        rows += [(owner + title, text) for title, text in shown if text]
-    return rows
+        for score in objective.shown:
+            if shown := score.show(scores, name):
+                is_compared = score.key in objective.compared.values()
+                title = owner + shown.title
+                listed.append(replace(shown, title=title, is_compared=is_compared))
+    return listed
+
+
+def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
+    """Held-out scores as a table's rows, each accuracy beside its error and what guessing would give."""
+    return [(score.title, score.text) for score in shown_scores(scores)]

@@ -39,7 +39,15 @@ class ReplacedTokenDetection(Objective):
     scored_on_training_masks = True
     shown = (
         Score("replaced", "tokens replaced"),
-        Score("accuracy", "{NAME} accuracy", baseline="base_rate", remark="always the commoner answer"),
+        Score(
+            "accuracy",
+            "{NAME} accuracy",
+            baseline="base_rate",
+            remark="always the commoner answer",
+            error="standard_error",
+            size="predictions",
+            unit="tokens",
+        ),
         Score("auc", "{NAME} area under the curve", ".3f", baseline="piece_auc", remark="pieces alone"),
         Score("precision", "{NAME} precision", remark="of the tokens called replaced"),
         Score("recall", "{NAME} recall", remark="of the replaced tokens"),
@@ -60,7 +68,7 @@ class ReplacedTokenDetection(Objective):
             note="On held-out text, the area under the curve is how often a replaced token looks more replaced than an "
             "original one, where 50 % is guessing; precision is the share of replaced ones among the tokens called "
             "replaced; recall is the share of the replaced ones that are called so. The share replaced is that of all "
-            "tokens in training; it falls as the generator, whose accuracy on masked pieces is shown here, guesses "
+            "tokens in training; it falls as the generator, whose accuracy on masked tokens is shown here, guesses "
             "more of them right.",
         ),
     )

@@ -32,7 +32,7 @@ class SpanBoundary(TokenPrediction):
     """
 
     scored_on_training_masks = True
-    curves = (Curves("Accuracy on pieces predicted from around their span"),)
+    curves = (Curves("Accuracy on tokens predicted from around their span"),)
     foreign_file = "sbo.safetensors"
 
     @classmethod

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from litebert import cost
 from litebert.data import IGNORED
 from litebert.errors import require
-from litebert.model.objectives.objective import Classification, Context, Curves, Loss, Score
+from litebert.model.objectives.objective import Classification, Context, Curves, Score
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,7 +22,18 @@ class SentenceOrder(Classification):
 
     sentence: ClassVar[SentenceTask | None] = "sop"
     also_answers = ("nsp",)
-    shown = (Score("accuracy", "{NAME} accuracy", baseline="majority", remark="majority", error="standard_error"),)
+    counted = "pairs"
+    shown = (
+        Score(
+            "accuracy",
+            "{NAME} accuracy",
+            baseline="majority",
+            remark="majority",
+            error="standard_error",
+            size="pairs",
+            unit="pairs",
+        ),
+    )
     compared: ClassVar = {"sentence accuracy (majority)": "accuracy"}
     curves = (Curves("Accuracy on sentence order"),)
     foreign_part = "sentence"
@@ -52,13 +61,6 @@ class SentenceOrder(Classification):
 
     def count(self, batch: Batch) -> int:
         return int((batch.sentence_labels != IGNORED).sum())
-
-    def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        pairs = sum(int(loss.count) for loss in losses)
-        correct = sum(int(loss.correct) for loss in losses if loss.correct is not None)
-        smoothed = (correct + 1) / (pairs + 2)  # so that a perfect score on three pairs is not called certain
-        error = math.sqrt(smoothed * (1 - smoothed) / pairs)
-        return {**super().scores(losses), "standard_error": error, "pairs": float(pairs)}
 
 
 class NextSentence(SentenceOrder):
