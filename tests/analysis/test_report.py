@@ -13,7 +13,8 @@ import pytest
 
 from litebert.analysis import report
 from litebert.analysis.chart import COLOURS
-from litebert.analysis.report import _STYLE, Chart, Section, Series, Table, render, run_sections, write
+from litebert.analysis.page_style import STYLE
+from litebert.analysis.report import Chart, Section, Series, Table, render, run_sections, write
 from litebert.analysis.run_report import write_run
 
 VOID = {"meta", "path", "circle", "br"}
@@ -193,7 +194,7 @@ def test_long_names_break_at_their_joints_only() -> None:
     html = render("t", "", [Table("t", ("a", "b"), (("train.optimizer.learning_rate", "1.5 of/2"),))])
     assert "train.<wbr>optimizer.<wbr>learning_<wbr>rate" in html
     assert "1.5 of/<wbr>2" in html
-    assert "overflow-wrap: anywhere" not in re.sub(r"(h1|section).*", "", _STYLE)
+    assert "overflow-wrap: anywhere" not in re.sub(r"(h1|section).*", "", STYLE)
 
 
 def test_throughput_over_the_time_of_training() -> None:
@@ -230,9 +231,9 @@ def test_every_table_scrolls_in_a_box_of_its_own() -> None:
 
 
 def test_every_colour_is_defined_light_and_dark() -> None:
-    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", _STYLE)) - {"--own"}
+    used = set(re.findall(r"var\((--[a-z0-9-]+)\)", STYLE)) - {"--own"}
     assert {f"--line-{number}" for number in range(COLOURS)} <= used
-    assert all(_STYLE.count(f"{name}: #") == 2 for name in used)
+    assert all(STYLE.count(f"{name}: #") == 2 for name in used)
 
 
 def test_only_what_a_run_recorded_is_drawn() -> None:
