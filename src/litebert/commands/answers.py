@@ -61,7 +61,8 @@ class PredictArguments(Reading):
     format: Literal["csv", "jsonl", "json"] | None = None
     """Format of the output; by default its suffix decides, and standard output is csv."""
     exit: Literal["auto", "off"] | float = "auto"
-    """When texts leave a model that was fine-tuned with --exits: auto, as calibrated; off, never; or a threshold."""
+    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold, off computes all
+    layers, a number is a threshold."""
     engine: str | None = None
     """What computes the answers: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]); torch-bfloat16 or
     openvino-bfloat16, on processors that have it; auto, which measures those at hand and takes the fastest; or

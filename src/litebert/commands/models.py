@@ -313,12 +313,11 @@ class ConvertArguments:
     """Make the model smaller: the width of its embeddings, which are factorised by a truncated singular value
     decomposition."""
     merge: Literal["average", "first", "middle", "last"] = "average"
-    """What blocks become that are merged: their mean, or the first, middle or last of them."""
+    """How blocks are merged: their mean, or the first, middle or last block."""
     hidden_size: int | None = None
-    """Make the model smaller: the width of its states, a multiple of that of its heads, of which it keeps those that
-    matter most on the text of --data."""
+    """New hidden size, a multiple of the head size. Keeps the heads and features that matter most on --data."""
     intermediate_size: int | None = None
-    """The same: the inner width of its feed-forward blocks."""
+    """New inner width of the feed-forward blocks. Keeps the units that matter most on --data."""
     data: Path | None = None
     """Score the model before and after it was made smaller on the held-out text of this folder. What matters to a
     narrower one is measured on its training text."""

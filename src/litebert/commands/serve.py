@@ -39,7 +39,8 @@ class ServeArguments:
     engine: str | None = None
     """What computes, as for predict; by default torch, and onnx for an exported folder."""
     exit: Literal["auto", "off"] | float = "auto"
-    """When texts leave a model that was fine-tuned with --exits: auto, as calibrated; off, never; or a threshold."""
+    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold, off computes all
+    layers, a number is a threshold."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     workers: int = 1

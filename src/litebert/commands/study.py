@@ -40,7 +40,7 @@ class StudyArguments:
     jobs: int = 0
     """Runs at a time; 0 chooses: one for each GPU, or on a CPU one for each core as far as memory allows."""
     device: str = "auto"
-    """auto, cpu or cuda."""
+    """auto, cpu, cuda, or mps on a Mac."""
     json: Json = False
 
 

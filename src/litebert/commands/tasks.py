@@ -268,7 +268,8 @@ class ScoreArguments(LabelledFiles):
     data: tuple[str, ...]
     """The labelled files: one, several, a folder of them or a pattern in quotes; of GLUE and RACE also the folder."""
     exit: Literal["auto", "off"] | float = "auto"
-    """When texts leave a model that was fine-tuned with --exits: auto, as calibrated; off, never; or a threshold."""
+    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold, off computes all
+    layers, a number is a threshold."""
     engine: str | None = None
     """What computes the answers, as in litebert predict: torch, exact, onnx, openvino, auto and so on."""
     device: str = "auto"

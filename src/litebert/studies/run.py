@@ -44,7 +44,7 @@ def study(
         tasks: folders of tasks to fine-tune each run on, by their names.
         blimp: sentence pairs to score each run on.
         jobs: runs at a time; 0 chooses by the machine.
-        device: auto, cpu or cuda.
+        device: auto, cpu, cuda, or mps on a Mac.
         command: the words that the report shows as the command.
 
     Raises:
