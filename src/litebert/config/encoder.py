@@ -46,8 +46,9 @@ class EncoderConfig:
     groups: int = 1
     """Number of groups, or of blocks in the cycle; used only with these."""
     own_ends: int = 0
-    """Number of layers at each end that have blocks of their own. The layers between share as `sharing` says: all, groups
-    or cycle (Takase and Kiyono 2021, "Lessons on Parameter Sharing across Layers in Transformers", has the cycle)."""
+    """Number of layers at each end that have blocks of their own. The layers between share as `sharing` says: all,
+    groups or cycle (Takase and Kiyono 2021, "Lessons on Parameter Sharing across Layers in Transformers", has the
+    cycle)."""
     own_vectors: bool = False
     """To each matrix that layers share, a layer adds a product u v^T of two vectors of its own, zero at first (rank-1
     adapters: Hu et al. 2022, "LoRA"; between shared layers, Bae et al. 2025, "Relaxed Recursive Transformers")."""
