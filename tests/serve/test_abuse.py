@@ -82,15 +82,32 @@ def until(true: Callable[[], Any]) -> None:
         ("/predict", json.dumps({"inputs": ["a"] * 41}).encode(), (413,), "inputs"),
         ("/predict", json.dumps({"inputs": ["a", "b" * 200_001]}).encode(), (413,), "inputs[1]"),
         ("/predict", b'{"inputs": "' + b"x" * (5 << 20) + b'"}', (413,), "body"),
-        ("/predict", b'{"inputs": [' + b"1," * 1_000_000 + b"1]}", (413,), "inputs"),
-        ("/predict", b'{"inputs": [[' + b"1," * 1_000_000 + b"1]]}", (413,), None),
-        ("/predict", b'{"inputs": [{' + b",".join(b'"%d": 1' % i for i in range(100_000)) + b"}]}", (422,), None),
-        ("/embed", b'{"inputs": "a", ' + b",".join(b'"%d": 1' % i for i in range(100_000)) + b"}", (422,), None),
+        ("/predict", b'{"inputs": [' + b"1," * 1_000_000 + b"1]}", (413,), "body"),
+        ("/predict", b'{"inputs": [' + b"1," * 90_000 + b"1]}", (413,), "inputs"),
+        ("/predict", b'{"inputs": [[' + b"1," * 90_000 + b"1]]}", (413,), None),
+        ("/predict", b'{"inputs": [' + b"[]," * 1_300_000 + b"1]}", (413,), "body"),
+        ("/predict", b'{"inputs": [' + b'"",' * 1_300_000 + b"1]}", (413,), "body"),
+        ("/predict", b'{"inputs": [' + b'{"a":1},' * 500_000 + b"1]}", (413,), "body"),
+        ("/predict", b'{"inputs": ' + b"[" * 90_000 + b"]" * 90_000 + b"}", (400, 413, 422), None),
+        ("/predict", b'{"inputs": [{' + b",".join(b'"%d": 1' % i for i in range(90_000)) + b"}]}", (422,), None),
+        ("/embed", b'{"inputs": "a", ' + b",".join(b'"%d": 1' % i for i in range(90_000)) + b"}", (422,), None),
+        ("/predict", b'{"inputs": "a", "top": 0}', (422,), "top"),
+        ("/predict", b'{"inputs": "a", "parameters": {"top": 1}}', (422,), "parameters.top"),
+        (
+            "/predict",
+            b'{"inputs": "a", "parameters": {"function_to_apply": "sigmoid"}}',
+            (422,),
+            "parameters.function_to_apply",
+        ),
         ("/similarity", b'{"inputs": {"source_sentence": "a", "sentences": [' + b"1," * 99_999 + b"1]}}", (413,), None),
         ("/embed", b'{"inputs": []}', (422,), "inputs"),
         ("/rerank", b'{"query": "a", "texts": ["' + b"x" * 200_000 + b'"]}', (413,), "texts[0]"),
         ("/fill-mask", b'{"inputs": "[MASK]", "top": 0}', (422,), "top"),
-        ("/v1/embeddings", b'{"input": [[1, 2]]}', (422,), "input[0]"),
+        ("/v1/embeddings", b'{"input": [[1, 99999]]}', (422,), "input[0]"),
+        ("/v1/embeddings", b'{"input": [[1, -2]]}', (422,), None),
+        ("/v1/embeddings", b'{"input": [[1, true]]}', (422,), None),
+        ("/v1/embeddings", b'{"input": [1, "a"]}', (422,), None),
+        ("/v1/embeddings", b'{"input": [[]]}', (422,), None),
     ],
 )
 def test_a_wrong_body_is_refused(
@@ -148,6 +165,90 @@ CHUNKED = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicati
 CHUNKED += b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
 
 
+PREDICT = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def connected(service: Service) -> socket.socket:
+    host, port = service.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), 10)
+
+
+def read_answer(connection: socket.socket) -> tuple[int, bytes]:
+    """The status and the body of the next answer."""
+    file = connection.makefile("rb")
+    status, length = int(file.readline().split()[1]), 0
+    while (line := file.readline().strip().lower()) != b"":
+        length = int(line.partition(b":")[2]) if line.startswith(b"content-length:") else length
+    return status, file.read(length)
+
+
+def check_upgrades(service: Service) -> None:
+    """Bodies whose request asks for another protocol belong to that request, however they come."""
+    body = json.dumps({"inputs": f"{SECRET} ba"}).encode()
+    hidden = HEALTH + b"\r\n"
+    for upgrade in (b"Upgrade: h2c\r\n", b"upgrade: websocket\r\nSec-WebSocket-Key: a\r\n", b"UPGRADE:x\r\n"):
+        head = PREDICT + b"Connection: Upgrade, HTTP2-Settings\r\n" + upgrade
+        for content in (body, hidden):
+            whole = head + b"Content-Length: %d\r\n\r\n" % len(content) + content
+            chunks = head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(content), content)
+            for sent, cut in ((whole, whole.index(b"\r\n\r\n") + 4), (whole, len(whole)), (whole, 40), (chunks, 300)):
+                with connected(service) as connection:
+                    connection.sendall(sent[:cut])
+                    time.sleep(0.02)
+                    connection.sendall(sent[cut:])
+                    status, answer = read_answer(connection)
+                    assert (status, "predictions" in json.loads(answer)) == (
+                        (200, True) if content == body else (400, False)
+                    )
+                    connection.sendall(CHUNKED.replace(b"2\r\n{}", b"2\r\n[]") + b"\r\n")
+                    assert read_answer(connection)[0] == 422  # the next answer is to the next request
+
+
+def test_a_request_for_another_protocol_keeps_its_body(service: Service) -> None:
+    check_upgrades(service)
+    assert b" 400 " in raw(service, b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n").splitlines()[0]
+    with connected(service) as connection:  # several in one packet
+        body = b'{"inputs": "ba"}'
+        head = PREDICT + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(body)
+        connection.sendall((head + body) * 3 + HEALTH + b"\r\n")
+        file = connection.makefile("rb")
+        statuses = [int(file.readline().split()[1])]
+        connection.settimeout(0.5)
+        rest = b""
+        with suppress(TimeoutError):
+            while more := connection.recv(65536):
+                rest += more
+        assert statuses == [200]
+        assert (file.peek() + rest).count(b"HTTP/1.1 200 OK") == 3
+
+
+def test_a_body_never_stops_the_others(service: Service, client: httpx.Client) -> None:
+    many = b'{"inputs":[' + b"[]," * 1_390_000 + b"1]}"
+    nested = b'{"inputs":' + (b"[" * 900 + b"]" * 900 + b",") * 2000 + b"1}"
+    worst = 0.0
+    for body in (many, nested):
+        with ExitStack() as ending:
+            thread = threading.Thread(
+                target=lambda content=body: httpx.post(f"{service.url}/predict", content=content, headers=JSON)
+            )
+            thread.start()
+            ending.callback(thread.join)
+            while thread.is_alive():
+                begun = time.monotonic()
+                assert client.get("/health").status_code == 200
+                worst = max(worst, time.monotonic() - begun)
+    assert worst < 1, "a second is far more than the service needs, but the machine may be busy"
+
+
+def test_an_error_repeats_no_more_than_a_name(client: httpx.Client) -> None:
+    for path in ("/predict", "/v1/embeddings"):
+        text = "inputs" if path == "/predict" else "input"
+        long = client.post(path, json={text: "a", "model": "x" * 3_000_000})
+        assert long.status_code == 404
+        assert len(long.content) < 1000
+    assert len(client.get(f"/v1/models/{'x' * 30_000}").content) < 1000
+
+
 @pytest.mark.parametrize("parser", ["httptools", "h11"])
 def test_a_head_without_end_is_refused(
     parser: str, service: Service, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -157,6 +258,7 @@ def test_a_head_without_end_is_refused(
             (tmp_path / "httptools.py").write_text("raise ImportError")
             monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
             service = ending.enter_context(serving(tmp_path, models / "x-colours"))
+            check_upgrades(service)
         for before in (HEALTH.replace(b"GET", b"POST"), HEALTH + b"\r\n" + HEALTH, CHUNKED):
             sent, answer = endless(service, before, b"x: " + b"y" * 8000 + b"\r\n")
             assert sent < 1 << 20
@@ -173,16 +275,93 @@ def test_a_query_counts_once(client: httpx.Client) -> None:
     assert client.post("/rerank", json={"query": "ba " * 3000, "texts": ["ba"] * 40}).status_code == 200
 
 
-def test_this_machine_may_ask_whatever_hosts_are_allowed() -> None:
-    own = Settings({}, host="0.0.0.0", hosts=("reviews",))
-    app = _config(own, Serving({}, Limits(), Metrics())).app
+@pytest.mark.parametrize(
+    ("host", "hosts", "statuses"),
+    [
+        ("0.0.0.0", ("reviews",), [200, 200, 403, 403, 403]),
+        ("0.0.0.0", (), [200, 200, 200, 200, 200]),
+        ("127.0.0.2", (), [200, 403, 403, 200, 403]),
+        ("127.1", (), [200, 403, 403, 403, 200]),
+        ("localhost", (), [200, 403, 403, 403, 403]),
+    ],
+)
+def test_the_address_decides_which_hosts_are_served(host: str, hosts: tuple[str, ...], statuses: list[int]) -> None:
+    with _bound(host, 0) as listening:
+        address = listening.getsockname()[0]
+    app = _config(Settings({}, host=host, hosts=hosts), Serving({}, Limits(), Metrics()), address).app
 
-    async def statuses() -> list[int]:
+    async def ask() -> list[int]:
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as asking:
-            names = ("127.0.0.1:8000", "reviews:8000", "example.org")
+            names = ("127.0.0.1:8000", "reviews:8000", "example.org", "127.0.0.2:8000", "127.1:8000")
             return [(await asking.get("/health", headers={"host": name})).status_code for name in names]
 
-    assert asyncio.run(statuses()) == [200, 200, 403]
+    assert asyncio.run(ask()) == statuses
+
+
+def test_headers_that_stand_twice_or_not_at_all_are_refused(service: Service) -> None:
+    for more in (b"Host: localhost\r\n", b"Host: evil\r\n", b"Origin: a\r\nOrigin: b\r\n",
+                 b"Authorization: a\r\nauthorization: b\r\n"):  # fmt: skip
+        assert b" 400 " in raw(service, HEALTH + more + b"\r\n").splitlines()[0], more
+    assert b" 400 " in raw(service, b"GET /health HTTP/1.1\r\n\r\n").splitlines()[0]
+    assert b" 200 " in raw(service, HEALTH + b"X: a\r\nX: b\r\n\r\n").splitlines()[0]
+    trailer = CHUNKED.replace(b"2\r\n{}", b"10\r\n" + b'{"inputs": "ba"}') + b"Host: evil\r\n\r\n"
+    assert b" 200 " in raw(service, trailer).splitlines()[0], "what comes behind the body is no header"
+
+
+def test_head_is_answered_without_a_body(client: httpx.Client, service: Service) -> None:
+    for path in ("/", "/health", "/info", "/metrics", "/docs", "/openapi.json", "/v1/models", "/v1/models/base"):
+        head, whole = client.head(path), client.get(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"] == whole.headers["content-type"]
+    assert client.head("/predict").status_code == 405
+    until(lambda: any(event["method"] == "HEAD" for event in service.events("request")))
+
+
+def test_a_service_without_a_key_at_all_networks_is_warned_about(models: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, models / "x-colours", "--host", "0.0.0.0") as service:
+        (warned,) = [event for event in service.events() if event["level"] == "warning"]
+        assert warned["address"] == "0.0.0.0"
+        names(warned["advice"], "--key-file", "LITEBERT_KEY")
+
+
+def test_too_many_connections_are_refused_in_json(models: Path, tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 192), hard))
+    try:
+        with ExitStack() as ending:
+            service = ending.enter_context(serving(tmp_path, models / "x-colours"))
+            for _ in range(70):
+                connection = ending.enter_context(connected(service))
+            connection.sendall(HEALTH + b"\r\n")
+            status, body = read_answer(connection)
+            assert (status, json.loads(body)["error_type"]) == (503, "unavailable")
+            assert connection.recv(10) == b""
+            until(lambda: [event for event in service.events("request") if event["status"] == 503])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_refusals_name_their_model_in_log_and_metrics(models: Path, tmp_path: Path) -> None:
+    words = [f"{name}={models / 'x-colours'}" for name in ("a", "b")]
+    with serving(tmp_path, *words, "--max-rows", 4000, "--max-wait", 1) as service, service.client() as client:
+        pid = next(event["pids"][0] for event in service.events("a model is ready") if event["model"] == "b")
+        os.kill(pid, signal.SIGSTOP)
+        thread = threading.Thread(target=lambda: client.post("/models/b/predict", json={"inputs": ["b c"] * 4000}))
+        thread.start()
+        until(lambda: waiting(service, "b"))
+        with service.client() as other:
+            busy = [other.post("/predict", json={"inputs": ["b"] * 4000, "model": "b"}).status_code for _ in range(2)]
+            assert 429 in [*busy, other.post("/models/b/predict", json={"inputs": "b"}).status_code]
+            assert other.post("/models/a/predict", json={"inputs": 7}).status_code == 422
+            text = other.get("/metrics").text
+        assert 'litebert_requests_total{route="/predict",model="b",status="429"}' in text
+        assert b" 400 " in raw(service, b"nonsense\r\n\r\n").splitlines()[0]
+        until(lambda: {("b", 429), (None, 400)} <= {(one.get("model"), one["status"]) for one in
+                                                    service.events("request")})  # fmt: skip
+        os.kill(pid, signal.SIGCONT)
+        thread.join()
 
 
 def test_an_address_that_is_taken_while_the_models_open_is_named() -> None:
@@ -201,8 +380,13 @@ def test_only_our_own_pages_may_call(client: httpx.Client, service: Service) -> 
     for origin in ("https://example.org", "null", own.replace("127.0.0.1", "127.0.0.2"), "http://[", f"{own}.org"):
         refused = client.post("/predict", json=body, headers={"origin": origin})
         assert (refused.status_code, "access-control-allow-origin" in refused.headers) == (403, False), origin
-    for host in ("example.org", "localhost.example.org", "", "127.0.0.1.example.org:80", "[::1"):
+    for host in (
+        "example.org", "localhost.example.org", "", "127.0.0.1.example.org:80", "[::1", "[::1]evil", "[::1]:evil",
+        "[::1]evil:80", "localhost:80:80", "localhost:80.evil", "user@localhost", "evil/localhost", "127.0.0.2",
+    ):  # fmt: skip
         assert client.get("/info", headers={"host": host}).status_code == 403, host
+    for host in ("[::1]", "[::1]:80", "LOCALHOST", "localhost:"):
+        assert client.get("/info", headers={"host": host}).status_code == 200, host
     assert client.get("/info", headers={"host": "localhost:1234"}).status_code == 200
 
 

@@ -16,6 +16,8 @@ from answer.test_predict import made, texts
 from litebert.answer import auto_engine
 from litebert.errors import ConfigError
 from litebert.model.task_model import TaskModel
+from litebert.serve.refusals import Refusal
+from litebert.serve.routes import _labels_of
 from litebert.serve.served import Served
 from litebert.serve.wire import Group, Row
 from litebert.tokenizer import Tokenizer
@@ -85,6 +87,33 @@ def test_every_kind_of_head_answers_as_predict(
 
 
 EXITS: dict[str, Any] = {"problem": "classes", "exits": {"patience": 1, "threshold": 0.5}}
+
+
+@pytest.mark.parametrize("problem", ["classes", "labels"])
+def test_answers_hold_the_likeliest_labels(problem: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
+    labels = tuple(f"label{i}" for i in range(130))
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", len(labels), labels, {"problem": problem})
+    served = Served(folder, OPENING)
+    every = [json.loads(row.payload)["probabilities"] for row in rows(served, "predict", LINES)]
+    few = [json.loads(row.payload)["probabilities"] for row in rows(served, "predict", LINES, top=7)]
+    for whole, part in zip(every, few, strict=True):
+        assert [*part.values()] == sorted(whole.values(), reverse=True)[:7]
+        assert part.items() <= whole.items()
+    info = served.info()
+    assert _labels_of(info, None, 256) == 100  # by default
+    assert _labels_of(info, 500, 1) is None  # all
+    with pytest.raises(Refusal) as large:
+        _labels_of({**info, "labels": labels * 50}, 5000, 256)
+    assert (large.value.status, large.value.field) == (413, "top")
+
+
+def test_nul_is_a_space_as_for_predict(client: httpx.Client) -> None:
+    text, spaced = f"{LINES[0]}\0{LINES[1]}", f"{LINES[0]} {LINES[1]}"
+    for path, wrap in (("/predict", lambda one: one), ("/embed", lambda one: [one]), ("/tokenize", lambda one: one)):
+        first, second = (client.post(path, json={"inputs": wrap(one)}).json() for one in (text, spaced))
+        if isinstance(first, dict):
+            first, second = first["predictions"], second["predictions"]
+        assert close(first, second), path
 
 
 def test_texts_leave_early_as_by_predict(tiny_tokenizer: Path, tmp_path: Path) -> None:
@@ -269,9 +298,22 @@ def test_openais_client_is_answered(service: Service, models: Path) -> None:
         assert np.allclose(one.embedding, vector, atol=1e-5)
         assert np.allclose(other.embedding, vector, atol=1e-5)
     assert found.usage.total_tokens > 0
+    with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0) as client:
+        assert client.models.retrieve("base").id == "base"
+        with pytest.raises(openai.NotFoundError):
+            client.models.retrieve("other")
+        tokenizer = Tokenizer.load(models / "base")
+        ids = tokenizer.encode(LINES[:3])
+        ends = [[tokenizer.cls_id, *own, tokenizer.sep_id] for own in ids]
+        for tokens in (ids, ends):
+            by_ids = client.embeddings.create(model="base", input=tokens)
+            for vector, same in zip(by_ids.data, found.data, strict=True):
+                assert np.allclose(vector.embedding, same.embedding, atol=1e-6)
+        single = client.embeddings.create(model="base", input=ids[0] * 300)
+        assert (len(single.data), single.usage.total_tokens) == (1, 64)
 
 
-def test_hugging_faces_client_is_answered(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_faces_client_is_answered(service: Service, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from huggingface_hub import InferenceClient, constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # so that it asks our address
@@ -281,6 +323,12 @@ def test_hugging_faces_client_is_answered(service: Service, monkeypatch: pytest.
     assert np.linalg.norm(vector) == pytest.approx(1)
     cosines = client.sentence_similarity(LINES[0], other_sentences=LINES[:3], model=f"{service.url}/similarity")
     assert cosines[0] == pytest.approx(1, abs=1e-5)
+    likely = litebert.load(models / "colours").predict(LINES[:1])[0]["probabilities"]
+    for top in (None, 2):
+        labelled = client.text_classification(LINES[0], model=f"{service.url}/predict", top_k=top)
+        expected = sorted(likely.items(), key=lambda pair: -pair[1])[:top]
+        assert [one.label for one in labelled] == [label for label, _ in expected]
+        assert [one.score for one in labelled] == pytest.approx([score for _, score in expected], abs=2e-5)
 
 
 def test_an_export_answers_without_torch(models: Path) -> None:

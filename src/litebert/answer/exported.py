@@ -17,6 +17,7 @@ from litebert.answer.predicting import Predictor, not_finite
 from litebert.config import Config
 from litebert.config.serialization import from_dict
 from litebert.errors import LitebertError, ModelError
+from litebert.finetuning.items import EncodedRow, build_row
 from litebert.finetuning.rows import PaddedRows, by_length, padded
 from litebert.finetuning.similarity import pooled, unit
 from litebert.interop.exports import exported_graph
@@ -102,19 +103,28 @@ class Exported:
         Raises:
             ModelError: it is none.
         """
+        settings = settings_of(self.path, self.record) or VectorSettings()
+        rows = [build_row(self.tokenizer, ids, None, self.length) for ids in self.tokenizer.encode(list(texts))]
+        vectors = self.of_rows(rows)
+        return unit(vectors) if (settings.normalized if normalized is None else normalized) else vectors
+
+    def of_rows(self, rows: Sequence[EncodedRow]) -> NDArray[np.float32]:
+        """The vectors of rows that `build_row` made of texts, (N, D), not normalized.
+
+        Raises:
+            ModelError: it was not exported as a backbone.
+        """
         if not self.gives_vectors:
             raise ModelError(f"{self.path} gives no vectors; export the model with --head backbone")
         settings = settings_of(self.path, self.record) or VectorSettings()
-        rows = [self._with_specials(ids[: self.length - 2]) for ids in self.tokenizer.encode(list(texts))]
         found = np.zeros((len(rows), self.config.encoder.hidden_size), np.float32)
-        passes = list(by_length(list(map(len, rows)), self.engine.tokens, padding=self.engine.padding))
-        given = [self._padded([rows[place] for place in places]) for places in passes]
+        passes = list(by_length([len(row.ids) for row in rows], self.engine.tokens, padding=self.engine.padding))
+        given = [self._padded([rows[place].ids for place in places]) for places in passes]
         for places, one, (states, *_) in zip(passes, given, self.engine.run_all(given), strict=True):
             found[places] = pooled(states, one.mask, settings.pooling)
         if not np.isfinite(found).all():
             raise not_finite(self.path)
-        found = found if settings.map is None else settings.map.of(found)
-        return unit(found) if (settings.normalized if normalized is None else normalized) else found
+        return found if settings.map is None else settings.map.of(found)
 
     def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
         """The `top` likeliest pieces for each mask of a text, as `MaskReader.fill` gives them.
@@ -132,9 +142,6 @@ class Exported:
             raise not_finite(self.path)
         return [guesses(self.tokenizer, logits[0, place], top) for place in places]
 
-    def _with_specials(self, ids: Sequence[int]) -> list[int]:
-        return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
-
-    def _padded(self, rows: Sequence[Sequence[int]]) -> PaddedRows:
+    def _padded(self, rows: Sequence[Sequence[int] | NDArray[np.int32]]) -> PaddedRows:
         ids, mask = padded(rows, self.tokenizer.pad_id, max(map(len, rows)))
         return PaddedRows(ids, np.zeros_like(ids), mask)

@@ -137,6 +137,11 @@ class SentenceEncoder:
         """All of them, (N, H)."""
         return np.concatenate([np.zeros((0, self.width), np.float32), *self.blocks(texts)])
 
+    def of_rows(self, rows: Sequence[EncodedRow]) -> NDArray[np.float32]:
+        """The vectors of rows that `build_row` made of texts, (N, D)."""
+        with progress.task("encoding", len(rows), "texts") as bar:
+            return self._vectors(rows, bar)
+
     def _chunks(self, texts: Iterator[str]) -> Generator[tuple[list[EncodedRow], int], None, None]:
         """Up to `CHUNK` texts at a time as rows, and how many were truncated."""
         while chunk := list(islice(texts, CHUNK)):

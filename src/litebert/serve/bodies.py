@@ -10,6 +10,8 @@ from litebert.serve.limits import PARTS
 
 Text = str
 Texts = Annotated[list[Text], Field(min_length=1, fail_fast=True)]
+Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=PARTS, fail_fast=True)]
+"""Tokens of the model's own tokenizer, without special ones."""
 Words = Annotated[list[str], Field(fail_fast=True)]
 MODEL = Field(None, description="Name of the model; by default the first that can do this.")
 TRUNCATE = Field(True, description="Whether longer texts lose their ends; else they are refused.")
@@ -56,6 +58,15 @@ class Asked(BaseModel):
 Input = str | Asked | Annotated[list[str | Words], Field(min_length=1, max_length=PARTS, fail_fast=True)]
 
 
+class Parameters(BaseModel):
+    """What Hugging Face's `text_classification` may send."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    function_to_apply: Literal["softmax", "sigmoid", "none"] | None = None
+    top_k: int | None = Field(None, ge=1)
+
+
 class Predict(Body):
     """What `POST /predict` takes."""
 
@@ -63,6 +74,12 @@ class Predict(Body):
 
     inputs: str | Asked | Annotated[list[Input], Field(min_length=1, fail_fast=True)]
     truncate: bool | None = TRUNCATE
+    top: int | None = Field(
+        None, ge=1, description="The likeliest labels alone, the likeliest first; by default at most 100."
+    )
+    parameters: Parameters | None = Field(
+        None, description="What Hugging Face's text_classification sends; the answer has its shape, too."
+    )
 
 
 class FillMask(Body):
@@ -71,7 +88,7 @@ class FillMask(Body):
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "Paris is the [MASK] of France.", "top": 2}]})
 
     inputs: Text | Texts
-    top: int | None = Field(5, ge=1, le=100, description="Guesses for each mask.")
+    top: int | None = Field(5, ge=1, le=100, description="Predictions for each mask.")
 
 
 class Embed(Body):
@@ -133,7 +150,7 @@ class Embeddings(Body):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["a fine film"]}]})
 
-    input: Text | Texts
+    input: Text | Texts | Ids | Annotated[list[Ids], Field(min_length=1, fail_fast=True)]
     encoding_format: Literal["float", "base64"] | None = "float"
     dimensions: int | None = Field(None, ge=1, description="The width of the model; other widths are refused.")
     user: str | None = None
@@ -154,6 +171,13 @@ class Predictions(BaseModel):
     predictions: list[dict[str, Any]] = Field(
         description="The answer to each input, with `tokens` (read) and `truncated` (tokens that were cut off)."
     )
+
+
+class Labelled(BaseModel):
+    """A label with its probability, as Hugging Face's `text_classification` reads it."""
+
+    label: str
+    score: float
 
 
 class Rank(BaseModel):

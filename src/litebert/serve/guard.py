@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from typing import Any
@@ -26,6 +27,12 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 OPEN = ("/", "/health", "/docs", "/openapi.json")
 """Routes that need no key: they hold nothing of the models."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+SINGLE = (b"host", b"origin", b"authorization", b"content-type", b"content-length")
+"""Headers of which two would be read differently by different programs (RFC 9112, section 3.2; RFC 9110, 5.3)."""
+HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{0,5})?")
+"""A name or an address, and a port."""
+BUSY = "busy"
+"""In the `state` of a request's scope where more clients are connected than may be."""
 
 
 class Guard:
@@ -35,19 +42,24 @@ class Guard:
         key: what `Authorization: Bearer` must hold, if anything.
         hosts: names that are served; all where there are none.
         origins: pages that may call beside our own; `*` is all.
+        paths: routes, as the log and the metrics name them.
     """
 
     def __init__(
-        self, app: Any, service: Service, key: bytes | None, hosts: Collection[str], origins: Collection[str]
-    ) -> None:
+        self, app: Any, service: Service, key: bytes | None, hosts: Collection[str], origins: Collection[str],
+        paths: Collection[str] = (),
+    ) -> None:  # fmt: skip
         self._app, self._service, self._key = app, service, key
-        self._known: set[str] = set()  # paths of routes, as they are first asked for
+        self._paths = {"/", "/docs", *paths}
         self._hosts, self._origins = {host.lower() for host in hosts}, set(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         about: dict[str, Any] = {"start": time.monotonic()}
+        method = scope["method"]
+        if method == "HEAD":  # the server leaves the body of the answer out, and needs its own scope for that
+            scope = {**scope, "method": "GET"}
         scope[ABOUT] = about
 
         async def answer(message: MutableMapping[str, Any]) -> None:
@@ -61,17 +73,21 @@ class Guard:
         try:
             headers = dict(scope["headers"])
             self._named(scope, about)
+            if BUSY in scope.get("state", ()):
+                message = "too many clients are connected; connect again later, or keep fewer connections"
+                raise Refusal(503, "unavailable", message, retry=1)
+            self._single(scope, headers)
             if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD:  # which came in one read
                 raise Refusal(431, "too_large", f"the headers have more than {HEAD:,} bytes; send less in them")
             self._admit(scope, headers)
             if b"content-length" in headers and b"transfer-encoding" in headers:  # RFC 9112, section 6.3
                 raise Refusal(400, "bad_request", "Content-Length and Transfer-Encoding exclude each other; send one")
-            if scope["method"] == "POST" and (full := self._service.refusal()) is not None:
-                raise full
+            if scope["method"] == "POST":
+                self._service.refuse_early(about)
             body = await self._body(scope, headers, receive)
             await self._app(scope, _replayed(body, receive), answer)
         except Refusal as refusal:
-            await _refuse(answer, refusal, scope["path"])
+            await _refuse(answer, refusal, scope["path"], BUSY in scope.get("state", ()))
         except Exception as error:
             logs.event("a request failed", logging.ERROR, **logs.failure(error))
             if "status" not in about:
@@ -79,7 +95,18 @@ class Guard:
                     answer, Refusal(500, "internal", "the request failed; the log names the reason"), scope["path"]
                 )
         finally:
-            self._note(scope, about)
+            self._note(method, scope, about)
+
+    def _single(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+        """Refuse headers that may stand once and stand twice, and HTTP/1.1 without a Host."""
+        if len(headers) < len(scope["headers"]):
+            names = [name for name, _ in scope["headers"]]
+            for name in SINGLE:
+                if names.count(name) > 1:
+                    title = name.decode().title()
+                    raise Refusal(400, "bad_request", f"the header {title} stands more than once; send it once")
+        if b"host" not in headers and scope["http_version"] == "1.1":
+            raise Refusal(400, "bad_request", "the header Host is missing; send it, as HTTP/1.1 asks for")
 
     def _named(self, scope: Scope, about: dict[str, Any]) -> None:
         """Take the model out of a path such as /models/NAME/predict."""
@@ -91,7 +118,7 @@ class Guard:
 
     def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
-        if self._hosts and _without_port(host) not in self._hosts:
+        if self._hosts and _without_port(host) not in self._hosts:  # an ill-formed one has no name
             raise Refusal(403, "forbidden", "this Host is not served here; the service allows it with --allow-host")
         origin = headers.get(b"origin")
         if origin is not None and not self._allowed(origin.decode("latin-1").lower(), host):
@@ -147,25 +174,12 @@ class Guard:
         finally:
             timer.cancel()
 
-    def _note(self, scope: Scope, about: dict[str, Any]) -> None:
-        """Log and count a request."""
-        metrics, seconds = self._service.metrics, time.monotonic() - about["start"]
-        if (found := getattr(scope.get("route"), "path", None)) is not None:
-            self._known.add(found)
-        route = scope["path"] if scope["path"] in self._known else "other"
-        status, model = str(about.get("status", 499)), about.get("model", "")
-        metrics.requests.add(route=route, model=model, status=status)
-        metrics.seconds.add(seconds, route=route)
-        if "queue_ms" in about:
-            metrics.queued.add(about["queue_ms"] / 1000, model=model)
-        if about.get("cancelled"):
-            metrics.cancelled.add(model=model)
-        if status == "200" and "rows" in about:
-            metrics.rows.add(about["rows"], model=model)
-            metrics.tokens.add(about["tokens"], model=model)
-        fields = {name: about[name] for name in ("model", "rows", "tokens", "queue_ms") if name in about}
-        logs.event("request", to=logs.REQUESTS, method=_method(scope["method"]), route=route, status=int(status),
-                   ms=round(1000 * seconds, 2), **fields)  # fmt: skip
+    def _note(self, method: str, scope: Scope, about: dict[str, Any]) -> None:
+        """Log and count a request, by the path of its route, which holds no client's words."""
+        path = getattr(scope.get("route"), "path", None) or scope["path"]
+        if path not in self._paths:
+            path = "other"
+        self._service.note(method, path, about)
 
 
 async def _whole(receive: Receive, most: int, too_large: Refusal) -> bytes:
@@ -181,12 +195,10 @@ async def _whole(receive: Receive, most: int, too_large: Refusal) -> bytes:
     return b"".join(chunks)
 
 
-def _method(name: str) -> str:
-    return name if name in ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH") else "other"
-
-
 def _without_port(host: str) -> str:
-    return host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+    """The name or the address of a Host, or nothing where it is ill-formed."""
+    parts = HOST.fullmatch(host)
+    return "" if parts is None else parts[1]
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -203,11 +215,11 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
     return next_message
 
 
-async def _refuse(send: Send, refusal: Refusal, path: str) -> None:
+async def _refuse(send: Send, refusal: Refusal, path: str, close: bool = False) -> None:
     body = refusal.body(path)
     headers = [(name.encode(), value.encode()) for name, value in refusal.headers.items()]
     headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if refusal.status in (400, 408, 413, 415):
+    if close or refusal.status in (400, 408, 413, 415):
         headers.append((b"connection", b"close"))  # the rest of the body is not read
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -22,6 +22,14 @@ NAMES = 20
 """Fields of an object in a body."""
 PARTS = 10_000
 """Elements of an array within an input, such as words."""
+VALUES = 100_000
+"""Values of a body, in all its arrays and objects together."""
+SCORES = 100_000
+"""Probabilities of an answer, over all its inputs."""
+TOP = 100
+"""Labels of an answer whose request does not say how many."""
+QUOTED = 60
+"""Characters of a name that an error repeats."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +48,23 @@ class Limits:
         for name, value in vars(self).items():
             require(math.isfinite(value) and value > 0, f"{name.replace('_', ' ')} is {value}; give more than 0")
 
+    def check_values(self, body: bytes) -> None:
+        """Refuse a body of more values than any route reads, before it is parsed: that would stop the whole service.
+
+        Values are counted by the brackets and commas that stand outside of texts. Each step is a search or a
+        replacement of bytes in C, whose time grows with the size of the body alone.
+
+        Raises:
+            Refusal: the body holds too many values.
+        """
+        if _values(body) <= VALUES:
+            return
+        plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
+        quotes = plain.count(b'"')
+        if quotes > 2 * VALUES or _values(b"".join(plain.split(b'"')[::2])) > VALUES:
+            message = f"the body holds more than {VALUES:,} values in its arrays and objects; send several requests"
+            raise Refusal(413, "too_large", message, "body")
+
     def check_shape(self, body: Any) -> None:
         """Refuse JSON with far more in it than a route reads: validating it would take long and much memory.
 
@@ -47,8 +72,8 @@ class Limits:
             Refusal: there are more lists or names than a request may have.
         """
         for name, value in body.items() if isinstance(body, dict) and len(body) <= NAMES else ():
-            if isinstance(value, list):
-                self._check_rows(name[:60], value)
+            if isinstance(value, list) and not (name == "input" and value and isinstance(value[0], int)):
+                self._check_rows(shortened(name), value)
         waiting = [body] if isinstance(body, (dict, list)) else []
         while waiting:
             value = waiting.pop()
@@ -82,9 +107,21 @@ class Limits:
             raise Refusal(413, "too_large", message, field)
 
 
+def _values(body: bytes) -> int:
+    """Brackets and commas of a body."""
+    return body.count(b"[") + body.count(b"{") + body.count(b",")
+
+
+def shortened(name: str) -> str:
+    """A name as an error may repeat it."""
+    return name if len(name) <= QUOTED else f"{name[:QUOTED]}…"
+
+
 def characters(value: Any) -> int:
-    """Of a text, or of all texts in lists."""
-    return len(value) if isinstance(value, str) else sum(map(characters, value))
+    """Of a text, or of all texts in lists; a token counts as four."""
+    if isinstance(value, str):
+        return len(value)
+    return 4 if isinstance(value, int) else sum(map(characters, value))
 
 
 def read_key(file: str | None, variable: str | None) -> bytes | None:

@@ -13,7 +13,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
+from litebert.errors import nearest
 from litebert.serve import bodies, metrics
+from litebert.serve.limits import SCORES, TOP, shortened
 from litebert.serve.refusals import Refusal
 from litebert.serve.service import ABOUT, Service
 from litebert.serve.wire import Row
@@ -59,6 +61,7 @@ def api(service: Service) -> APIRouter:
             handle = super().get_route_handler()
 
             async def checked(request: Request) -> Response:
+                service.limits.check_values(await request.body())
                 with suppress(ValueError, RecursionError):  # no JSON: the handler reads it again and refuses it
                     service.limits.check_shape(await request.json())
                 return await handle(request)
@@ -73,15 +76,28 @@ def api(service: Service) -> APIRouter:
         listed = _listed([row.payload for row in rows])
         return _answer(head[:-1].encode() + b', "predictions": ' + listed + b"}", rows)
 
-    @router.post("/predict", response_model=bodies.Predictions, summary="Answers of a fine-tuned model")
+    @router.post(
+        "/predict",
+        response_model=bodies.Predictions | list[list[bodies.Labelled]],
+        summary="Answers of a fine-tuned model",
+    )
     async def predict(request: Request, body: bodies.Predict) -> Response:
         pool = service.choose(request, body.model, "predict")
         inputs, field = _inputs(body.inputs)
         values = [_plain(one, field.format(place)) for place, one in enumerate(inputs)]
-        rows = await service.ask(request, pool, "predict", values, field, truncate=body.truncate)
+        listed, top = body.parameters is not None, body.top
+        if body.parameters is not None:
+            _check_parameters(body.parameters, pool.info["kind"])
+            top = top or body.parameters.top_k
+        few = _labels_of(pool.info, top, len(values))
+        rows = await service.ask(
+            request, pool, "predict", values, field, truncate=body.truncate, top=few, listed=listed or None
+        )
+        if listed:
+            return _answer(_listed([row.payload for row in rows]), rows)
         return wrapped(request, pool.name, rows, kind=pool.info["kind"])
 
-    @router.post("/fill-mask", response_model=bodies.Predictions, summary="Guesses for masked words")
+    @router.post("/fill-mask", response_model=bodies.Predictions, summary="Predictions for masked words")
     async def fill_mask(request: Request, body: bodies.FillMask) -> Response:
         pool = service.choose(request, body.model, "fill-mask")
         rows = await service.ask(request, pool, "fill-mask", *_inputs(body.inputs), top=body.top)
@@ -135,7 +151,7 @@ def api(service: Service) -> APIRouter:
             raise Refusal(422, "validation", f"dimensions is {body.dimensions}, and vectors have {width}; leave it out",
                           "dimensions")  # fmt: skip
         rows = await service.ask(
-            request, pool, "embed", *_inputs(body.input, "input"), base=body.encoding_format == "base64"
+            request, pool, "embed", *_tokens_or_texts(body.input), base=body.encoding_format == "base64"
         )
         tokens = sum(row.tokens for row in rows)
         listed = [
@@ -148,6 +164,45 @@ def api(service: Service) -> APIRouter:
         return _answer(b'{"object": "list", "data": ' + _listed(listed) + b", " + tail[1:].encode(), rows)
 
     return router
+
+
+def _tokens_or_texts(value: Any) -> tuple[list[Any], str]:
+    """The inputs of `/v1/embeddings`: texts or lists of token ids, of which an only one may stand alone."""
+    if isinstance(value, list) and not isinstance(value[0], (str, list)):
+        return [value], "input"
+    return _inputs(value, "input")
+
+
+def _labels_of(info: dict[str, Any], top: int | None, inputs: int) -> int | None:
+    """How many labels each answer holds; None where answers hold no probabilities by label.
+
+    Raises:
+        Refusal: the answer would be too large, or the model has no labels.
+    """
+    count = len(info["labels"])
+    if info["kind"] not in ("classes", "labels"):
+        if top is not None:
+            raise Refusal(422, "validation", "top is for models of classes or labels; leave it out", "top")
+        return None
+    few = min(count, TOP if top is None else top)
+    if few * inputs > SCORES:
+        message = f"top asks for {few:,} labels of each of {inputs:,} inputs, and an answer holds at most {SCORES:,}"
+        raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer inputs", "top")
+    return few if few < count else None
+
+
+def _check_parameters(parameters: bodies.Parameters, kind: str) -> None:
+    """Refuse what Hugging Face's `text_classification` may ask for and this model does not compute.
+
+    Raises:
+        Refusal: the model is none of classes or labels, or computes another function of its logits.
+    """
+    if kind not in ("classes", "labels"):
+        raise Refusal(422, "validation", "parameters are for models of classes or labels; leave them out", "parameters")
+    function = {"classes": "softmax", "labels": "sigmoid"}[kind]
+    if parameters.function_to_apply not in (None, function):
+        field = "parameters.function_to_apply"
+        raise Refusal(422, "validation", f"{field} must be {function} for this model; leave it out", field)
 
 
 def _plain(value: Any, field: str) -> Any:
@@ -178,8 +233,15 @@ def about(service: Service) -> APIRouter:
 
     @router.get("/v1/models", response_model=dict[str, Any], summary="Models in OpenAI's shape")
     async def models() -> Response:
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "litebert"} for name in service.pools]
-        return _answer(json.dumps({"object": "list", "data": data}).encode())
+        return _answer(json.dumps({"object": "list", "data": list(map(_listing, service.pools))}).encode())
+
+    @router.get("/v1/models/{name}", response_model=dict[str, Any], responses={404: {"model": bodies.OpenAIFailure}},
+                summary="A model in OpenAI's shape")  # fmt: skip
+    async def model(name: str) -> Response:
+        if name not in service.pools:
+            name = shortened(name)
+            raise Refusal(404, "not_found", f"there is no model {name!r}; {nearest(name, service.pools)}", "model")
+        return _answer(json.dumps(_listing(name)).encode())
 
     @router.get("/health", response_model=dict[str, str], responses={503: {"model": dict[str, str]}},
                 summary="Whether every model has a living worker")  # fmt: skip
@@ -203,6 +265,11 @@ def about(service: Service) -> APIRouter:
         return Response(service.metrics.text(gauges), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
+
+
+def _listing(name: str) -> dict[str, Any]:
+    """A model as OpenAI's clients read it."""
+    return {"id": name, "object": "model", "created": 0, "owned_by": "litebert"}
 
 
 def _model_type(model: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from litebert.answer.graphs import check_device
 from litebert.answer.mask_texts import masked_row
 from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError, DataError, ModelError
-from litebert.finetuning.items import Item
+from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import unit
 from litebert.interop.sentence_modules import vector_width
 from litebert.serve.details import detailed
@@ -159,10 +159,17 @@ class Served:
 
     def answer(self, group: Group) -> list[Row]:
         """A row for each input of a group."""
-        return self._does[group.operation](group.inputs, **dict(group.options))
+        return self._does[group.operation](list(map(_without_nul, group.inputs)), **dict(group.options))
 
-    def predict(self, inputs: Sequence[Any], truncate: bool = True) -> list[Row]:
-        """Answers as `litebert predict` gives them, with the places they stand at."""
+    def predict(
+        self, inputs: Sequence[Any], truncate: bool = True, top: int | None = None, listed: bool = False
+    ) -> list[Row]:
+        """Answers as `litebert predict` gives them, with the places they stand at.
+
+        Args:
+            top: keep the probabilities of the likeliest labels alone, the likeliest first.
+            listed: answer with labels and scores, as Hugging Face's `text_classification` reads them.
+        """
         assert self.predictor is not None
         predictor, task = self.predictor, self.predictor.task
         rows: list[Row | None] = [None] * len(inputs)
@@ -189,7 +196,11 @@ class Served:
             own = [replace(item, example=kept[item.example]) for item in items if item.example in kept]
             for number, found in zip(kept, predictor.answered([examples[n] for n in kept], own), strict=True):
                 place, reading = chosen[number], {"tokens": sizes[number], "truncated": truncated[number]}
-                record = detailed(task, inputs[place], found) | reading
+                record: Any = detailed(task, inputs[place], found) | reading
+                if top is not None or listed:
+                    likely = sorted(record["probabilities"].items(), key=lambda pair: -pair[1])[:top]
+                    record["probabilities"] = dict(likely)
+                    record = [{"label": label, "score": score} for label, score in likely] if listed else record
                 rows[place] = Row(_json(record), sizes[number], truncated=truncated[number])
         return [row for row in rows if row is not None]
 
@@ -226,44 +237,53 @@ class Served:
         return Row(_json({"masks": masks, "tokens": len(row), "truncated": 0}), len(row))
 
     def embed(
-        self, inputs: Sequence[str], normalize: bool = True, truncate: bool = True, base: bool = False
+        self, inputs: Sequence[Any], normalize: bool = True, truncate: bool = True, base: bool = False
     ) -> list[Row]:
-        """A vector for each text, as JSON or as base64 of float32."""
-        lengths, rows = self._lengths(inputs), list[Row]()
-        vectors = self._vectors(inputs, normalize)
-        for vector, length in zip(vectors, lengths, strict=True):
-            if length > self.length and not truncate:
-                rows.append(_too_many(length, "the model reads", self.length))
+        """A vector for each text or list of token ids, as JSON or as base64 of float32."""
+        encoded, rows = self._ids(inputs), list[Row]()
+        known = [ids for ids in encoded if max(ids, default=0) < self.tokenizer.vocab_size]
+        vectors, most = iter(self._vectors(known, normalize)), self._vector_length
+        for ids in encoded:
+            length = len(ids) + 2
+            if (largest := max(ids, default=0)) >= self.tokenizer.vocab_size:
+                rows.append(_unknown_token(largest, self.tokenizer.vocab_size))
+                continue
+            vector = next(vectors)
+            if length > most and not truncate:
+                rows.append(_too_many(length, "the model reads", most))
                 continue
             if base:
                 payload = b'"' + base64.b64encode(vector.astype("<f4").tobytes()) + b'"'
             else:  # nine digits tell any two float32 apart, and this is a tenth of the time json takes
                 payload = ("[" + ",".join(["%.9g"] * len(vector)) % tuple(vector.tolist()) + "]").encode()
-            rows.append(Row(payload, min(length, self.length), truncated=max(0, length - self.length)))
+            rows.append(Row(payload, min(length, most), truncated=max(0, length - most)))
         return rows
 
     def score(self, inputs: Sequence[Any], raw: bool = False, truncate: bool = True, cosine: bool = False) -> list[Row]:
         """A score of each pair of texts: what the model was trained to answer, or the cosine of their vectors."""
+        most = self.length
         if self._pairs_to_number and not cosine:
             assert self.predictor is not None
             found = np.array([one["prediction"] for one in self.predictor.predict([list(pair) for pair in inputs])])
             scores = found if raw else 0.5 * (1 + np.tanh(found / 2))
             longest = [max(self._row_lengths(pair)) for pair in inputs]
-            sizes = [min(size, self.length) for size in longest]
-            truncated = [max(0, size - self.length) for size in longest]
+            sizes = [min(size, most) for size in longest]
+            truncated = [max(0, size - most) for size in longest]
         else:
+            most = self._vector_length
             texts = list(dict.fromkeys(text for pair in inputs for text in pair))
-            vectors = dict(zip(texts, self._vectors(texts, True), strict=True))
-            length = dict(zip(texts, self._lengths(texts), strict=True))
-            scores = np.array([vectors[one] @ vectors[other] for one, other in inputs])
-            sizes = [min(length[other], self.length) for _, other in inputs]
-            longest = [max(length[one], length[other]) for one, other in inputs]
-            truncated = [sum(max(0, length[text] - self.length) for text in pair) for pair in inputs]
+            encoded = self.tokenizer.encode(texts)
+            vectors = dict(zip(texts, self._vectors(encoded, True), strict=True))
+            length = {text: len(ids) + 2 for text, ids in zip(texts, encoded, strict=True)}
+            scores = np.array([vectors[first] @ vectors[second] for first, second in inputs])
+            sizes = [min(length[second], most) for _, second in inputs]
+            longest = [max(length[first], length[second]) for first, second in inputs]
+            truncated = [sum(max(0, length[text] - most) for text in pair) for pair in inputs]
         return [
             Row(repr(float(score)).encode(), size, truncated=cut)
-            if truncate or most <= self.length
-            else _too_many(most, "the model reads", self.length)
-            for score, size, most, cut in zip(scores, sizes, longest, truncated, strict=True)
+            if truncate or full <= most
+            else _too_many(full, "the model reads", most)
+            for score, size, full, cut in zip(scores, sizes, longest, truncated, strict=True)
         ]
 
     def tokenize(self, inputs: Sequence[str], special: bool = True) -> list[Row]:
@@ -283,21 +303,30 @@ class Served:
     def _special(self, piece: int) -> dict[str, Any]:
         return {"id": piece, "text": self.tokenizer.piece(piece), "special": True, "start": None, "stop": None}
 
-    def _vectors(self, texts: Sequence[str], normalize: bool) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = self._encode(texts)
-        return unit(found) if normalize else found
+    def _ids(self, inputs: Sequence[Any]) -> list[list[int]]:
+        """Tokens of each text, without special ones; those of a list of tokens are its own."""
+        encoded = iter(self.tokenizer.encode([value for value in inputs if isinstance(value, str)]))
+        ends = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
+        return [
+            next(encoded) if isinstance(value, str) else value[1:-1] if (value[:1], value[-1:]) == ends else value
+            for value in inputs
+        ]
+
+    def _vectors(self, encoded: Sequence[Sequence[int]], normalize: bool) -> NDArray[np.float32]:
+        """(N, D) of texts given as tokens without special ones."""
+        rows = [build_row(self.tokenizer, ids, None, self._vector_length) for ids in encoded]
+        vectors: NDArray[np.float32] = self._encoder.of_rows(rows)
+        return unit(vectors) if normalize else vectors
 
     @cached_property
-    def _encode(self) -> Callable[[Sequence[str]], NDArray[np.float32]]:
-        """Vectors that are not normalised, also of a model that normalises its own."""
-        if self.exported:
-            return partial(self.model.encode, normalized=False)
-        encode: Callable[[Sequence[str]], NDArray[np.float32]] = self.model.vectors_by(None, False).encode
-        return encode
+    def _encoder(self) -> Any:
+        """What gives vectors that are not normalised, also of a model that normalises its own."""
+        return self.model if self.exported else self.model.vectors_by(None, False)
 
-    def _lengths(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, special ones included."""
-        return [len(ids) + 2 for ids in self.tokenizer.encode(texts)]
+    @property
+    def _vector_length(self) -> int:
+        """The longest row that a vector is made of, in tokens."""
+        return int(self._encoder.length)
 
 
 def _has_task(folder: Path) -> bool:
@@ -311,6 +340,18 @@ def _fills(model: Any) -> bool:
         return model.mask_reader is not None
     except ModelError:
         return False
+
+
+def _without_nul(value: Any) -> Any:
+    """An input whose NUL characters are spaces, as in every file that litebert reads."""
+    if isinstance(value, str):
+        return value.replace("\0", " ")
+    return list(map(_without_nul, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _unknown_token(token: int, vocabulary: int) -> Row:
+    message = f" has the token {token}, and the model knows {vocabulary:,}; send texts, or ids of its own tokenizer"
+    return Row(b"", 0, message, "validation")
 
 
 def _too_many(count: int, who: str, most: int) -> Row:

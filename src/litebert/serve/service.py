@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import Request
 
 from litebert.errors import nearest
-from litebert.serve.limits import Limits
+from litebert.serve import logs
+from litebert.serve.limits import Limits, shortened
 from litebert.serve.metrics import Metrics
 from litebert.serve.pool import Pool
 from litebert.serve.refusals import Refusal
 from litebert.serve.wire import Group, Row
 
+METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH")
+"""Methods that the log names; others are clients' own words."""
 ABOUT = "litebert"
 """Where a request's `scope` holds what the log says about it."""
 
@@ -27,10 +31,37 @@ class Service:
         self.draining = False
         """Whether it is about to stop, and finishes what it took."""
 
-    def refusal(self) -> Refusal | None:
-        """Why no model would take a request now, if none would: said before its body is parsed, which takes longer."""
-        refusals = [pool.queue.refusal() for pool in self.pools.values()]
-        return refusals[0] if all(refusals) else None
+    def note(self, method: str, route: str, about: Mapping[str, Any]) -> None:
+        """Log and count a request that has been answered, refused or left.
+
+        Args:
+            about: `start` (by `time.monotonic`), `status`, and what else is known of the request.
+        """
+        metrics, seconds = self.metrics, time.monotonic() - about["start"]
+        status, model = about.get("status", 499), about.get("model", "")
+        metrics.requests.add(route=route, model=model, status=str(status))
+        metrics.seconds.add(seconds, route=route)
+        if "queue_ms" in about:
+            metrics.queued.add(about["queue_ms"] / 1000, model=model)
+        if about.get("cancelled"):
+            metrics.cancelled.add(model=model)
+        if status == 200 and "tokens" in about:
+            metrics.rows.add(about["rows"], model=model)
+            metrics.tokens.add(about["tokens"], model=model)
+        fields = {name: about[name] for name in ("model", "rows", "tokens", "queue_ms") if name in about}
+        logs.event("request", to=logs.REQUESTS, method=method if method in METHODS else "other", route=route,
+                   status=int(status), ms=round(1000 * seconds, 2), **fields)  # fmt: skip
+
+    def refuse_early(self, about: dict[str, Any]) -> None:
+        """Refuse a request whose model is known before its body is parsed, for parsing takes longer than refusing.
+
+        Raises:
+            Refusal: the model takes no requests now.
+        """
+        name = about.get("named") or (next(iter(self.pools)) if len(self.pools) == 1 else None)
+        if name is not None and name in self.pools and (refusal := self.pools[name].queue.refusal()) is not None:
+            about["model"] = name
+            raise refusal
 
     def choose(self, request: Request, name: str | None, route: str) -> Pool:
         """The model that a request names in its path or its body, or the first that has the route.
@@ -38,16 +69,20 @@ class Service:
         Raises:
             Refusal: there is none, or it cannot do that.
         """
-        name = request.scope[ABOUT].get("named") or name
+        about = request.scope[ABOUT]
+        name = about.get("named") or name
         if name is None:
             found = [pool for pool in self.pools.values() if route in pool.info["routes"]]
             if not found:
                 raise Refusal(
                     422, "validation", f"no model here has the route /{route}; GET /info lists what they have"
                 )
+            about["model"] = found[0].name
             return found[0]
         if name not in self.pools:
+            name = shortened(name)
             raise Refusal(404, "not_found", f"there is no model {name!r}; {nearest(name, self.pools)}", "model")
+        about["model"] = name
         if route not in self.pools[name].info["routes"]:
             has = ", ".join(f"/{one}" for one in self.pools[name].info["routes"])
             raise Refusal(422, "validation", f"the model {name!r} does not have /{route}; it has {has}", "model")
@@ -74,7 +109,7 @@ class Service:
         )
         job = pool.queue.put(group, field)
         about = request.scope[ABOUT]
-        about.update(model=pool.name, rows=len(inputs))
+        about["rows"] = len(inputs)
         gone = asyncio.ensure_future(_disconnected(request))
         gone.add_done_callback(lambda _: _end(job.done, Refusal(499, "cancelled", "the client has gone")))
         late = Refusal(504, "timeout", f"there was no answer in {self.limits.timeout_seconds:g} seconds; send less "
