@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -73,6 +74,40 @@ def serving(folder: Path, *words: object, **environment: str) -> Iterator[Servic
         if process.poll() is None:
             process.kill()
         process.wait()
+
+
+def raw(service: Service, content: bytes, wait: float = 10) -> bytes:
+    """The answer to bytes as they are."""
+    host, port = service.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), wait) as connection:
+        connection.sendall(content)
+        connection.settimeout(wait)
+        found = b""
+        while b"\r\n\r\n" not in found and (more := connection.recv(65536)):
+            found += more
+        return found
+
+
+def until(true: Callable[[], Any]) -> None:
+    """Wait for something that comes soon."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def connected(service: Service) -> socket.socket:
+    host, port = service.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), 10)
+
+
+def read_answer(connection: socket.socket) -> tuple[int, bytes]:
+    """The status and the body of the next answer."""
+    file = connection.makefile("rb")
+    status, length = int(file.readline().split()[1]), 0
+    while (line := file.readline().strip().lower()) != b"":
+        length = int(line.partition(b":")[2]) if line.startswith(b"content-length:") else length
+    return status, file.read(length)
 
 
 @dataclass

@@ -1,0 +1,233 @@
+"""What HTTP itself may do to a service: heads, hosts, keys, other protocols, and how many may be connected."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import time
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from select import select
+
+import httpx
+import pytest
+
+from litebert.errors import ConfigError
+from litebert.serve.limits import Limits
+from litebert.serve.metrics import Metrics
+from litebert.serve.server import Settings, _bound, _config, _Server
+from litebert.serve.service import Service as Serving
+from toys.refusals import names, refused
+from toys.serving import Service, connected, raw, read_answer, serving, until
+
+JSON = {"content-type": "application/json"}
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+CHUNKED = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED += b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+PREDICT = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+def test_two_lengths_of_a_body_are_refused(service: Service) -> None:
+    head = b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    lengths = b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+    answer = raw(service, head + lengths + b"0\r\n\r\n").lower()
+    assert b" 400 " in answer.splitlines()[0]
+    assert b"connection: close" in answer
+
+
+def endless(service: Service, before: bytes, part: bytes) -> tuple[int, bytes]:
+    """Bytes of parts that a connection took before it ended, and what it answered last."""
+    host, port = service.url.removeprefix("http://").split(":")
+    sent, found = 0, b"" if before.startswith(b"GET") else b'"ok"'
+    with socket.create_connection((host, int(port)), 30) as connection, suppress(ConnectionError):
+        connection.sendall(before)
+        while b'"ok"' not in found:  # the first of two requests is answered
+            more = connection.recv(65536)
+            assert more
+            found += more
+        found = b""
+        while sent < 16 << 20 and not select([connection], [], [], 0.001)[0]:  # so that it comes in many reads
+            connection.sendall(part)
+            sent += len(part)
+        found = connection.recv(65536)
+    return sent, found
+
+
+def check_upgrades(service: Service) -> None:
+    """Bodies whose request asks for another protocol belong to that request, however they come."""
+    body = json.dumps({"inputs": "ba"}).encode()
+    hidden = HEALTH + b"\r\n"
+    for upgrade in (b"Upgrade: h2c\r\n", b"upgrade: websocket\r\nSec-WebSocket-Key: a\r\n", b"UPGRADE:x\r\n"):
+        head = PREDICT + b"Connection: Upgrade, HTTP2-Settings\r\n" + upgrade
+        for content in (body, hidden):
+            whole = head + b"Content-Length: %d\r\n\r\n" % len(content) + content
+            chunks = head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(content), content)
+            for sent, cut in ((whole, whole.index(b"\r\n\r\n") + 4), (whole, len(whole)), (whole, 40), (chunks, 300)):
+                with connected(service) as connection:
+                    connection.sendall(sent[:cut])
+                    time.sleep(0.02)
+                    connection.sendall(sent[cut:])
+                    status, answer = read_answer(connection)
+                    assert (status, "predictions" in json.loads(answer)) == (
+                        (200, True) if content == body else (400, False)
+                    )
+                    connection.sendall(CHUNKED.replace(b"2\r\n{}", b"2\r\n[]") + b"\r\n")
+                    assert read_answer(connection)[0] == 422  # the next answer is to the next request
+
+
+def test_a_request_for_another_protocol_keeps_its_body(service: Service) -> None:
+    check_upgrades(service)
+    assert b" 400 " in raw(service, b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n").splitlines()[0]
+    with connected(service) as connection:  # several in one packet
+        body = b'{"inputs": "ba"}'
+        head = PREDICT + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(body)
+        connection.sendall((head + body) * 3 + HEALTH + b"\r\n")
+        file = connection.makefile("rb")
+        statuses = [int(file.readline().split()[1])]
+        connection.settimeout(0.5)
+        rest = b""
+        with suppress(TimeoutError):
+            while more := connection.recv(65536):
+                rest += more
+        assert statuses == [200]
+        assert (file.peek() + rest).count(b"HTTP/1.1 200 OK") == 3
+
+
+@pytest.mark.parametrize("parser", ["httptools", "h11"])
+def test_a_head_without_end_is_refused(
+    parser: str, service: Service, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as ending:
+        if parser == "h11":
+            (tmp_path / "httptools.py").write_text("raise ImportError")
+            monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+            service = ending.enter_context(serving(tmp_path, models / "x-colours"))
+            check_upgrades(service)
+        for before in (HEALTH.replace(b"GET", b"POST"), HEALTH + b"\r\n" + HEALTH, CHUNKED):
+            sent, answer = endless(service, before, b"x: " + b"y" * 8000 + b"\r\n")
+            assert sent < 1 << 20
+            assert not answer or answer.split()[1] in (b"400", b"431")
+
+        with service.client() as client:
+            for _ in range(20):  # of one connection, each with a bound of its own
+                assert client.get("/health", headers={"x": "y" * 9000}).status_code == 200
+            assert client.get("/health", headers={"x": "y" * 70_000}).status_code in (400, 431)
+            assert client.post("/predict", content=b'{"inputs": "a"}' + b" " * (1 << 20), headers=JSON).is_success
+
+
+@pytest.mark.parametrize(
+    ("host", "hosts", "statuses"),
+    [
+        ("0.0.0.0", ("reviews",), [200, 200, 403, 403, 403]),
+        ("0.0.0.0", (), [200, 200, 200, 200, 200]),
+        ("127.0.0.2", (), [200, 403, 403, 200, 403]),
+        ("127.1", (), [200, 403, 403, 403, 200]),
+        ("localhost", (), [200, 403, 403, 403, 403]),
+    ],
+)
+def test_the_address_decides_which_hosts_are_served(host: str, hosts: tuple[str, ...], statuses: list[int]) -> None:
+    with _bound(host, 0) as listening:
+        address = listening.getsockname()[0]
+    app = _config(Settings({}, host=host, hosts=hosts), Serving({}, Limits(), Metrics()), address).app
+
+    async def ask() -> list[int]:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as asking:
+            names = ("127.0.0.1:8000", "reviews:8000", "example.org", "127.0.0.2:8000", "127.1:8000")
+            return [(await asking.get("/health", headers={"host": name})).status_code for name in names]
+
+    assert asyncio.run(ask()) == statuses
+
+
+def test_headers_that_stand_twice_or_not_at_all_are_refused(service: Service) -> None:
+    for more in (b"Host: localhost\r\n", b"Host: evil\r\n", b"Origin: a\r\nOrigin: b\r\n",
+                 b"Authorization: a\r\nauthorization: b\r\n"):  # fmt: skip
+        assert b" 400 " in raw(service, HEALTH + more + b"\r\n").splitlines()[0], more
+    assert b" 400 " in raw(service, b"GET /health HTTP/1.1\r\n\r\n").splitlines()[0]
+    assert b" 200 " in raw(service, HEALTH + b"X: a\r\nX: b\r\n\r\n").splitlines()[0]
+    trailer = CHUNKED.replace(b"2\r\n{}", b"10\r\n" + b'{"inputs": "ba"}') + b"Host: evil\r\n\r\n"
+    assert b" 200 " in raw(service, trailer).splitlines()[0], "what comes behind the body is no header"
+
+
+def test_head_is_answered_without_a_body(client: httpx.Client, service: Service) -> None:
+    for path in ("/", "/health", "/info", "/metrics", "/docs", "/openapi.json", "/v1/models", "/v1/models/base"):
+        head, whole = client.head(path), client.get(path)
+        assert (head.status_code, head.content) == (200, b"")
+        assert head.headers["content-type"] == whole.headers["content-type"]
+    assert client.head("/predict").status_code == 405
+    until(lambda: any(event["method"] == "HEAD" for event in service.events("request")))
+
+
+def test_a_service_without_a_key_at_all_networks_is_warned_about(models: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, models / "x-colours", "--host", "0.0.0.0") as service:
+        (warned,) = [event for event in service.events() if event["level"] == "warning"]
+        assert warned["address"] == "0.0.0.0"
+        names(warned["advice"], "--key-file", "LITEBERT_KEY")
+
+
+def test_too_many_connections_are_refused_in_json(models: Path, tmp_path: Path) -> None:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 192), hard))
+    try:
+        with ExitStack() as ending:
+            service = ending.enter_context(serving(tmp_path, models / "x-colours"))
+            for _ in range(70):
+                connection = ending.enter_context(connected(service))
+            connection.sendall(HEALTH + b"\r\n")
+            status, body = read_answer(connection)
+            assert (status, json.loads(body)["error_type"]) == (503, "unavailable")
+            assert connection.recv(10) == b""
+            until(lambda: [event for event in service.events("request") if event["status"] == 503])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_an_address_that_is_taken_while_the_models_open_is_named() -> None:
+    service = Serving({}, Limits(), Metrics())
+    with _bound("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        with _bound("127.0.0.1", port) as second:
+            first.listen()
+            with refused(ConfigError, f"127.0.0.1:{port}", "--port"):
+                asyncio.run(_Server(_config(Settings({}), service), service).serve(sockets=[second]))
+
+
+def test_only_our_own_pages_may_call(client: httpx.Client, service: Service) -> None:
+    body, own = {"inputs": "a"}, service.url
+    assert client.post("/predict", json=body, headers={"origin": own}).status_code == 200
+    for origin in ("https://example.org", "null", own.replace("127.0.0.1", "127.0.0.2"), "http://[", f"{own}.org"):
+        refused = client.post("/predict", json=body, headers={"origin": origin})
+        assert (refused.status_code, "access-control-allow-origin" in refused.headers) == (403, False), origin
+    for host in (
+        "example.org", "localhost.example.org", "", "127.0.0.1.example.org:80", "[::1", "[::1]evil", "[::1]:evil",
+        "[::1]evil:80", "localhost:80:80", "localhost:80.evil", "user@localhost", "evil/localhost", "127.0.0.2",
+    ):  # fmt: skip
+        assert client.get("/info", headers={"host": host}).status_code == 403, host
+    for host in ("[::1]", "[::1]:80", "LOCALHOST", "localhost:"):
+        assert client.get("/info", headers={"host": host}).status_code == 200, host
+    assert client.get("/info", headers={"host": "localhost:1234"}).status_code == 200
+
+
+def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("open sesame\n")
+    words = (models / "x-colours", "--key-file", key, "--allow-origin", "https://example.org", "--quiet")
+    with serving(tmp_path, *words) as service, service.client() as client:
+        body = {"inputs": "a"}
+        for given in ({}, {"authorization": "Bearer open"}, {"authorization": "Basic open sesame"}):
+            refused = client.post("/predict", json=body, headers=given)
+            assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert client.get("/health").status_code == 200
+        right = {"authorization": "Bearer open sesame", "origin": "https://example.org"}
+        answered = client.post("/predict", json=body, headers=right)
+        assert answered.status_code == 200
+        assert answered.headers["access-control-allow-origin"] == "https://example.org"
+        asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        assert client.options("/predict", headers={**asked, "origin": "https://example.org"}).status_code == 200
+        other = client.options("/predict", headers={**asked, "origin": "https://example.com"})
+        assert "access-control-allow-origin" not in other.headers
+        assert "sesame" not in service.log.read_text()
+        assert not service.events("request")  # --quiet
