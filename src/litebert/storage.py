@@ -210,18 +210,31 @@ def newest_whole(folder: Path, damage: Callable[[Path], str | None]) -> tuple[Pa
     return None, damaged
 
 
-def hash_fault(checkpoint: Path, name: str) -> str | None:
-    """What is wrong with one file of a checkpoint by its index.json, as the end of a sentence, or None."""
+INDEX_FORMAT = 1
+
+
+def file_record(file: Path) -> dict[str, int | str]:
+    """What an index says of a file: its bytes and its sha256."""
+    return {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
+
+
+def index_text(files: Mapping[str, Any]) -> str:
+    """The text of an index.json that holds the records of some files by name."""
+    return json.dumps({"format": INDEX_FORMAT, "files": files}, indent=2) + "\n"
+
+
+def hash_fault(folder: Path, name: str, index: str = "index.json") -> str | None:
+    """What is wrong with one file of a folder by its index, as the end of a sentence, or None."""
     try:
-        index = read_json(checkpoint / "index.json", LitebertError)
-        whole = index["files"][name]["sha256"] == sha256_of(checkpoint / name)
+        recorded = read_json(folder / index, LitebertError)
+        whole = recorded["files"][name]["sha256"] == sha256_of(folder / name)
     except OSError as error:
         return f"cannot be read ({Path(str(error.filename)).name}: {error.strerror})"
     except LitebertError as error:
         return f"cannot be used ({error})"
     except (KeyError, TypeError):
         whole = False
-    return None if whole else f"is damaged ({name} does not match its index.json)"
+    return None if whole else f"is damaged ({name} does not match its {index})"
 
 
 @contextmanager

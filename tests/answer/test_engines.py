@@ -8,9 +8,7 @@ import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ from numpy.typing import NDArray
 
 import litebert
 from answer.test_predict import made, texts
-from litebert.answer import auto_engine, graphs, predicting
+from litebert.answer import auto_engine, predicting
 from litebert.answer.auto_engine import AutoEngine
 from litebert.answer.files import predict_file
 from litebert.answer.graphs import KEPT
@@ -113,61 +111,6 @@ def test_an_exported_folder_answers_without_weights(engine: str | None, tiny_tok
     next((folder / KEPT).glob("*.onnx")).rename(folder / "model.onnx")
     (folder / "model.safetensors").unlink()
     same(litebert.load(folder, engine=engine).predict(LINES), expected)
-
-
-def test_a_graph_is_writtenonce_for_the_same_weights(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    needs("onnx")
-    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
-    litebert.load(folder, engine="onnx").predict(LINES)
-    (kept,) = (folder / KEPT).glob("*.onnx")
-    before = kept.stat().st_mtime_ns
-    litebert.load(folder, engine="onnx").predict(LINES)
-    assert kept.stat().st_mtime_ns == before
-    other = litebert.load(model_folder(tmp_path / "other", tiny_tokenizer, "pairs"))
-    os.replace(other.path / "model.safetensors", folder / "model.safetensors.new")
-    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes() + b" ")  # other content
-    litebert.load(folder, engine="onnx")
-    assert kept.exists()
-
-
-def test_what_two_make_at_once_is_writtenonce(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    model, written = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes")), list[Path]()
-
-    def write(folder: Path) -> None:
-        written.append(folder)
-        folder.mkdir()
-        for name in "abc":
-            (folder / name).write_text(name)
-            time.sleep(0.02)  # the other one finds the folder unfinished
-        assert len(list(folder.iterdir())) == 3
-
-    with ThreadPoolExecutor(2) as both:
-        places = list(both.map(lambda _: graphs.kept(model, "-parts", write), range(2)))
-    assert len(written) == 1
-    assert places[0] == places[1]
-    assert {one.name for one in places[0].iterdir()} == set("abc")
-
-
-def test_a_kept_graph_that_is_damaged_is_named(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    needs("onnx")
-    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
-    litebert.load(folder, engine="onnx").predict(LINES)
-    (graph,) = (folder / KEPT).glob("*.onnx")
-    graph.write_bytes(b"damaged")
-    with refused(ModelError, f"delete {graph}"):
-        litebert.load(folder, engine="onnx").predict(LINES)
-
-
-def test_a_folder_that_cannot_be_written_answers_too(
-    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    needs("onnx")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
-    expected = litebert.load(folder).predict(LINES)
-    (folder / KEPT).touch()  # no folder can be made there, whoever asks
-    same(litebert.load(folder, engine="onnx").predict(LINES), expected)
-    assert list((tmp_path / "cache" / "litebert" / "answering").iterdir())
 
 
 @pytest.mark.parametrize("engine", PACKAGES)

@@ -187,7 +187,9 @@ def test_a_model_that_no_class_of_transformers_computes(tmp_path: Path, run: Run
     assert "no tokenizer" in err
     assert "config.json" in err
     assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == 40
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {NAME, "config.json", "recipe.json", "README.md"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        *(NAME, "digests.json", "config.json", "recipe.json", "README.md")
+    }
     assert replace(read_folder(tmp_path / "ours"), notes=()).untrained == ()
 
 

@@ -114,7 +114,7 @@ def test_a_collapsed_run_belongs_to_its_folder(tiny_tokenizer: Path, tmp_path: P
 def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
     tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(path: Path, tensors: Any) -> None:
+    def full(path: Path, tensors: Any, facts: Any) -> None:
         path.write_bytes(b"half")
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 

@@ -20,7 +20,7 @@ from litebert.errors import LitebertError, ModelError
 from litebert.finetuning.items import EncodedRow, build_row
 from litebert.finetuning.rows import PaddedRows, by_length, padded
 from litebert.finetuning.similarity import pooled, unit
-from litebert.interop.exports import exported_graph
+from litebert.interop.exports import exported_graph, require_whole
 from litebert.interop.sentence_modules import VectorSettings, settings_of
 from litebert.storage import read_json
 from litebert.tasks.registry import saved_task
@@ -56,6 +56,7 @@ class Exported:
         """
         graph, recipe = exported_graph(folder), folder / "recipe.json"
         assert graph is not None
+        require_whole(graph)
         try:
             config = from_dict(Config, read_json(recipe, ModelError))
             tokenizer = Tokenizer.load(folder)

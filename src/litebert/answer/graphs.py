@@ -12,9 +12,10 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock
@@ -24,9 +25,9 @@ from litebert import progress
 from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
-from litebert.interop.exports import exported_graph
+from litebert.interop.exports import exported_graph, require_whole
 from litebert.model.compiled import cache_folder
-from litebert.storage import LOCK, sha256_of, written_whole
+from litebert.storage import LOCK, remove, sha256_of, written_whole
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel
@@ -52,6 +53,7 @@ def graph_of(loaded: LoadedModel) -> Path:
         MissingExtraError: onnx is not installed.
     """
     if (there := exported_graph(loaded.path)) is not None:
+        require_whole(there)
         return there
     from litebert.interop import onnx_graph
 
@@ -70,22 +72,59 @@ def kept(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -> Pat
     """
     name = f"{weights_key(loaded.path)}-{_maker_key(loaded)}{ending}"
     places = kept_places(loaded.path)
-    if found := next((place / name for place in places if (place / name).exists()), None):
+    if found := next((place / name for place in places if _is_whole(place / name)), None):
         return found
     with progress.task("exporting the model for its engine"):
         for place in places:
             try:
                 place.mkdir(parents=True, exist_ok=True)
                 with FileLock(place / LOCK):
-                    if not (place / name).exists():
+                    if not _is_whole(place / name):  # or another process has made it
                         with written_whole(place / name) as aside:
                             write(aside)
+                        with written_whole(_record(place / name)) as aside:
+                            aside.write_text(_digest(place / name), "utf-8")
                 return place / name
             except (OSError, NotImplementedError) as error:  # the latter where a file system has no locks
                 log.debug(f"the graph cannot be kept in {place}: {error}")
     raise ModelError(
         f"the graph of {loaded.path} cannot be written to {' or '.join(map(str, places))}; free one of them"
     )
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a kept file or folder is there as it was written; what is damaged is removed, to be made again."""
+    if not path.exists():
+        return False
+    record = _record(path)
+    if record.is_file():  # an older version wrote none, nor does a process that is killed before it comes to it
+        if record.read_text("utf-8", "replace") == _digest(path):
+            return True
+        log.warning(f"{path} is damaged; it is made again")
+    with suppress(OSError):  # in a folder that cannot be written; then it is kept elsewhere
+        remove(path)
+    return False
+
+
+def _record(path: Path) -> Path:
+    """Where the digest of a kept file or folder stands."""
+    return path.with_name(f"{path.name}.sha256")
+
+
+def _digest(path: Path) -> str:
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    return "".join(f"{sha256_of(file)}  {file.name}\n" for file in files)
+
+
+def require_numbers(outputs: Sequence[NDArray[Any]], file: Path) -> None:
+    """Refuse outputs of a graph that are no numbers, which weights that are none give.
+
+    Raises:
+        ModelError: there are some.
+    """
+    if any(np.isnan(array.sum()) and np.isnan(array).any() for array in outputs):
+        raise ModelError(f"{file} gives answers that are not numbers, so its weights are damaged; export the model "
+                         "again")  # fmt: skip
 
 
 def _maker_key(loaded: LoadedModel) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.graph_walk import GraphLayers, layers_of
-from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from, unreadable
+from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from, require_numbers, unreadable
 from litebert.errors import LitebertError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop.onnx_session import session
@@ -65,6 +65,7 @@ class OnnxEngine:
             raise
         except Exception as error:  # the library's own kinds share no base
             raise unreadable(file, error) from None
+        self._file = file
         self.ranks = {one.name: len(one.shape) for one in self._session.get_inputs()}
         self.outputs: tuple[str, ...] = tuple(one.name for one in self._session.get_outputs())
 
@@ -77,8 +78,9 @@ class OnnxEngine:
 
     def compute(self, given: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[np.float32]]:
         """The same of inputs by name."""
-        found: Sequence[NDArray[np.float32]] = self._session.run(None, given)
-        return found
+        outputs: Sequence[NDArray[np.float32]] = self._session.run(None, given)
+        require_numbers(outputs, self._file)
+        return outputs
 
     def run_all(self, passes: Sequence[PaddedRows]) -> Iterable[Sequence[NDArray[np.float32]]]:
         """The outputs of each. Passes side by side keep all threads busy, where those of one wait for each other."""

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from litebert.answer.graph_walk import GraphLayers, layers_of
-from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from, unreadable
+from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from, require_numbers, unreadable
 from litebert.errors import MissingExtraError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
@@ -87,6 +87,7 @@ class OpenVinoEngine:
             self._graph = _core().compile_model(str(file), "CPU", settings)
         except RuntimeError as error:
             raise unreadable(file, error) from None
+        self._file = file
         self.ranks = {one.any_name: len(one.partial_shape) for one in self._graph.inputs}
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
@@ -94,8 +95,10 @@ class OpenVinoEngine:
 
     def compute(self, given: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[np.float32]]:
         """All outputs of the graph, of inputs by name."""
-        found = self._graph(given)
-        return [found[i].copy() for i in range(len(found))]
+        result = self._graph(given)
+        outputs = [result[i].copy() for i in range(len(result))]
+        require_numbers(outputs, self._file)
+        return outputs
 
 
 class OpenVinoBfloat16Engine(OpenVinoEngine):

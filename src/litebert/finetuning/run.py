@@ -42,7 +42,7 @@ from litebert.finetuning.teacher import KEPT, taught_logits
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.cards import finetuned_card
-from litebert.interop.files import read_tensors
+from litebert.interop.files import read_weights
 from litebert.model.task_model import TaskModel
 from litebert.recipes.finetuning import default_point
 from litebert.storage import numbers, read_json, write_json
@@ -324,7 +324,7 @@ def _run(
     if not ranks.decide(file.exists):
         if ranks.size > 1:  # whole, where it was split
             trainable.module = model = task_model(prepared.start, task, config).to(machine.device)
-        load_state(model, read_tensors(trainable.best) if ranks.main else None, ranks)
+        load_state(model, read_weights(trainable.best) if ranks.main else None, ranks)
         parts = (*prepared.dev, *prepared.tests)
         logits = trainable.kept if machine.autocast is None else {}
         trainable.device = replace(machine, autocast=None)  # as `predict` computes, and other programs

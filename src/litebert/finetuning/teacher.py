@@ -190,7 +190,7 @@ def _key(teacher: TaskTeacher, parts: list[EncodedPart]) -> str:
 
 
 def _keep(file: Path, key: str, logits: Logits) -> None:
-    if files.read_metadata(file).get("key") == key:
+    if _kept(file, key) is not None:
         return
     flat, sizes = np.concatenate([one.ravel() for one in logits]), np.array([one.shape for one in logits], np.int32)
     tensors = {"logits": torch.from_numpy(flat), "shapes": torch.from_numpy(sizes)}
@@ -201,7 +201,11 @@ def _keep(file: Path, key: str, logits: Logits) -> None:
 def _kept(file: Path, key: str) -> Logits | None:
     if files.read_metadata(file).get("key") != key:
         return None
-    tensors = {name: one.numpy() for name, one in files.read_tensors(file).items()}
+    try:
+        tensors = {name: tensor.numpy() for name, tensor in files.read_tensors(file).items()}
+    except ModelError:
+        log.warning(f"{file} is damaged; the teacher is asked again")
+        return None
     shapes: NDArray[np.int32] = tensors["shapes"]
     ends = np.cumsum(shapes.prod(axis=1))
     return [one.reshape(shape) for one, shape in zip(np.split(tensors["logits"], ends[:-1]), shapes, strict=True)]

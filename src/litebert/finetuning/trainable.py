@@ -160,7 +160,7 @@ class TrainableTaskModel:
                 return scores
             try:
                 with written_whole(self.best) as aside:
-                    write_tensors(aside, weights)
+                    write_tensors(aside, weights, {})
             except (OSError, SafetensorError) as error:
                 raise RunError(f"cannot write the best weights to {self.best} ({error}); free the disk, and run the "
                                "same command again") from error  # fmt: skip

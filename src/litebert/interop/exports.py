@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from litebert.errors import ModelError
+from litebert.storage import file_record, hash_fault, index_text
+
 GRAPHS = ("model.onnx", "model_quantized.onnx")
 """What the graph of an exported folder is called."""
 WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
 """What the weights of any other folder are called."""
+DIGESTS = "digests.json"
+"""What an exported folder says of the files of its graph: bytes and sha256 of each."""
 
 
 def exported_graph(folder: Path) -> Path | None:
@@ -15,3 +20,28 @@ def exported_graph(folder: Path) -> Path | None:
     if any((folder / name).is_file() for name in (WEIGHTS, PICKLED)):
         return None
     return next((folder / name for name in GRAPHS if (folder / name).is_file()), None)
+
+
+def write_digests(graph: Path) -> None:
+    """Write what `require_whole` compares with, beside the graph of an export."""
+    records = {file.name: file_record(file) for file in _files(graph)}
+    (graph.parent / DIGESTS).write_text(index_text(records), encoding="utf-8")
+
+
+def require_whole(graph: Path) -> None:
+    """Refuse an exported graph that is not the one that litebert wrote; a folder without digests opens unchecked.
+
+    Raises:
+        ModelError: a file of it differs.
+    """
+    if not (graph.parent / DIGESTS).is_file():
+        return
+    for file in _files(graph):
+        if fault := hash_fault(graph.parent, file.name, DIGESTS):
+            raise ModelError(f"{graph.parent} {fault}; export the model again, or delete {DIGESTS} if the graph was "
+                             "changed on purpose")  # fmt: skip
+
+
+def _files(graph: Path) -> list[Path]:
+    """The graph, and its weights where they are in a file of their own."""
+    return sorted(graph.parent.glob(f"{graph.name}*"))

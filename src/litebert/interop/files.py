@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pickle
 import warnings
@@ -18,11 +19,15 @@ from torch import Tensor
 from litebert.errors import ModelError
 from litebert.interop.exports import PICKLED
 from litebert.interop.exports import WEIGHTS as WEIGHTS
+from litebert.interop.headers import RawTensor, digest_differs, digest_of, facts_of, header_of
+from litebert.interop.weights import BUFFERS
 from litebert.storage import hash_fault, newest_whole, written_whole
 from litebert.tokenizer import Tokenizer
 
 log = logging.getLogger("litebert")
 
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+"""The types that weights may have; they are computed with in float32."""
 _NAMES = (WEIGHTS, PICKLED)
 _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
 
@@ -49,20 +54,57 @@ def weights_file(folder: Path) -> Path:
     raise ModelError(f"{folder} has neither {WEIGHTS} nor {PICKLED}; copy one of them there (in one piece)")
 
 
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The weights of a model: `read_tensors`, with `require_weights`.
+
+    Raises:
+        ModelError: the file is damaged, or holds something else than finite floating-point numbers.
+    """
+    tensors = read_tensors(path)
+    require_weights(tensors, path)
+    return tensors
+
+
+def require_weights(tensors: Mapping[str, Tensor], file: Path) -> None:
+    """Refuse what can be no weights; `file` is the one that the error names.
+
+    Raises:
+        ModelError: a tensor has another type than a floating-point one, or holds a number that is not finite.
+    """
+    for name, tensor in tensors.items():
+        if name.rpartition(".")[2] in BUFFERS:
+            continue
+        if tensor.dtype not in _FLOATS:
+            raise ModelError(
+                f"{file} holds {name} as {_dtype(tensor)}, and a model needs weights in floating point; save the "
+                "model again in float32, before it is quantized"
+            )
+        tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
+        # NaN and infinity stay in a sum, which takes a tenth of the time; an overflow of finite numbers is told apart.
+        if not math.isfinite(float(tensor.sum())) and (strange := int((~tensor.isfinite()).sum())):
+            numbers = "a number that is not finite" if strange == 1 else f"{strange:,} numbers that are not finite"
+            raise ModelError(f"{file} holds {numbers} in {name}; restore the file, or train the model again")
+
+
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors or PyTorch file; of the latter, nothing but tensors is unpickled.
 
     Raises:
-        ModelError: the file is damaged, or holds something else, which is not unpickled since that can run code.
+        ModelError: the file is damaged, its tensors differ from the digest that litebert wrote into its header, or it
+            holds something else, which is not unpickled since that can run code.
     """
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
+            return _checked(path, load_file(path))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's, about old pickles
             tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except ModelError:
+        raise
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+    except MemoryError:
+        raise
     except Exception as error:  # what a damaged pickle raises is anything
         if isinstance(error, pickle.UnpicklingError):
             if "unsupported global" in str(error).lower() or _is_pickle(path):
@@ -85,9 +127,35 @@ def read_metadata(path: Path) -> dict[str, str]:
         return {}
     try:
         with safe_open(path, "pt") as file:
-            return dict(file.metadata() or {})
-    except (OSError, SafetensorError):
+            return facts_of(file.metadata() or {})
+    except (OSError, SafetensorError, ValueError):
         return {}
+
+
+def _checked(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a file, where its digest does not say that they are others."""
+    with safe_open(path, "pt") as file:
+        header = dict(file.metadata() or {})
+    try:
+        differs = digest_differs(header, map(_raw, tensors.items()))
+    except ValueError:
+        differs = True
+    if differs:
+        raise ModelError(
+            f"{path} is damaged: its weights are not those that were written (sha256); copy the file again, or "
+            "restore it from a backup"
+        )
+    return tensors
+
+
+def _raw(item: tuple[str, Tensor]) -> RawTensor:
+    name, tensor = item
+    data = tensor.contiguous().view(-1).view(torch.uint8).numpy()
+    return RawTensor(name, _dtype(tensor), tuple(tensor.shape), data)
+
+
+def _dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _is_pickle(path: Path) -> bool:
@@ -96,13 +164,14 @@ def _is_pickle(path: Path) -> bool:
         return file.read(1) == pickle.PROTO
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str] | None = None) -> None:
-    """A safetensors file; in its header `metadata`, else what transformers wants to see there.
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str] | None = None) -> None:
+    """A safetensors file with a digest of its tensors, and `facts` beside it.
 
-    One key at most: safetensors writes several in an order that changes from process to process.
+    Without `facts` the header holds only what transformers wants to see there, for a Hugging Face folder.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(plain, path, dict(metadata or {"format": "pt"}))
+    header = {"format": "pt"} if facts is None else header_of(facts, digest_of(map(_raw, plain.items())))
+    save_file(plain, path, header)
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors writes for the owner alone
 
 

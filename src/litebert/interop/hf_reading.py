@@ -15,7 +15,7 @@ from torch import Tensor
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
-from litebert.interop.files import read_tensors, read_tokenizer, weights_file
+from litebert.interop.files import read_tokenizer, read_weights, weights_file
 from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
 from litebert.interop.loaded import LoadedModel, built, check, fill, outputs_of, untrained_notes
 from litebert.interop.sentence_modules import modules_note
@@ -43,7 +43,7 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     settings = read_json(config, ModelError)
     layout_of(settings, str(config))  # a model that is not known is refused before megabytes are read
     file = weights_file(folder)
-    return opened(folder, config, settings, file, read_tensors(file), read_tokenizer(folder), head)
+    return opened(folder, config, settings, file, read_weights(file), read_tokenizer(folder), head)
 
 
 def opened(
@@ -84,7 +84,7 @@ def opened(
     model: Pretrainer | TaskModel
     labels: tuple[str, ...] = ()
     task: dict[str, Any] = {}
-    beside = {name: read_tensors(folder / one.foreign_file) for name, one in OBJECTIVES.items()
+    beside = {name: read_weights(folder / one.foreign_file) for name, one in OBJECTIVES.items()
               if head is None and one.foreign_file and (folder / one.foreign_file).is_file()}  # fmt: skip
     objectives, untrained = _objectives(layout, found, beside)
     whole = _whole_config(folder, config, objectives, beside, tensors)

@@ -193,7 +193,7 @@ def _load_own(folder: Path, lazy: bool) -> LoadedModel:
     if (folder / "task.json").is_file():
         return _load_tuned(folder, config, lazy)
     file = _weights(folder)
-    tensors, fresh, tokenizer = files.read_tensors(file), fresh_dense(config), _own_tokenizer(folder, file)
+    tensors, fresh, tokenizer = files.read_weights(file), fresh_dense(config), _own_tokenizer(folder, file)
     model = built(recipe, Pretrainer, config, drawn=False)
     untrained = tuple(name for name in model.objectives if model.objectives[name].state_dict()
                       and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
@@ -220,7 +220,7 @@ def _load_tuned(folder: Path, config: Config, lazy: bool) -> LoadedModel:
 
     def network() -> TaskModel:
         file = _weights(folder)
-        tensors = files.read_tensors(file)
+        tensors = files.read_weights(file)
         fitting = (config.encoder, usual.reads_cls, task["classes"], task.get("dense"), task.get("pooling", "cls"))
         classifier = built(folder / "task.json", TaskModel, *fitting, drawn=False)
         fill(classifier, tensors, (), file)

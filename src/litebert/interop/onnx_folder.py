@@ -28,6 +28,7 @@ from litebert.config.serialization import to_json
 from litebert.errors import ModelError
 from litebert.interop import files
 from litebert.interop.cards import CARD, exported_card
+from litebert.interop.exports import write_digests
 from litebert.interop.hf_writing import parts_of, write_tokenizer
 from litebert.interop.layouts import ALBERT, MODERNBERT
 from litebert.interop.loaded import LoadedModel
@@ -110,6 +111,7 @@ def save_onnx(
                 "so nothing was written; if the model has a part of your own, check the operations that it exports"
             )
         check(partial / NAME)
+        write_digests(partial / NAME)
         settings, notes = _settings(loaded, head)
         (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, deserialize
+from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import load_file, save_file
 
 from litebert.errors import ModelError
 from litebert.interop.exports import PICKLED, WEIGHTS
+from litebert.interop.headers import RawTensor, digest_differs, digest_of, header_of
 from litebert.storage import parse_json
 
 if TYPE_CHECKING:
@@ -149,21 +150,44 @@ def read_dense(folder: Path, name: Any) -> VectorMap:
 
 
 def _dense_tensors(place: Path) -> dict[str, NDArray[np.float32]]:
-    found: Mapping[str, Any]
-    if (file := place / PICKLED).is_file() and not (place / WEIGHTS).is_file():
-        from litebert.interop.files import read_tensors
+    tensors: Mapping[str, Any]
+    file = place / WEIGHTS
+    if (pickled := place / PICKLED).is_file() and not file.is_file():
+        from litebert.interop.files import read_weights
 
-        found = {name: tensor.float().numpy() for name, tensor in read_tensors(file).items()}
+        tensors = {name: tensor.float().numpy() for name, tensor in read_weights(pickled).items()}
     else:
-        file = place / WEIGHTS
         try:
-            found = load_file(file)
+            tensors = load_file(file)
+            _require_digest(file, tensors)
         except TypeError:  # of a type that NumPy lacks
-            found = _bfloat16(file)
+            tensors = _bfloat16(file)
         except (OSError, SafetensorError) as error:
             why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
             raise ModelError(f"{file} {why}, and it maps the vectors of this model; restore it") from None
-    return {name: array.astype(np.float32) for name, array in found.items()}
+    floats = {name: array.astype(np.float32) for name, array in tensors.items()}
+    for name, array in tensors.items():
+        whole = array.dtype.kind in "biu"
+        if whole or not np.isfinite(floats[name]).all():
+            kind = f"{array.dtype} numbers" if whole else "numbers that are not finite"
+            raise ModelError(f"{file} holds {kind} in {name}, and it maps the vectors of this model; restore it")
+    return floats
+
+
+def _require_digest(file: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
+    with safe_open(file, "np") as opened:
+        header = dict(opened.metadata() or {})
+    try:
+        differs = digest_differs(header, map(_raw, tensors.items()))
+    except ValueError:
+        differs = True
+    if differs:
+        raise ModelError(f"{file} is damaged, and it maps the vectors of this model; restore it")
+
+
+def _raw(item: tuple[str, NDArray[Any]]) -> RawTensor:
+    name, array = item
+    return RawTensor(name, str(array.dtype), array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
 
 
 def _bfloat16(file: Path) -> dict[str, NDArray[np.float32]]:
@@ -185,9 +209,8 @@ def write_dense(place: Path, map_: VectorMap) -> None:
     place.mkdir()
     settings = {"in_features": columns, "out_features": rows, "bias": True, "activation_function": kind}
     (place / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-    save_file(
-        {"linear.weight": np.ascontiguousarray(map_.weight), "linear.bias": map_.bias}, place / "model.safetensors"
-    )
+    tensors = {"linear.weight": np.ascontiguousarray(map_.weight), "linear.bias": map_.bias}
+    save_file(tensors, place / WEIGHTS, header_of({}, digest_of(map(_raw, tensors.items()))))
 
 
 def _pooling(file: Path) -> Pooling:

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError
-from litebert.interop.files import holds_weights
+from litebert.interop.files import holds_weights, require_weights
 from litebert.interop.hf_reading import opened
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.tensor_bundle import Bundle
@@ -144,8 +144,7 @@ def read_tensorflow(folder: Path, index: Path, head: HeadName | None = None) -> 
     tensors = {}
     for name, (target, turned) in wanted.items():
         tensor = bundle.read(name)
-        if not tensor.is_floating_point():
-            raise ModelError(f"{index} holds {name} as {tensor.dtype}; only floating-point weights can be read")
+        require_weights({name: tensor}, index)
         tensors[target] = tensor.t().contiguous() if turned and tensor.ndim == 2 else tensor
     notes = [f"{left_out} variables of the optimizer in {index} are left out"] if left_out else []
     config_file = _config_file(folder)

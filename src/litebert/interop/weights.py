@@ -19,7 +19,7 @@ from litebert.interop.layouts import Layout
 
 _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 """Names that files from before 2019 give to the parameters of a layer norm."""
-_BUFFERS = ("position_ids", "token_type_ids")
+BUFFERS = ("position_ids", "token_type_ids")
 """Constants that older files hold beside the weights."""
 GENERATOR = "generator."
 """What stands in the place of the backbone's prefix in files that hold a generator too."""
@@ -184,7 +184,7 @@ def modernise(layout: Layout, tensors: Mapping[str, Tensor], source: str, untied
     clean: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         leaf = name.rpartition(".")[2]
-        if leaf in _BUFFERS:
+        if leaf in BUFFERS:
             continue
         current = name.removesuffix(leaf) + _OLD_LEAVES.get(leaf, leaf)
         clean[prefix + current if bare else current] = tensor

@@ -26,18 +26,19 @@ from torch import Tensor
 from litebert.errors import RunError
 from litebert.storage import (
     CHECKPOINT,
+    INDEX_FORMAT,
     UNFINISHED,
     checkpoints,
+    file_record,
+    index_text,
     json_text,
     newest_whole,
     read_json,
     remove,
-    sha256_of,
     sync,
     written_whole,
 )
 
-FORMAT = 1
 _HASHED = _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
 _INDEX = "index.json"
 
@@ -79,7 +80,7 @@ def save(
                 save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, aside / file)
                 (aside / file).chmod(aside.stat().st_mode & 0o666)  # safetensors writes for the owner alone
             (aside / _STATE).write_text(json_text({**state, "step": step}), "utf-8")
-            (aside / _INDEX).write_text(_index({name: _fingerprint(aside / name) for name in _HASHED}), "utf-8")
+            (aside / _INDEX).write_text(index_text({name: file_record(aside / name) for name in _HASHED}), "utf-8")
             if final.exists():  # kept findable under another name until the new one is in place
                 remove(old)
                 os.rename(final, old)
@@ -138,26 +139,17 @@ def _damage(path: Path) -> str | None:
     name = _INDEX
     try:
         text = (path / _INDEX).read_text("utf-8")
-        index = json.loads(text)
-        files = {name: index["files"][name] for name in _HASHED}
-        for name, written in files.items():
-            if _fingerprint(path / name) != written:
+        files = json.loads(text)["files"]
+        for name in _HASHED:
+            if files[name] != file_record(path / name):
                 return f"{name} does not match {_INDEX}"
     except OSError as error:
         return f"{name} cannot be read: {error.strerror}"
     except (ValueError, TypeError, KeyError, RecursionError):
         return f"{_INDEX} was changed"
     # Comparing the text leaves no byte of the index that could change unseen.
-    return None if text == _index(files) else f"{_INDEX} was changed or is not of format {FORMAT}"
-
-
-def _index(files: dict[str, Any]) -> str:
-    """The text of an index."""
-    return json.dumps({"format": FORMAT, "files": files}, indent=2) + "\n"
-
-
-def _fingerprint(path: Path) -> dict[str, int | str]:
-    return {"bytes": path.stat().st_size, "sha256": sha256_of(path)}
+    whole = index_text({name: files[name] for name in _HASHED})
+    return None if text == whole else f"{_INDEX} was changed or is not of format {INDEX_FORMAT}"
 
 
 def _reason(error: OSError | SafetensorError) -> str:

@@ -1,0 +1,63 @@
+"""The header of a file of weights that litebert writes: a digest of its tensors, and what else is known of them.
+
+A safetensors file has room for texts by name. All that litebert knows stands as JSON under one name, because the
+library writes several names in an order that changes from process to process. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from litebert.storage import parse_json
+
+_NAME, _DIGEST = "litebert", "digest"
+
+
+class RawTensor(NamedTuple):
+    """A tensor as its bytes."""
+
+    name: str
+    dtype: str
+    """As NumPy spells it, such as float32."""
+    shape: tuple[int, ...]
+    data: Any
+    """A contiguous buffer."""
+
+
+def digest_of(tensors: Iterable[RawTensor]) -> str:
+    """The sha256 of tensors, with their names, types and shapes, in whatever order they come."""
+    digest = hashlib.sha256()
+    for tensor in sorted(tensors, key=lambda tensor: tensor.name):
+        digest.update(json.dumps([tensor.name, tensor.dtype, tensor.shape]).encode())
+        digest.update(tensor.data)
+    return digest.hexdigest()
+
+
+def header_of(facts: Mapping[str, str], digest: str) -> dict[str, str]:
+    """The texts for the header of a file: some facts, and the digest of its tensors."""
+    return {_NAME: json.dumps({**facts, _DIGEST: digest}, sort_keys=True)}
+
+
+def facts_of(header: Mapping[str, str]) -> dict[str, str]:
+    """The facts in a header, the digest under `digest`; texts that other programs wrote stay as they are.
+
+    Raises:
+        ValueError: the header is damaged.
+    """
+    facts = parse_json(header[_NAME]) if _NAME in header else {}
+    if not isinstance(facts, dict):
+        raise ValueError(f"its {_NAME} is not an object")
+    return {**header, **facts}
+
+
+def digest_differs(header: Mapping[str, str], tensors: Iterable[RawTensor]) -> bool:
+    """Whether a header has a digest, and it is of other tensors; a header of other programs has none.
+
+    Raises:
+        ValueError: the header is damaged.
+    """
+    recorded = facts_of(header).get(_DIGEST)
+    return recorded is not None and recorded != digest_of(tensors)

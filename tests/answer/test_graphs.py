@@ -1,0 +1,105 @@
+"""Graphs of models: made once, checked whenever they are opened, and made again where the disk damaged them."""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import litebert
+from answer.test_engines import LINES, PACKAGES, model_folder, needs, same
+from litebert.answer import graphs
+from litebert.answer.export import export
+from litebert.answer.exported import Exported
+from litebert.answer.graphs import KEPT
+from litebert.errors import ModelError
+from toys.refusals import names, refused
+
+
+def test_a_graph_is_writtenonce_for_the_same_weights(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    needs("onnx")
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    litebert.load(folder, engine="onnx").predict(LINES)
+    (kept,) = (folder / KEPT).glob("*.onnx")
+    before = kept.stat().st_mtime_ns
+    litebert.load(folder, engine="onnx").predict(LINES)
+    assert kept.stat().st_mtime_ns == before
+    other = litebert.load(model_folder(tmp_path / "other", tiny_tokenizer, "pairs"))
+    os.replace(other.path / "model.safetensors", folder / "model.safetensors.new")
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes() + b" ")  # other content
+    litebert.load(folder, engine="onnx")
+    assert kept.exists()
+
+
+def test_what_two_make_at_once_is_writtenonce(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    model, written = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes")), list[Path]()
+
+    def write(folder: Path) -> None:
+        written.append(folder)
+        folder.mkdir()
+        for name in "abc":
+            (folder / name).write_text(name)
+            time.sleep(0.02)  # the other one finds the folder unfinished
+        assert len(list(folder.iterdir())) == 3
+
+    with ThreadPoolExecutor(2) as both:
+        places = list(both.map(lambda _: graphs.kept(model, "-parts", write), range(2)))
+    assert len(written) == 1
+    assert places[0] == places[1]
+    assert {one.name for one in places[0].iterdir()} == set("abc")
+
+
+@pytest.mark.parametrize("damage", ["byte", "cut", "record"])
+def test_a_kept_graph_that_is_damaged_is_made_again(
+    damage: str, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    needs("onnx")
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    expected = litebert.load(folder, engine="onnx").predict(LINES)
+    (graph,) = (folder / KEPT).glob("*.onnx")
+    whole = graph.read_bytes()
+    if damage == "record":
+        graph.with_name(f"{graph.name}.sha256").write_bytes(b"\xff")
+    else:  # the exponent of a weight in the middle of the file, or half of the file
+        place = len(whole) // 2 // 4 * 4 + 3
+        graph.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :] if damage == "byte" else b"")
+    logged.clear()
+    same(litebert.load(folder, engine="onnx").predict(LINES), expected)
+    assert graph.read_bytes() == whole
+    names(next(line for line in logged if str(graph) in line), graph)
+
+
+def test_a_graph_whose_answers_are_no_numbers_is_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    needs("onnx")
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    export(folder, tmp_path / "out")
+    graph = onnx.load(tmp_path / "out/model.onnx")
+    bias = next(one for one in graph.graph.initializer if one.dims == [3])
+    bias.raw_data = np.array([0, np.nan, 0], np.float32).tobytes()
+    onnx.save(graph, tmp_path / "out/model.onnx")
+    with refused(ModelError, tmp_path / "out", "model.onnx"):  # for it is not what was written
+        litebert.load(tmp_path / "out").predict(LINES)
+    with refused(ModelError, tmp_path / "out", "model.onnx"):
+        Exported.open(tmp_path / "out")
+    (tmp_path / "out/digests.json").unlink()  # as in folders of older versions
+    for engine in PACKAGES:
+        needs(engine)
+        with refused(ModelError, tmp_path / "out/model.onnx"):
+            litebert.load(tmp_path / "out", engine=engine).predict(LINES)
+
+
+def test_a_folder_that_cannot_be_written_answers_too(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs("onnx")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    expected = litebert.load(folder).predict(LINES)
+    (folder / KEPT).touch()  # no folder can be made there, whoever asks
+    same(litebert.load(folder, engine="onnx").predict(LINES), expected)
+    assert list((tmp_path / "cache" / "litebert" / "answering").iterdir())
