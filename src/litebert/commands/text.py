@@ -98,7 +98,8 @@ def prepare(words: list[str]) -> int:
             for what, name in kinds
         ]
         entropy = f"{shards.unigram_entropy:.2f} nats, the loss of a model that knows only how frequent each piece is"
-        every = [*rows(shards.index), *splits, ("unigram entropy", entropy)]
+        language = ("sentences end as in", arguments.language)
+        every = [*rows(shards.index), language, *splits, ("unigram entropy", entropy)]
         table(("prepared", str(arguments.out)), every)
     ending(arguments.out, ("pretrain", "albert-next-tiny", "--data", arguments.out, "--out", "RUN"))
     return 0
