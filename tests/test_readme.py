@@ -207,7 +207,8 @@ def test_options_that_are_shown_exist(page: Path) -> None:
     reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     known = set(re.findall(r"`--([a-z0-9-]+)`", reference))
     known |= {field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)}
-    known |= {"help", "version", "strict", "deps", "build-context", "local-dir", "http2"}  # of mypy, pip, docker, hf, curl
+    known |= {"help", "version", "strict", "deps", "build-context"}  # of every program; of mypy, pip and docker
+    known |= {"local-dir", "http2"}  # of hf and curl
     known |= set(re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help()))  # of torchrun
     programs = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
     known |= {option for text in programs for option in re.findall(r'add_argument\("--([a-z-]+)"', text)}
