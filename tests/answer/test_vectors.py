@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -16,12 +18,19 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 
 import litebert
+from answer.test_engines import BYTES
+from answer.test_predict import made
 from litebert.answer import vectors as module
+from litebert.answer.engines import ExactEngine
 from litebert.answer.exported import Exported
+from litebert.config import Config, SequenceConfig
 from litebert.errors import ModelError
+from litebert.finetuning.rows import PaddedRows
 from litebert.interop.onnx_folder import save_onnx
 from litebert.interop.sentence_modules import _bfloat16, read_dense, vector_width
+from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
+from litebert.registry import ENGINES
 from litebert.tokenizer import Tokenizer
 from toys.families import theirs
 from toys.folders import loaded, save_litebert
@@ -263,3 +272,120 @@ def test_the_pooling_of_classifiers_survives_a_litebert_folder(tmp_path: Path, r
 def test_a_foreign_model_reads_as_many_tokens_as_it_has_positions(tmp_path: Path) -> None:
     theirs("ModernBert", "backbone", max_position_embeddings=700).save_pretrained(tmp_path / "long")
     assert litebert.load(tmp_path / "long").config.sequences.length == 700
+
+
+# ---- engines --------------------------------------------------------------------------------------------------------
+
+PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
+
+
+@pytest.mark.parametrize("engine", ["torch", "exact", "onnx", "openvino"])
+@pytest.mark.parametrize("kind", ["run", "hf", "exported", "pretrained", "classifier"])
+def test_every_engine_gives_the_same_vectors(
+    engine: str, kind: str, folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    if engine in PACKAGES:
+        pytest.importorskip(PACKAGES[engine])
+    words, place = Tokenizer.load(tiny_tokenizer), tmp_path / kind
+    if kind == "run":
+        shutil.copytree(folder, place)
+    elif kind == "hf":
+        foreign(place, tiny_tokenizer, {"pooling_mode_mean_tokens": True}, "Normalize")
+    elif kind == "exported":
+        save_onnx(litebert.load(folder), place)
+    elif kind == "classifier":
+        model = TaskModel(shape(vocab_size=words.vocab_size), True, 2).eval()
+        randomise(model, scale=0.15)
+        save_litebert(model, words, place, labels=("a", "b"), task={"kind": "sequence", "length": 16})
+    else:
+        network = Pretrainer(Config(name="base", encoder=shape(vocab_size=words.vocab_size), sequences=SequenceConfig(length=16),
+                                    objectives=("mlm",)))  # fmt: skip
+        randomise(network, scale=0.15)
+        save_litebert(network, words, place)
+    (tmp_path / "in.txt").write_text("\n".join(TEXTS))
+    status, _, err = run("embed", place, "--input", tmp_path / "in.txt", "--output", tmp_path / "v.npy", "--engine",
+                         engine)  # fmt: skip
+    if kind == "exported" and engine in ("torch", "exact"):
+        assert status == 2
+        names(err, place, "onnx", "openvino")
+        return
+    assert status == 0, err
+    found = np.load(tmp_path / "v.npy")
+    wanted = litebert.load(place).encode(TEXTS)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    alone = [litebert.load(place, engine=engine).encode([text])[0] for text in TEXTS[:3]]
+    np.testing.assert_allclose(found[:3], alone, atol=1e-5)
+    assert np.abs(found[0] - found[1]).max() > 1e-2, "vectors of different texts differ"
+
+
+def test_an_engine_that_cannot_give_vectors_is_refused(folder: Path, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "in.txt").write_text("bado\n")
+    for engine, places in (("torchh", ("'torch'",)), ("torch-int8", ("torch-int8", "--engine torch"))):
+        if engine == "torch-int8" and BYTES:
+            continue
+        status, out, err = run("embed", folder, "--input", tmp_path / "in.txt", "--engine", engine)
+        assert (status, out) == (2, "")
+        names(err, *places)
+
+
+@pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512")
+def test_vectors_in_8_bits_are_near(folder: Path) -> None:
+    found, wanted = (litebert.load(folder, engine=engine).encode(TEXTS) for engine in ("torch-int8", "torch"))
+    assert 0.99 < (found * wanted).sum(1).min() < 1 - 1e-7
+    assert 0 < np.abs(found - wanted).max() < 0.1
+
+
+COLUMNS = {"text": "text", "pair": None, "label": "label"}
+
+
+class Rounded(ExactEngine):
+    """An engine of fewer bits: logits are rounded to whole numbers."""
+
+    reference = "exact"
+
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        return super().logits(rows).round()
+
+    def vectors(self, rows: PaddedRows, pooling: Any) -> NDArray[np.float32]:
+        return super().vectors(rows, pooling).round(1)
+
+
+def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
+    folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The differences are those between what the two engines answer, counted here again."""
+    monkeypatch.setitem(ENGINES._parts, "rounded", Rounded)
+    table = tmp_path / "in.jsonl"
+    table.write_text("".join(json.dumps({"text": text, "label": "ab"[i % 2]}) + "\n" for i, text in enumerate(TEXTS)))
+    model = made(
+        tmp_path / "m",
+        tiny_tokenizer,
+        "sequence",
+        2,
+        ("a", "b"),
+        {"task": "table", "problem": "classes", "columns": COLUMNS},
+    )
+    ours, theirs = (litebert.load(model, engine=engine).predict(TEXTS) for engine in ("rounded", "exact"))
+    changed = sum(one["prediction"] != other["prediction"] for one, other in zip(ours, theirs, strict=True))
+    for verb in (("predict", "--input"), ("score", "--data")):
+        status, _, err = run(verb[0], model, verb[1], table, "--engine", "rounded")
+        assert status == 0, err
+        (line,) = [line for line in err.splitlines() if "rounded" in line]
+        assert "float32" in line
+        assert f"{len(TEXTS)} rows" in line
+        assert f"{changed} of {len(TEXTS)}" in line
+        gap = re.search(r"logits by at most ([0-9.]+)", line)
+        assert gap is not None
+        assert 0.05 < float(gap[1]) <= 0.5, "rounding to whole numbers moves a number by a half at most"
+    status, _, err = run("embed", folder, "--input", table, "--output", tmp_path / "v.npy", "--engine", "rounded")
+    assert status == 0, err
+    (line,) = [line for line in err.splitlines() if "rounded" in line]
+    found, wanted = (litebert.load(folder, engine=engine).encode(TEXTS) for engine in ("rounded", "exact"))
+    lowest = float((found * wanted).sum(1).min())
+    said = re.search(r"at least ([0-9.]+)", line)
+    assert said is not None
+    assert float(said[1]) == pytest.approx(lowest, abs=2e-5)
+    assert lowest < 0.9999
+    for engine in ("torch", "exact"):
+        status, _, err = run("predict", model, "--input", table, "--engine", engine)
+        assert (status, "float32" in err) == (0, False)

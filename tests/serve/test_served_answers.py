@@ -146,14 +146,59 @@ def test_auto_chooses_before_anybody_waits(
     shutil.copytree(models / folder, place)
     served = Served(place, {**OPENING, "engine": "auto"})
     served.warmed()
-    engines = {"colours": ("torch", "onnx"), "base": ("torch",)}
-    assert served.info()["engine"] in engines.get(folder, ("onnx",))
-    assert len([*place.rglob("engine-*.json")]) == ("colours" in folder), "and remembers"
+    assert served.info()["engine"] in (("onnx",) if folder.startswith("x-") else ("torch", "onnx"))
+    # It remembers the choice for answers, and that for vectors.
+    assert len([*place.rglob("engine-*.json")]) == {"colours": 2, "x-colours": 1, "base": 1}.get(folder, 0)
     for name in ("predict", "embed", "fill-mask"):
         if name in served.info()["routes"]:
             assert rows(served, name, [f"{LINES[0]} [MASK]"])[0].payload
     gives_vectors = folder in ("colours", "base", "x-base")
     assert ("embed" in served.info()["routes"]) == gives_vectors, "an export has one head alone"
+
+
+EXTENSION = """
+from litebert.answer.engines import ExactEngine
+from litebert.registry import ENGINES
+
+class Rounded(ExactEngine):
+    reference = "exact"
+
+    def logits(self, rows):
+        return super().logits(rows).round()
+
+    def vectors(self, rows, pooling):
+        return super().vectors(rows, pooling).round(1)
+
+ENGINES.add("rounded", Rounded)
+"""
+
+
+def test_an_engine_applies_to_vectors_as_to_labels(models: Path, tmp_path: Path) -> None:
+    """And the log says at the start how far it is from float32, for each."""
+    (tmp_path / "rounded.py").write_text(EXTENSION)
+    path = {"LITEBERT_EXTENSIONS": str(tmp_path / "rounded.py")}
+    with serving(tmp_path, models / "colours", "--engine", "rounded", **path) as service, service.client() as client:
+        assert client.get("/info").json()["models"][0]["engine"] == "rounded"
+        found = client.post("/embed", json={"inputs": LINES, "normalize": False}).json()
+        exact = litebert.load(models / "colours", engine="exact")
+        np.testing.assert_allclose(found, exact.vectors_by(None, False).encode(LINES).round(1), atol=1e-6)
+        said = [one["event"] for one in service.events() if "rounded" in one["event"]]
+        assert len(said) == 2
+        assert "of 16 answers" in said[0]
+        assert "cosine" in said[1]
+
+
+@pytest.mark.parametrize("engine", ["onnx", "openvino"])
+@pytest.mark.parametrize("folder", ["colours", "base", "x-base"])
+def test_served_vectors_are_equal_by_every_engine(engine: str, folder: str, models: Path, tmp_path: Path) -> None:
+    pytest.importorskip({"onnx": "onnxruntime"}.get(engine, engine))
+    shutil.copytree(models / folder, tmp_path / folder)
+    served = Served(tmp_path / folder, {**OPENING, "engine": engine})
+    served.warmed()
+    found = [json.loads(row.payload) for row in rows(served, "embed", LINES)]
+    wanted = litebert.load(models / folder).encode(LINES)
+    wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
 def test_an_input_of_another_form_is_refused_and_the_others_answered(tiny_tokenizer: Path, tmp_path: Path) -> None:

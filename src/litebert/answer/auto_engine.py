@@ -123,7 +123,8 @@ class AutoEngine:
         found = {name: self._timed(name, part) for name in names[turn:] + names[:turn]}
         names = list(self._seconds)  # those that did not fail
         for name in names:
-            self._apart[name] = max(self._apart.get(name, 0.0), _apart(found[name], found[names[0]], part.mask))
+            gap = _apart(found[name], found[names[0]], part.mask, _gives_states(self._loaded))
+            self._apart[name] = max(self._apart.get(name, 0.0), gap)
         self._rows, self._parts = self._rows + len(part.ids), self._parts + 1
         if self._parts == PARTS or sum(self._seconds.values()) > SECONDS:
             self._choose(names)
@@ -181,6 +182,8 @@ def _key(loaded: LoadedModel) -> str:
             versions[package] = ""
     machine = devices.choose("float32", "cpu").name
     parts = [weights_key(loaded.path), to_json(loaded.config), machine, torch.get_num_threads(), versions]
+    if _gives_states(loaded):  # whose fastest engine may be another one than for answers of the same weights
+        parts.append("states")
     return "engine-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
 
 
@@ -188,12 +191,19 @@ def _first(rows: PaddedRows, count: int) -> PaddedRows:
     return PaddedRows(rows.ids[:count], rows.types[:count], rows.mask[:count])
 
 
-def _apart(logits: NDArray[np.float32], others: NDArray[np.float32], mask: NDArray[np.bool_]) -> float:
-    """The largest difference of a probability of a class, or of single numbers of these themselves."""
+def _gives_states(loaded: LoadedModel) -> bool:
+    """Whether logits are the last states, of which vectors are made."""
+    return loaded.task.get("kind") == "backbone"
+
+
+def _apart(
+    logits: NDArray[np.float32], others: NDArray[np.float32], mask: NDArray[np.bool_], states: bool = False
+) -> float:
+    """The largest difference of a probability of a class, or of single numbers or states of these themselves."""
     if logits.ndim == 3:  # of every token; how much padding an engine computes is its own affair
         length = min(logits.shape[1], others.shape[1])
         real = mask[:, :length]
         logits, others = logits[:, :length][real], others[:, :length][real]
-    if logits.shape[-1] > 1:
+    if logits.shape[-1] > 1 and not states:
         return float(np.abs(softmax(logits.astype(np.float64)) - softmax(others.astype(np.float64))).max())
     return float(np.abs(logits - others).max())

@@ -13,6 +13,7 @@ from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import network_logits
 from litebert.interop import LoadedModel
 from litebert.model.encoder import Kept
+from litebert.model.heads import Pooling, mean_over
 from litebert.model.packed import PackedNetwork, PackedWalk
 from litebert.model.task_model import TaskModel
 from litebert.train import device as devices
@@ -26,6 +27,11 @@ class Engine(Protocol):
 
     `load(folder, engine="mine")` calls a registered engine with the opened model and the name of a device. Of a
     fine-tuned litebert folder, the weights are read when the engine asks for `loaded.model`, so they may be absent.
+    For sentence vectors the engine gets the encoder as a model without classes, whose logits are the last states.
+
+    An engine may have more: `tokens`, most tokens of a pass, and `padding`, most tokens that a row is padded with;
+    `walk` or `by_layers`, for early exits (answer/exits.py); `vectors(rows, pooling)`, vectors (R, H) instead of the
+    states; and `reference`, the name of the engine in float32 that it is compared with (answer/precision.py).
     """
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
@@ -55,6 +61,17 @@ class TorchEngine:
         if self._packed is not None:
             return self._packed.logits(*rows)
         return network_logits(self._network, self._device, rows)
+
+    @torch.no_grad()
+    def vectors(self, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:
+        """(R, H) of a model whose logits are its last states: their mean over each row, or the state of [CLS]."""
+        if self._packed is not None:
+            return self._packed.vectors(*rows, pooling)
+        ids, types, mask = (torch.from_numpy(array).to(self._device.device) for array in rows)
+        with self._device.autocast_context():
+            states = self._network(ids, types, mask).float()
+        found: NDArray[np.float32] = (states[:, 0] if pooling == "cls" else mean_over(states, mask)).cpu().numpy()
+        return found
 
     def walk(self, rows: PaddedRows) -> TorchWalk | PackedWalk:
         """The batch layer by layer, for early exits (answer/exits.py)."""
@@ -100,7 +117,7 @@ class Bfloat16Engine(TorchEngine):
         ConfigError: this one does not.
     """
 
-    precision = "auto"
+    precision, reference = "auto", "torch"
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         super().__init__(loaded, device)
@@ -114,6 +131,8 @@ class Int8Engine(TorchEngine):
     Raises:
         ConfigError: this CPU does not, or the network has parts that the compiled layers do not know.
     """
+
+    reference = "torch"
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         super().__init__(loaded, device)

@@ -108,7 +108,7 @@ class OpenVinoBfloat16Engine(OpenVinoEngine):
         ConfigError: this one does not.
     """
 
-    precision = "bf16"
+    precision, reference = "bf16", "openvino"
 
     @classmethod
     def _require(cls, device: str) -> None:

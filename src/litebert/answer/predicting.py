@@ -21,6 +21,7 @@ from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from litebert.answer.engines import Engine
+    from litebert.answer.precision import Comparison
 
 FIRST = 256
 """Examples that are answered first, before a window of more is read."""
@@ -51,6 +52,8 @@ class Predictor:
     """How many the model has; no row is padded beyond them."""
     name: str = "the model"
     """What messages call the model."""
+    comparison: Comparison | None = None
+    """What compares an engine of fewer bits with float32 on the first rows."""
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """One answer per input, in order.
@@ -91,10 +94,16 @@ class Predictor:
 
     def answered(self, examples: Sequence[Any], items: Sequence[Item]) -> Iterator[Answered]:
         """The answers to examples that the task has encoded as items."""
+        self.compare(examples, items)
         logits, layers = self.logits(items)
         answers = self.task.answers(examples, items, logits)
         used = [{"layers": one} for one in layers] if layers else [{}] * len(answers)
         yield from map(Answered, examples, answers, used)
+
+    def compare(self, examples: Sequence[Any], items: Sequence[Item]) -> None:
+        """Log once how far the engine is from float32, where it has fewer bits."""
+        if self.comparison is not None and items:
+            self.comparison.compare_answers(self, examples, items)
 
     def _windows(self, examples: Iterable[Any]) -> Generator[tuple[list[Any], list[Item]], None, None]:
         """Examples with their items, few at first, so that the first answers come soon, and then up to `WINDOW`."""

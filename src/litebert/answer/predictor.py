@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from litebert.answer.exits import Exit, check_exit, with_exits
 from litebert.answer.mask_texts import Guess
 from litebert.answer.masks import MaskReader, Score
+from litebert.answer.precision import comparison_of
 from litebert.answer.predicting import Predictor
 from litebert.answer.vectors import SentenceEncoder
 from litebert.config.finetuning import HeadName
@@ -35,7 +36,7 @@ class Model(LoadedModel):
     """A model folder ready to answer."""
 
     engine: str = "torch"
-    """The registered name of what computes its answers."""
+    """The registered name of what computes its answers and its vectors."""
     device: str = "auto"
     """The device it computes them on."""
     exit: Exit = "auto"
@@ -69,7 +70,8 @@ class Model(LoadedModel):
             make = getattr(make, "by_layers", make)
         engine = make(self, self.device)
         engine = with_exits(engine, self.exit, record, task.output, self.config.encoder.layers)
-        return Predictor(self.tokenizer, task, engine, length, positions, str(self.path))
+        comparison = comparison_of(self, self.engine, self.device)
+        return Predictor(self.tokenizer, task, engine, length, positions, str(self.path), comparison)
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """The answers of its predictor; see `Predictor.predict`."""
@@ -98,13 +100,14 @@ class Model(LoadedModel):
         `SentenceEncoder.of`, also for others.
 
         Raises:
-            ModelError: the model has no tokenizer, or an exported one gives no states.
+            ModelError: the model has no tokenizer, an exported one gives no states, or the engine cannot compute it.
+            ConfigError: this machine does not have what the engine needs.
         """
         return self.vectors_by()
 
     def vectors_by(self, pooling: Pooling | None = None, normalized: bool | None = None) -> SentenceEncoder:
         """The same with a pooling and a normalization of one's own; None is as the model has it."""
-        return SentenceEncoder.of(self, self._torch_device, pooling, normalized)
+        return SentenceEncoder.of(self, self.engine, self.device, pooling, normalized)
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
         """Sentence vectors (N, H): by default the mean of the last states of each text; see `SentenceEncoder.of`.
@@ -154,11 +157,11 @@ def load(
 
     Args:
         head: what the classifier of a Hugging Face folder is for, where its config.json does not name the class.
-        engine: what computes its answers: torch, exact (the same without compiled passes), onnx, openvino,
-            torch-bfloat16 and openvino-bfloat16 where the processor has bfloat16, auto (the fastest of these by
-            measurement), torch-int8 where it multiplies bytes, or an engine of your own. By default torch, and onnx for
-            an exported folder. With another than torch, the weights of a fine-tuned litebert folder are read only when
-            `Model.model` is asked for, and need not be there.
+        engine: what computes its answers and its sentence vectors: torch, exact (the same without compiled passes),
+            onnx, openvino, torch-bfloat16 and openvino-bfloat16 where the processor has bfloat16, auto (the fastest of
+            these by measurement), torch-int8 where it multiplies bytes, or an engine of your own. By default torch, and
+            onnx for an exported folder. With another than torch, the weights of a fine-tuned litebert folder are read
+            only when `Model.model` is asked for, and need not be there.
         exit: of a model that was fine-tuned with `exits`, when texts leave the network early: `auto`, as calibrated;
             `off`, never; or a threshold of your own.
 

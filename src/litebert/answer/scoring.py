@@ -59,6 +59,7 @@ def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Sco
         log.info(f"{where}: {note}")
     if not items:
         raise DataError(f"{where} has no examples to score; give a file that has some")
+    predictor.compare(examples, items)
     logits, _ = predictor.logits(items)
     answers = task.answers(examples, items, logits)
     share = predictor.engine.share if isinstance(predictor.engine, EarlyExit) else None

@@ -5,16 +5,17 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from litebert import progress
 from litebert.answer.ahead import in_advance
-from litebert.answer.engines import PACKED_TOKENS
+from litebert.answer.engines import Engine
+from litebert.answer.precision import comparison_of
+from litebert.answer.predicting import not_finite
 from litebert.errors import DataError, ModelError
 from litebert.finetuning.items import EncodedRow, single_rows
 from litebert.finetuning.rows import PaddedRows, by_length, pad_rows, padded
@@ -22,8 +23,8 @@ from litebert.finetuning.similarity import pooled, unit
 from litebert.interop import LoadedModel
 from litebert.interop.exports import exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
-from litebert.model.heads import Pooling, mean_over
-from litebert.model.packed import PackedNetwork
+from litebert.model.heads import Pooling
+from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
 from litebert.text.records import shown
@@ -83,20 +84,35 @@ class SentenceEncoder:
     """Whether vectors have unit length."""
     tokens: int = BATCH_TOKENS
     """Tokens per forward pass."""
+    padding: int | None = None
+    """Most tokens that a row is padded with; any number by default."""
+    engine: Engine | None = None
+    """What computes the states."""
+    name: str = "the model"
+    """What messages call the model."""
 
     @classmethod
     def of(
-        cls, loaded: LoadedModel, device: torch.device, pooling: Pooling | None = None, normalized: bool | None = None
+        cls,
+        loaded: LoadedModel,
+        engine: str = "torch",
+        device: str = "auto",
+        pooling: Pooling | None = None,
+        normalized: bool | None = None,
     ) -> SentenceEncoder:
         """That of a model folder: pretrained, fine-tuned, or exported with its states.
 
         Args:
+            engine: the registered name of what computes the states.
             pooling: the mean of the states of a text, special tokens included, or the state of [CLS] (cls), and no map
                 after it. By default what the model was fine-tuned with or its modules.json says, else the mean.
             normalized: whether vectors have unit length; the same by default, else no.
 
         Raises:
-            ModelError: it has no tokenizer, gives no states, or its modules.json asks for what is not computed.
+            ModelError: it has no tokenizer, gives no states, its modules.json asks for what is not computed, or the
+                engine cannot compute the network.
+            ConfigError: there is no such engine or device, or this machine does not have what the engine needs.
+            MissingExtraError: a library that the engine needs is not installed.
         """
         if loaded.tokenizer is None:
             raise ModelError(f"{loaded.path} has no tokenizer; put the one it was trained with there")
@@ -106,11 +122,24 @@ class SentenceEncoder:
         shape = loaded.config.encoder
         length = settings.length or int(loaded.task.get("length", loaded.config.sequences.length))
         length, own = min(length, shape.max_positions), settings.normalized if normalized is None else normalized
-        compute, tokens = _computing(loaded, device, pooling)
-        vectors, width = compute, shape.hidden_size
-        if map_ is not None:
-            vectors, width = (lambda rows: map_.of(compute(rows))), len(map_.bias)
-        return cls(vectors, loaded.tokenizer, width, length, shape.max_positions, own, tokens)
+        states = _of_states(loaded)
+        computing = ENGINES[engine](states, device)
+        comparison = comparison_of(states, engine, device)
+
+        def compute(by: Engine, rows: PaddedRows) -> NDArray[np.float32]:
+            found = _pooled_by(by, rows, pooling)
+            return found if map_ is None else map_.of(found)
+
+        def vectors(rows: PaddedRows) -> NDArray[np.float32]:
+            found = compute(computing, rows)
+            if comparison is not None:
+                comparison.compare_vectors(rows, found, compute)
+            return found
+
+        width = shape.hidden_size if map_ is None else len(map_.bias)
+        tokens, padding = getattr(computing, "tokens", BATCH_TOKENS), getattr(computing, "padding", None)
+        return cls(vectors, loaded.tokenizer, width, length, shape.max_positions, own, tokens, padding, computing,
+                   str(loaded.path))  # fmt: skip
 
     def blocks(self, texts: Iterable[str], *, ahead: bool = False) -> Iterator[NDArray[np.float32]]:
         """The vectors of up to `CHUNK` texts at a time, (n, H), in order and in constant memory.
@@ -149,10 +178,12 @@ class SentenceEncoder:
 
     def _vectors(self, rows: Sequence[EncodedRow], bar: progress.Task) -> NDArray[np.float32]:
         found = np.zeros((len(rows), self.width), np.float32)
-        for places in by_length([len(row.ids) for row in rows], self.tokens):
+        for places in by_length([len(row.ids) for row in rows], self.tokens, padding=self.padding):
             padded = pad_rows([rows[place] for place in places], self.tokenizer.pad_id, self.positions)
             found[places] = self.vectors(padded)
             bar.advance(len(places))
+        if not np.isfinite(found).all():
+            raise not_finite(self.name)
         return unit(found) if self.normalized else found
 
 
@@ -166,29 +197,29 @@ def _settings(loaded: LoadedModel, pooling: Pooling | None) -> VectorSettings | 
         return None
 
 
-def _computing(
-    loaded: LoadedModel, device: torch.device, pooling: Pooling
-) -> tuple[Callable[[PaddedRows], NDArray[np.float32]], int]:
-    """What computes the vectors of rows, and of how many tokens at a time: on a CPU without padding (model/packed.py)
-    where the encoder can be, or the graph of an exported folder.
+def _of_states(loaded: LoadedModel) -> LoadedModel:
+    """The encoder as a model without classes, whose logits are the last states; an exported folder as it is.
+
+    Raises:
+        ModelError: it was exported with another head.
     """
     if exported_graph(loaded.path) is not None:
-        if not callable(loaded.network) or loaded.task.get("kind") != "backbone":
+        if loaded.task.get("kind") != "backbone":
             raise ModelError(f"{loaded.path} is an ONNX export that gives no states; export the model again with "
                              "--head backbone, or embed with the folder it was exported from")  # fmt: skip
-        engine = ENGINES["onnx"](loaded, "cpu")
-        return lambda rows: pooled(engine.logits(rows), rows.mask, pooling), engine.tokens
-    network = TaskModel.of_states(loaded.model.to(device).eval().encoder)
-    packed = PackedNetwork.of(network) if device.type == "cpu" else None
-    if packed is not None:
-        return lambda rows: packed.vectors(*rows, pooling), PACKED_TOKENS
+        return loaded
 
-    @torch.no_grad()
-    def compute(rows: PaddedRows) -> NDArray[np.float32]:
-        ids, types, mask = (torch.from_numpy(array).to(device) for array in rows)
-        states = network(ids, types, mask).float()
-        vectors = states[:, 0] if pooling == "cls" else mean_over(states, mask)
-        found: NDArray[np.float32] = vectors.cpu().numpy()
-        return found
+    def network() -> TaskModel:
+        return TaskModel.of_states(loaded.model.eval().encoder)
 
-    return compute, BATCH_TOKENS
+    read = isinstance(loaded.network, (Pretrainer, TaskModel))  # the weights of others are read when they are needed
+    return replace(loaded, network=network() if read else network, task={"kind": "backbone", "classes": 0}, labels=())
+
+
+def _pooled_by(engine: Engine, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:
+    """(R, H), by the engine itself where it pools."""
+    compute = getattr(engine, "vectors", None)
+    if compute is None:
+        return pooled(engine.logits(rows), rows.mask, pooling)
+    found: NDArray[np.float32] = compute(rows, pooling)
+    return found

@@ -40,6 +40,10 @@ class Reading:
     """Format of the input; by default the suffix decides, or else the content."""
     encoding: str = "utf-8"
     """Encoding of the input."""
+    engine: str | None = None
+    """What computes: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]); torch-bfloat16 or
+    openvino-bfloat16, on processors that have it; auto, which measures those at hand and takes the fastest; or
+    torch-int8, products in 8 bits, on processors that have them. By default torch, and onnx for an exported folder."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
 
@@ -63,10 +67,6 @@ class PredictArguments(Reading):
     exit: Literal["auto", "off"] | float = "auto"
     """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold, off computes all
     layers, a number is a threshold."""
-    engine: str | None = None
-    """What computes the answers: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]); torch-bfloat16 or
-    openvino-bfloat16, on processors that have it; auto, which measures those at hand and takes the fastest; or
-    torch-int8, products in 8 bits, on processors that have them. By default torch, and onnx for an exported folder."""
     exact: bool = False
     """Compute in float32 with PyTorch's own operations, whatever the engine."""
 
@@ -128,7 +128,7 @@ def embed(words: list[str]) -> int:
         raise ConfigError(
             f"vectors are written as .npy, .parquet or .jsonl; give --output {output.with_suffix('.npy')}"
         )
-    model = load(arguments.model, device=arguments.device)
+    model = load(arguments.model, engine=arguments.engine, device=arguments.device)
     count = embed_file(
         model, arguments.input, console.data_output() if arguments.output == "-" else arguments.output,
         pooling=arguments.pooling, normalized=None if arguments.normalize is None else arguments.normalize == "yes",

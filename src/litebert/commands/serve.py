@@ -37,7 +37,8 @@ class ServeArguments:
     allow_host: tuple[str, ...] = ()
     """Names that the service is reached by, beside localhost; needed behind a proxy that passes its own name on."""
     engine: str | None = None
-    """What computes, as for predict; by default torch, and onnx for an exported folder."""
+    """What computes answers and vectors, as for predict and embed; by default torch, and onnx for an exported folder.
+    Masks are filled in float32."""
     exit: Literal["auto", "off"] | float = "auto"
     """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold, off computes all
     layers, a number is a threshold."""

@@ -14,6 +14,8 @@ from typing import Any
 
 LOG = logging.getLogger("litebert.serve")
 REQUESTS = LOG.getChild("requests")
+PRECISION = logging.getLogger("litebert.precision")
+"""Says at the start how far an engine is from float32 (answer/precision.py)."""
 
 
 class Lines(logging.Formatter):
@@ -41,8 +43,9 @@ def set_up(requests: bool = True) -> None:
     """Write the service's log to standard error, with a line for each request or without."""
     handler = _Quietly(sys.stderr)
     handler.setFormatter(Lines())
-    LOG.handlers, LOG.propagate = [handler], False
-    LOG.setLevel(logging.INFO)
+    for logger in (LOG, PRECISION):
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(logging.INFO)
     REQUESTS.setLevel(logging.INFO if requests else logging.WARNING)
     for name in ("uvicorn", "uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)

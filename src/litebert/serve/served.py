@@ -36,6 +36,8 @@ EXAMPLE = "the quick brown fox jumps over the lazy dog and runs back to the rive
 """What the speed of a model is first measured on."""
 FULL = 64
 """Inputs of a batch under load, about, on which engines are compared."""
+VARIANTS = 16
+"""Forms of the example on which an engine of fewer bits is compared with float32."""
 
 
 class Served:
@@ -120,14 +122,12 @@ class Served:
     def warmed(self) -> tuple[list[tuple[int, float]], float]:
         """How many short inputs took how many seconds, each the best of three, and the characters of one.
 
-        The engine `auto` chooses before that, so that no client waits for its measurements.
+        The engine `auto` chooses before that, so that no client waits for its measurements. So are engines made that
+        need more than the weights, and what has fewer bits is compared with float32.
         """
         value, operation = self._example()
-        if self.engine == "auto":
-            chooses = getattr(self.predictor, "engine", None)
-            if settle := getattr(chooses, "settle", None):
-                settle(lambda: self.answer(Group(operation, (), [value] * FULL)))
-            self.engine = getattr(chooses, "name", "torch")  # for a model with exits, or without a task
+        if self.engine != "torch" and not self.exported:
+            self._prepare_engines()
         trials = []
         for rows in (1, 1, 4):  # what is done once is not counted
             best = math.inf
@@ -138,11 +138,28 @@ class Served:
             trials.append((rows, best))
         return trials[1:], float(len(EXAMPLE))
 
-    def _example(self) -> tuple[Any, str]:
+    def _prepare_engines(self) -> None:
+        """Make the engine of answers and that of vectors, and let `auto` choose."""
+        chosen = []
+        for operation in ("predict", "embed"):
+            if operation not in self._does:
+                continue
+            values = [self._example(turn)[0] if operation == "predict" else _turned(turn) for turn in range(VARIANTS)]
+            self.answer(Group(operation, (), values))
+            engine = self.predictor.engine if operation == "predict" and self.predictor else self._encoder.engine
+            if settle := getattr(engine, "settle", None):
+                settle(partial(self.answer, Group(operation, (), values[:1] * FULL)))
+            chosen.append(getattr(engine, "name", "torch"))  # torch for a model with exits
+        if self.engine == "auto":
+            self.engine = chosen[0] if chosen else "torch"
+
+    def _example(self, turn: int = 0) -> tuple[Any, str]:
+        """An input and the operation that answers it."""
+        text = _turned(turn)
         if self.predictor is not None:
-            task, words = self.predictor.task, EXAMPLE.split()
+            task, words = self.predictor.task, text.split()
             forms: list[Any] = [
-                EXAMPLE, [" ".join(words[:10]), " ".join(words[10:])],
+                text, [" ".join(words[:10]), " ".join(words[10:])],
                 [" ".join(words[:8]), " ".join(words[8:12]), words[12:14]],
             ]  # fmt: skip
             for value in forms:
@@ -152,8 +169,8 @@ class Served:
                     continue
                 return value, "predict"
         if "embed" in self._does:
-            return EXAMPLE, "embed"
-        return (f"{EXAMPLE} [MASK]", "fill-mask") if "fill-mask" in self._does else (EXAMPLE, "tokenize")
+            return text, "embed"
+        return (f"{text} [MASK]", "fill-mask") if "fill-mask" in self._does else (text, "tokenize")
 
     # ---- answering -------------------------------------------------------------------------------------------------
 
@@ -327,6 +344,12 @@ class Served:
     def _vector_length(self) -> int:
         """The longest row that a vector is made of, in tokens."""
         return int(self._encoder.length)
+
+
+def _turned(turn: int) -> str:
+    """The example, which begins with another of its words."""
+    words = EXAMPLE.split()
+    return " ".join(words[turn % len(words) :] + words[: turn % len(words)])
 
 
 def _has_task(folder: Path) -> bool:

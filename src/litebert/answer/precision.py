@@ -1,0 +1,123 @@
+"""What an engine of fewer bits changes: on the first rows it is compared, once, with an engine in float32.
+
+An engine names the other one in its attribute `reference`. The comparison costs one pass of both engines over at most
+`ROWS` rows, and the other engine is dropped after it. Nothing is compared where nobody reads the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.answer.exits import EarlyExit
+from litebert.errors import LitebertError
+from litebert.finetuning.items import Item
+from litebert.finetuning.rows import PaddedRows
+from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, logits_of
+from litebert.registry import ENGINES
+from litebert.text.tally import counted
+
+if TYPE_CHECKING:
+    from litebert.answer.engines import Engine
+    from litebert.answer.predicting import Predictor
+    from litebert.interop import LoadedModel
+
+log = logging.getLogger("litebert.precision")
+
+ROWS = 32
+"""Examples that are compared, at most."""
+TOKENS = 2048
+"""Tokens that are compared, at most, but always one example."""
+
+
+class Comparison:
+    """Compares an engine with its reference on the first rows that it answers, and logs one sentence."""
+
+    def __init__(self, name: str, make_reference: Callable[[], Engine]) -> None:
+        self._name, self._make = name, make_reference
+        self._due = True
+
+    def compare_answers(self, predictor: Predictor, examples: Sequence[Any], items: Sequence[Item]) -> None:
+        """Log how far the logits of the first examples are apart, and how many answers change.
+
+        Args:
+            examples, items: as the task of the predictor encodes them, at least one example.
+        """
+        reference = self._reference()
+        if reference is None:
+            return
+        engine = predictor.engine.engine if isinstance(predictor.engine, EarlyExit) else predictor.engine
+        sizes = np.zeros(len(examples), np.int64)
+        for item in items:
+            sizes[item.example] += item.length * len(item.rows)
+        few = _count_first(sizes)
+        chosen = [item for item in items if item.example < few]
+        ours, theirs = (_compute(one, chosen, predictor) for one in (engine, reference))
+        answers = [
+            [getattr(answer, "value", answer) for answer in predictor.task.answers(examples[:few], chosen, logits)]
+            for logits in (ours, theirs)
+        ]
+        changes = list(zip(*answers, strict=True))
+        if all(isinstance(value, float) for value in answers[1]):
+            apart = max((abs(one - other) for one, other in changes), default=0.0)
+            self._say(few, "row", f"answers by at most {apart:.2g}")
+            return
+        gaps = [float(np.abs(one - other).max(initial=0.0)) for one, other in zip(ours, theirs, strict=True)]
+        changed = sum(one != other for one, other in changes)
+        verb = "changes" if changed == 1 else "change"
+        gap = max(gaps, default=0.0)
+        self._say(few, "row", f"logits by at most {gap:.2g}, and {changed} of {counted(few, 'answer')} {verb}")
+
+    def compare_vectors(
+        self,
+        rows: PaddedRows,
+        vectors: NDArray[np.float32],
+        compute: Callable[[Engine, PaddedRows], NDArray[np.float32]],
+    ) -> None:
+        """Log the lowest cosine of the vectors (R, D) of the first rows with those that `compute` gives of the
+        reference.
+        """
+        reference = self._reference()
+        if reference is None:
+            return
+        few = _count_first(np.full(len(rows.ids), rows.ids.shape[1]))
+        first = PaddedRows(rows.ids[:few], rows.types[:few], rows.mask[:few])
+        ours, theirs = vectors[:few].astype(np.float64), compute(reference, first).astype(np.float64)
+        lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+        cosines = (ours * theirs).sum(1) / np.maximum(lengths, np.finfo(np.float64).tiny)
+        self._say(few, "text", f"the cosine of a vector with its vector in float32 is at least {cosines.min():.5f}")
+
+    def _reference(self) -> Engine | None:
+        """The engine in float32, the first time that it is asked for; None afterwards, and where it cannot be had."""
+        if not self._due or not log.isEnabledFor(logging.INFO):
+            return None
+        self._due = False
+        try:
+            return self._make()
+        except LitebertError as error:
+            log.debug(f"the engine {self._name} is not compared with float32: {error}")
+            return None
+
+    def _say(self, few: int, unit: str, differences: str) -> None:
+        log.info(f"the engine {self._name} differs from float32 on the first {counted(few, unit)}: {differences}")
+
+
+def comparison_of(loaded: LoadedModel, engine: str, device: str) -> Comparison | None:
+    """What compares a registered engine of a model with its reference; None of an engine that has none."""
+    reference = getattr(ENGINES[engine], "reference", None)
+    return None if reference is None else Comparison(engine, lambda: ENGINES[reference](loaded, device))
+
+
+def _compute(engine: Engine, items: Sequence[Item], predictor: Predictor) -> Logits:
+    most, padding = getattr(engine, "tokens", EVALUATION_TOKENS), getattr(engine, "padding", None)
+    output, pad_id = predictor.task.output, predictor.tokenizer.pad_id
+    return logits_of(engine.logits, items, output, pad_id, predictor.positions, most=most, padding=padding)
+
+
+def _count_first(sizes: NDArray[np.int64]) -> int:
+    """How many examples of so many tokens are compared."""
+    return max(1, int((np.cumsum(sizes[:ROWS]) <= TOKENS).sum()))
