@@ -298,8 +298,8 @@ def test_every_engine_gives_the_same_vectors(
         randomise(model, scale=0.15)
         save_litebert(model, words, place, labels=("a", "b"), task={"kind": "sequence", "length": 16})
     else:
-        network = Pretrainer(Config(name="base", encoder=shape(vocab_size=words.vocab_size), sequences=SequenceConfig(length=16),
-                                    objectives=("mlm",)))  # fmt: skip
+        encoder, sequences = shape(vocab_size=words.vocab_size), SequenceConfig(length=16)
+        network = Pretrainer(Config(name="base", encoder=encoder, sequences=sequences, objectives=("mlm",)))
         randomise(network, scale=0.15)
         save_litebert(network, words, place)
     (tmp_path / "in.txt").write_text("\n".join(TEXTS))
