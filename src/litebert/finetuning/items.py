@@ -44,6 +44,14 @@ class Item:
 
 
 @dataclass(frozen=True)
+class PlainItem(Item):
+    """An example as a baseline reads it: texts as they stand, or words, and no rows of tokens."""
+
+    texts: tuple[str, ...] = ()
+    """A text, the two of a pair, or the words of a sentence."""
+
+
+@dataclass(frozen=True)
 class EncodedPart:
     """A part of a task, read and encoded once."""
 

@@ -1,0 +1,301 @@
+"""What counting alone answers: a model of scikit-learn or of counts for each kind of output.
+
+They learn within seconds on one core, in bounded memory: from more text than `CHARACTERS` they read a part of the rows.
+
+Shapes: N rows, F features, C classes, n words of a sentence.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.data import IGNORED
+from litebert.errors import DataError
+from litebert.finetuning.baselines.features import Sparse, TextFeatures
+from litebert.finetuning.items import PlainItem
+
+if TYPE_CHECKING:
+    from litebert.finetuning.scoring import Logits
+    from litebert.finetuning.task import Task
+
+CHARACTERS = 8_000_000
+"""Of the training texts that are read: more would take minutes and gigabytes."""
+FEATURES = 1 << 18
+"""Of words, and of characters, at most."""
+WEIGHTS = 1 << 25
+"""Of a linear model at most: features times classes."""
+FITTED = 3_000_000_000
+"""Numbers other than zero in the training rows, times classes, at most: half a minute."""
+FEW_CLASSES = 50
+"""With more classes the strength of the model is not looked for."""
+TRIED = 16_000
+"""Rows that the strength is looked for on."""
+_FOLDS = 3
+_STRENGTHS = (1.0, 3.0, 10.0, 30.0)
+_PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+_CERTAIN = 10.0
+"""The log-odds of a class that every training row has, and without its sign of a class that none has."""
+MOST_PAIRS = 20_000
+"""Pairs that are compared with one another, at most."""
+
+
+class Baseline(ABC):
+    """A model that learns one kind of output from texts as they stand, without a network or a tokenizer."""
+
+    name: ClassVar[str]
+    """What it does, for people."""
+
+    def __init__(self) -> None:
+        self.read = 0
+        """How many training rows it learned from."""
+
+    def fit(self, items: Sequence[PlainItem], classes: int) -> None:
+        """Learn from training rows.
+
+        Raises:
+            DataError: nothing can be learned from them.
+        """
+        chosen = [items[place] for place in _affordable([sum(map(len, item.texts)) for item in items], CHARACTERS)]
+        self.read = len(chosen)
+        self._learn(chosen, classes)
+
+    @abstractmethod
+    def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
+        """Learn from rows that fit the memory."""
+
+    @abstractmethod
+    def logits(self, items: Sequence[PlainItem]) -> Logits:
+        """Of each row, in the form that `Output.of_item` gives."""
+
+    def answers(self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]) -> list[Any]:
+        """Its answers to examples, in the form that `Task.score` takes."""
+        return task.answers(examples, items, self.logits(items))
+
+
+def _affordable(costs: Sequence[int], most: float) -> list[int]:
+    """The places of rows whose costs sum to `most` at most: all of them, or some of them at random, in their order."""
+    total = sum(costs)
+    if total <= most:
+        return list(range(len(costs)))
+    # A file may be sorted by class, so its first rows would not do.
+    order = np.random.default_rng(0).permutation(len(costs))
+    within = np.cumsum(np.array(costs, np.int64)[order]) <= most
+    return sorted(order[within].tolist())
+
+
+def _folds(count: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Rows to learn from and rows to try on: each row is tried once, but of many rows one fold is enough."""
+    order = np.random.default_rng(0).permutation(count)[:TRIED]
+    for number in range(_FOLDS if len(order) == count else 1):
+        tried = order[number::_FOLDS]
+        yield np.setdiff1d(order, tried), np.sort(tried)
+
+
+# ---- classes and labels ----------------------------------------------------------------------------------------------
+
+
+class LinearClasses(Baseline):
+    """One of C classes: a logistic regression for each against the others (of two classes, one regression).
+
+    The strength of its penalty is the one of the lowest cross-entropy on rows that were held out of training.
+    """
+
+    name = "TF-IDF of words and characters, logistic regression"
+
+    def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
+        self._features = TextFeatures(min(FEATURES, WEIGHTS // max(1, classes) // 2))
+        matrix = self._features.fit([item.texts for item in items])
+        truth = self._columns([item.target for item in items], classes)
+        rows = _affordable(np.diff(matrix.indptr).tolist(), FITTED / truth.shape[1])
+        if len(rows) < self.read:
+            matrix, truth, self.read = matrix[rows], truth[rows], len(rows)
+        strength = self._strength(matrix, truth)
+        self._models = [_logistic(matrix, column, strength) for column in truth.T]
+
+    def logits(self, items: Sequence[PlainItem]) -> Logits:
+        """(C,) of each row."""
+        matrix = self._features.transform([item.texts for item in items])
+        return list(self._arranged(_log_odds(self._models, matrix)).astype(np.float32))
+
+    def _strength(self, matrix: Sparse, truth: NDArray[np.bool_]) -> float:
+        """How weak the penalty is, the C of scikit-learn."""
+        if truth.shape[1] > FEW_CLASSES or len(truth) < 2 * _FOLDS:
+            return _STRENGTHS[1]
+        losses = np.zeros(len(_STRENGTHS))
+        for learn, tried in _folds(len(truth)):
+            for i, strength in enumerate(_STRENGTHS):
+                models = [_logistic(matrix[learn], column[learn], strength) for column in truth.T]
+                losses[i] += self._loss(_log_odds(models, matrix[tried]), truth[tried])
+        return _STRENGTHS[int(losses.argmin())]
+
+    def _columns(self, targets: Sequence[Any], classes: int) -> NDArray[np.bool_]:
+        """(N, C) of what is right; of two classes only the second, (N, 1)."""
+        right = np.array(targets)[:, None] == np.arange(classes)
+        return right[:, 1:] if classes == 2 else right
+
+    def _arranged(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(N, C) logits of log-odds (N, C), or (N, 1) of two classes."""
+        return np.concatenate((-odds, odds), axis=1) / 2 if odds.shape[1] == 1 else odds
+
+    def _loss(self, odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+        """Cross-entropy."""
+        if odds.shape[1] == 1:
+            return _binary_loss(odds, right)
+        shifted = odds - odds.max(1, keepdims=True)
+        return float((np.log(np.exp(shifted).sum(1)) - (shifted * right).sum(1)).mean())
+
+
+class LinearLabels(LinearClasses):
+    """Any of C labels: a linear model for each."""
+
+    def _columns(self, targets: Sequence[Any], classes: int) -> NDArray[np.bool_]:
+        return np.array(targets, bool).reshape(-1, classes)
+
+    def _arranged(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
+        return odds
+
+    def _loss(self, odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+        return _binary_loss(odds, right)
+
+
+def _binary_loss(odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+    return float(np.logaddexp(0, np.where(right, -odds, odds)).mean())
+
+
+def _logistic(matrix: Sparse, right: NDArray[np.bool_], strength: float) -> Any:
+    """The weights of one class, float32 (F + 1,) with the bias last; its log-odds where all rows have it, or none."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    if right.all() or not right.any():
+        return _CERTAIN if right.all() else -_CERTAIN
+    # The dual form takes memory and time by the numbers that are not zero, whatever the features and the rows.
+    model = LogisticRegression(C=strength, solver="liblinear", dual=True, tol=1e-2, max_iter=100, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the score says what became of it
+        model.fit(matrix, right)
+    return np.append(model.coef_[0], model.intercept_[0]).astype(np.float32)
+
+
+def _log_odds(models: Sequence[Any], matrix: Sparse) -> NDArray[np.float64]:
+    """(N, C)."""
+    columns = [np.full(matrix.shape[0], one) if isinstance(one, float) else matrix @ one[:-1] + one[-1]
+               for one in models]  # fmt: skip
+    return np.stack(columns, axis=1).astype(np.float64)
+
+
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+
+
+class LinearNumber(Baseline):
+    """A number by ridge regression, inside the range of the training numbers."""
+
+    name = "TF-IDF of words and characters, ridge regression"
+
+    def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
+        self._features = TextFeatures(FEATURES)
+        matrix = self._features.fit([item.texts for item in items])
+        numbers = np.array([item.target for item in items], np.float64)
+        self._range = (numbers.min(), numbers.max())
+        errors = np.zeros(len(_PENALTIES))
+        for learn, tried in _folds(len(numbers)):
+            for i, penalty in enumerate(_PENALTIES):
+                found = _ridge(matrix[learn], numbers[learn], penalty).predict(matrix[tried])
+                errors[i] += np.square(found - numbers[tried]).mean()
+        self._model = _ridge(matrix, numbers, _PENALTIES[int(errors.argmin())])
+
+    def logits(self, items: Sequence[PlainItem]) -> Logits:
+        """(1,) of each row."""
+        found = self._model.predict(self._features.transform([item.texts for item in items]))
+        return list(np.clip(found, *self._range)[:, None].astype(np.float32))
+
+
+def _ridge(matrix: Sparse, numbers: NDArray[np.float64], penalty: float) -> Any:
+    from sklearn.linear_model import Ridge
+
+    return Ridge(alpha=penalty, solver="sparse_cg", tol=1e-3, max_iter=300).fit(matrix, numbers)
+
+
+# ---- vectors ---------------------------------------------------------------------------------------------------------
+
+
+class WeightedCharacters(Baseline):
+    """How alike two texts are: the cosine of their characters, two or three in a row, by inverse document frequency.
+
+    It learns from no score, only how many of the training texts have each.
+    """
+
+    name = "characters weighted by inverse document frequency"
+
+    def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
+        from sklearn.feature_extraction.text import TfidfVectorizer
+
+        texts = list(dict.fromkeys(text for item in items for text in item.texts))
+        # What a tenth of the texts have says next to nothing, and takes most of the time.
+        most = 0.1 if len(texts) > 1000 else 1.0
+        self._vectors = TfidfVectorizer(
+            analyzer="char_wb", ngram_range=(2, 3), max_df=most, max_features=FEATURES, sublinear_tf=True,
+            dtype=np.float32,
+        ).fit(texts)  # fmt: skip
+
+    def logits(self, items: Sequence[PlainItem]) -> Logits:
+        """(2, F) of each pair, sparse."""
+        if len(items) > MOST_PAIRS:
+            raise DataError(f"{len(items):,} pairs are too many to compare within seconds")
+        first, second = (self._vectors.transform([item.texts[side] for item in items]) for side in (0, 1))
+        from scipy.sparse import vstack
+
+        return [vstack((first[place], second[place]), format="csr") for place in range(len(items))]
+
+    def answers(self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]) -> list[Any]:
+        """A `Compared` of each pair, with sparse vectors."""
+        from litebert.finetuning.similarity import Compared
+
+        return [Compared(float(one[0].multiply(one[1]).sum()), one) for one in self.logits(items)]
+
+
+# ---- tags ------------------------------------------------------------------------------------------------------------
+
+
+class FrequentTags(Baseline):
+    """The tag that a word has most often; of a new word, the tag that words seen once have most often."""
+
+    name = "the most frequent tag of each word"
+
+    def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
+        counts: dict[str, Counter[int]] = {}
+        for item in items:
+            for word, tag in zip(item.texts, item.target.tolist(), strict=True):
+                if tag != IGNORED:
+                    for form in dict.fromkeys((word, word.lower())):
+                        counts.setdefault(form, Counter())[tag] += 1
+        rare = Counter(tag for word, tags in counts.items() if sum(tags.values()) == 1 for tag in tags)
+        every = Counter(tag for tags in counts.values() for tag in tags.elements())
+        if not every:
+            raise DataError("no word of the training part has a tag")
+        self._unknown = _shares(rare or every, classes)
+        self._tags = {word: _shares(tags, classes) for word, tags in counts.items()}
+
+    def logits(self, items: Sequence[PlainItem]) -> Logits:
+        """(n, C) of each sentence: logarithms of how often the word had each tag."""
+        known, unknown = self._tags, self._unknown
+        return [
+            np.stack([known.get(word, known.get(word.lower(), unknown)) for word in item.texts])
+            if item.texts
+            else np.zeros((0, len(unknown)), np.float32)
+            for item in items
+        ]
+
+
+def _shares(counts: Counter[int], classes: int) -> NDArray[np.float32]:
+    found = np.full(classes, 0.01)
+    for tag, count in counts.items():
+        found[tag] += count
+    return np.log(found / found.sum()).astype(np.float32)
