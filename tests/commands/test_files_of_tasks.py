@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from litebert.answer.predictor import load
+from litebert.finetuning.baselines import read_scores
 from toys.finetuning import recipe_file
 from toys.refusals import names
 
@@ -106,7 +107,7 @@ def test_a_folder_for_each_class(finetune: Callable[..., Output], tmp_path: Path
             (folder / f"{number}.txt").write_text(f"{text}\nmore\n")
     _, _, err = well(finetune("--task", "table", "--data", tmp_path / "reviews"))
     assert examples(err) == 72
-    scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    scores = read_scores(tmp_path / "run" / "scores.json")
     data = tmp_path / "reviews" / "test"
     _, out, _ = well(run("score", tmp_path / "run", "--data", data, "--json"))
     _, exact, _ = well(run("score", tmp_path / "run", "--data", data, "--json", "--engine", "exact"))
@@ -159,7 +160,7 @@ def test_labels_of_a_test_file_are_scored(finetune: Callable[..., Output], tmp_p
     train = table(tmp_path / "train.csv", texts(60, 0), "text", "label")
     test = table(tmp_path / "test.csv", [(text, "yes") for text, _ in texts(20, 1)], "text", "label")
     well(finetune("--task", "table", "--data", train, "--dev", train, "--test", test))
-    scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    scores = read_scores(tmp_path / "run" / "scores.json")
     with open(tmp_path / "run" / "predictions" / "test.csv", newline="", encoding="utf-8") as file:
         answers = [row["prediction"] for row in csv.DictReader(file)]
     assert scores["test_accuracy"] == pytest.approx(answers.count("yes") / 20)
@@ -182,7 +183,7 @@ def test_a_file_of_questions_without_any_answer_is_unlabelled(
     bare = squad(tmp_path / "bare.json", 5)
     refuses(finetune("--task", "squad", "--data", train, "--dev", bare), bare)
     well(finetune("--task", "squad", "--data", train, "--test", bare))
-    scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    scores = read_scores(tmp_path / "run" / "scores.json")
     assert not [name for name in scores if name.startswith("test_")]
     assert len(json.loads((tmp_path / "run" / "predictions" / "test.json").read_text())) == 5
     refuses(run("score", tmp_path / "run", "--data", bare), bare)
@@ -220,7 +221,7 @@ def test_parts_of_speech(finetune: Callable[..., Output], tmp_path: Path, run: R
     train = conll(tmp_path / "train.conll", 60, 0, tags)
     _, _, err = well(finetune("--task", "tagging", "--data", train, steps=60))
     assert any("accuracy" in line and "B-" in line for line in err.splitlines())
-    scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    scores = read_scores(tmp_path / "run" / "scores.json")
     assert scores["accuracy"] > 0.65  # 0.53 are nouns
     assert json.loads((tmp_path / "run" / "finetune.json").read_text())["metric"] == "accuracy"
     model = load(tmp_path / "run")
@@ -272,7 +273,7 @@ def test_race_holds_out_passages_and_answers_in_letters(
     assert answers == [row["label"] for row in test]
     assert set(answers) <= set("ABCD")
     _, out, _ = well(run("score", tmp_path / "run", "--data", data / "test", "--json"))
-    scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    scores = read_scores(tmp_path / "run" / "scores.json")
     assert json.loads(out)["scores"]["accuracy"] == scores["test_accuracy"]
 
 
@@ -283,7 +284,7 @@ def test_score_says_what_the_run_said(finetune: Callable[..., Output], tmp_path:
     train = table(tmp_path / "train.csv", texts(60, 0), "said", "kind")
     dev = table(tmp_path / "dev.csv", texts(30, 1), "said", "kind")
     well(finetune("--task", "table", "--data", train, "--dev", dev, "--text", "said", "--label", "kind", steps=20))
-    scores = json.loads((tmp_path / "run" / "scores.json").read_text())
+    scores = read_scores(tmp_path / "run" / "scores.json")
     _, out, _ = well(run("score", tmp_path / "run", "--data", dev, "--json"))
     report = json.loads(out)
     assert report["scores"] == scores

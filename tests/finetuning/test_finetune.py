@@ -18,6 +18,7 @@ from litebert.answer.predictor import load
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
+from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.scoring import logits_of, network_logits
@@ -50,7 +51,7 @@ def test_it_learns_and_leaves_a_folder_that_says_so(
     done = run(table, tmp_path / "run", tiny_tokenizer)
     assert done.outcome.finished
     assert done.scores["accuracy"] > 0.9
-    assert json.loads((tmp_path / "run" / "scores.json").read_text()) == done.scores
+    assert read_scores(tmp_path / "run" / "scores.json") == done.scores
     names(next(line for line in logged if "%" in line), 300, "no", "yes")
     assert (tmp_path / "run" / "predictions" / "dev.csv").read_text().count("\n") == 81
 

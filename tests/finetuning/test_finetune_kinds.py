@@ -12,6 +12,7 @@ import pytest
 from litebert.answer.predictor import load
 from litebert.config import replace
 from litebert.errors import ConfigError
+from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.run import Finetuned, finetune
 from litebert.tasks.registry import task_of
 from litebert.text.records import Notes, lines
@@ -34,7 +35,7 @@ def run(name: str, data: Path, folder: Path, tokenizer: Path, epochs: float, **o
     task = task_of(name, data, **options)
     done = finetune(recipe_file(folder.parent), task, folder, settings, tokenizer=tokenizer)
     assert done.outcome.finished
-    assert json.loads((folder / "scores.json").read_text()) == done.scores
+    assert read_scores(folder / "scores.json") == done.scores
     return done
 
 

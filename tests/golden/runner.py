@@ -297,7 +297,8 @@ def _finetune(name: str, point: dict[str, Any], vocabulary: Path, folder: Path) 
     written = [out / "model" / "model.safetensors", *sorted((out / "predictions").iterdir())]
     written += sorted(out.rglob("best.safetensors"))  # of a run that collapsed too
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
-    dev = {key: value for key, value in scores.items() if not key.startswith("test_")}  # older versions leave test out
+    added = ("test_", "baseline")  # older versions leave these out
+    dev = {key: value for key, value in scores.items() if not key.startswith(added)}
     return _result(out, written) | {"scores": dev, "answers": load(out, device="cpu").predict(inputs)}
 
 

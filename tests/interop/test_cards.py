@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.run import finetune
 from litebert.interop import convert
 from litebert.interop.cards import finetuned_card
@@ -60,7 +61,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Pat
 
 def test_a_fine_tuned_folder_has_a_card(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     card, facts = (tuned / "model" / "README.md").read_text(encoding="utf-8"), front(tuned / "model")
-    scores = json.loads((tuned / "scores.json").read_text())
+    scores = read_scores(tuned / "scores.json")
     assert (facts["library_name"], facts["pipeline_tag"]) == ("litebert", "text-classification")
     (result,) = facts["model-index"][0]["results"]
     assert {one["type"]: one["value"] for one in result["metrics"]} == {

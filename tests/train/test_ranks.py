@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from litebert.finetuning.baselines import read_scores
 from litebert.train.ranks import Ranks
 from toys.finetuning import recipe_file, write_table
 from toys.groups import Groups, free_port
@@ -237,7 +238,7 @@ def test_two_ranks_fine_tune_as_one_does(groups: Groups, tiny_tokenizer: Path, t
     one, ddp, fsdp = (tmp_path / out for out in ("auto", "ddp", "fsdp"))
     for together, alone in ((ddp / "seed-0", one / "seed-0"), (ddp / "seed-1", one / "seed-1"), (fsdp, one / "seed-0")):
         assert_same_course(together, alone)
-        scores, expected = (json.loads((run / "scores.json").read_text()) for run in (together, alone))
+        scores, expected = (read_scores(run / "scores.json") for run in (together, alone))
         assert scores == pytest.approx(expected, abs=TOLERANCE)
     for two, same in ((ddp, one), (fsdp, one / "seed-0")):
         assert {path.relative_to(two) for path in two.rglob("*")} == {

@@ -18,10 +18,11 @@ from typing import Any
 from litebert.analysis.differences import differing, flat, short_names
 from litebert.analysis.report import Table
 from litebert.errors import RunError
+from litebert.finetuning.baselines import read_baseline, read_scores
 from litebert.finetuning.spread import confidence_halfwidth
 from litebert.recipes.files import names_recipe
 from litebert.registry import TASKS
-from litebert.storage import fault_of, hash_fault, newest_whole, numbers, read_json
+from litebert.storage import fault_of, hash_fault, newest_whole, read_json
 
 RECOVERED, COLLAPSED = "†", "‡"
 _FREE = ("config.train.save_every", "config.train.keep_checkpoints")
@@ -53,6 +54,8 @@ class TaskRow:
     """The names of the files that were scored, where the run recorded them."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """What else made the run, by dotted name."""
+    baseline: float | None = None
+    """What counting words and characters scores on the same rows, in percent; None where the run has no baseline."""
 
 
 def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
@@ -95,13 +98,18 @@ def task_table(rows: Sequence[TaskRow]) -> Table:
     """The rows for people: medians, and lowest and highest where there are several seeds."""
     columns = task_columns(rows)
     questions = dict.fromkeys(_question(row) for row in rows)
+    with_baseline = any(row.baseline is not None for row in rows)
     lines = []
     for question in questions:
         here = {name: row for name, column in columns.items() for row in column if _question(row) == question}
         done = [row for row in here.values() if not row.unfinished and math.isfinite(sum(row.scores))]
         best = max(done, key=lambda row: statistics.fmean(row.scores), default=None)
         cells = [_cell(here[name], best, len(done)) if name in here else "-" for name in columns]
-        lines.append((_task_name(next(iter(here.values())), rows), question[1], *cells))
+        counted = [row.baseline for row in here.values() if row.baseline is not None]
+        # Runs with other training rows have baselines of their own.
+        ends = dict.fromkeys(f"{end:.1f}" for end in (min(counted), max(counted))) if counted else ("-",)
+        last = (" to ".join(ends),) if with_baseline else ()
+        lines.append((_task_name(next(iter(here.values())), rows), question[1], *cells, *last))
     seeds = sorted({len(row.scores) for row in rows if row.scores}) or [0]
     note = "Scores times 100."
     if seeds[-1] > 1:
@@ -112,7 +120,10 @@ def task_table(rows: Sequence[TaskRow]) -> Table:
         note += f" {RECOVERED} started once more at a third of the rate: the first run gave one answer to everything."
     if any(row.collapsed for row in rows):
         note += f" {COLLAPSED} gives one answer to everything: its score is that of guessing."
-    return Table("Fine-tuned", ("task", "score", *columns), tuple(lines), note)
+    if with_baseline:
+        note += " baseline: a model that counts words and characters, fitted on the rows of the run."
+    last = ("baseline",) if with_baseline else ()
+    return Table("Fine-tuned", ("task", "score", *columns, *last), tuple(lines), note)
 
 
 def task_differences(rows: Sequence[TaskRow]) -> Table:
@@ -208,7 +219,8 @@ def _row(folder: Path) -> TaskRow:
             missing = 1
     settings = [read_json(file, RunError) for file in files]
     done = [file for file in files if file.with_name("scores.json").is_file()]
-    scores = [numbers(read_json(file.with_name("scores.json"), RunError)) for file in done]
+    scores = [read_scores(file.with_name("scores.json")) for file in done]
+    counted = read_baseline(done[0].with_name("scores.json")) if done else None
     try:
         (task, model, metric), *others = {(str(one["task"]), str(one["model"]), str(one["metric"])) for one in settings}
         if others:
@@ -227,6 +239,7 @@ def _row(folder: Path) -> TaskRow:
             unfinished=len(files) - len(done) or missing,
             files=_scored_files(settings[0]),
             settings=_settings(settings[0], len(files)),
+            baseline=None if counted is None or metric not in counted.scores else scale * counted.scores[metric],
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RunError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -90,6 +91,9 @@ class FinetuneArguments:
     for answers about whole texts have another tokenizer, unless layers are compared."""
     unlabelled: tuple[str, ...] = ()
     """With --teacher: files of further texts, which the teacher answers; formats and columns as in litebert predict."""
+    no_baseline: bool = False
+    """Leave out the baseline: a model that counts words and characters, fitted on the same rows within seconds, whose
+    scores stand beside those of MODEL."""
     seeds: int = 1
     """Number of seeds to run; with several, the median, mean and spread are reported."""
     overwrite: bool = False
@@ -144,7 +148,7 @@ def finetune(words: list[str]) -> int:
         runs = finetune_seeds(
             arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start,
             teacher=arguments.teacher, unlabelled=more, overwrite=arguments.overwrite, device=arguments.device,
-            remarks=remarks,
+            remarks=remarks, baseline=not arguments.no_baseline,
         )  # fmt: skip
         for one in runs if ranks.main else ():
             write_run(one.folder)
@@ -153,26 +157,43 @@ def finetune(words: list[str]) -> int:
         console.say("saved; run the same command to continue")
         return 128 + (last.signal or 0)
     scores, metric = [run.scores for run in runs], metric_name(task)
-    summary = summarise(scores)
+    summary, baseline = summarise(scores), runs[0].baseline
+    counted = {} if baseline is None else baseline.scores
     if arguments.json:
         console.print_json({"run": str(arguments.out), "metric": metric, "scores": scores, "seeds": summary,
                     "restarted": [number for number, run in enumerate(runs) if run.restarted],
                     "collapsed": [number for number, run in enumerate(runs) if run.collapsed],
+                    **({} if baseline is None else {"baseline": asdict(baseline)}),
                     **({"exits": [run.exits for run in runs]} if config.exits else {})})  # fmt: skip
     elif arguments.seeds == 1:
-        console.table(("dev", arguments.out.name), [(name, f"{value:.4g}") for name, value in scores[0].items()])
+        single = {name: (value,) for name, value in scores[0].items()}
+        console.table(*_with_baseline(("dev", arguments.out.name), single, counted))
         for title, columns, cells in exit_tables(runs[0].folder):
             console.table(columns, cells, title)
     else:
-        rows = [(name, *(f"{value:.4g}" for value in found.values())) for name, found in summary.items()]
-        console.table(("dev", "median", "mean", "deviation", "lowest", "highest"), rows)
+        several = {name: tuple(found.values()) for name, found in summary.items()}
+        columns = ("dev", "median", "mean", "deviation", "lowest", "highest")
+        console.table(*_with_baseline(columns, several, counted))
         console.say(noise_of(metric, [one[metric] for one in scores]))
+    if baseline is not None and not arguments.json:
+        console.say(f"baseline: {baseline.note}")
     best, (asked, answers) = runs[0].folder, task.predicted_files
     console.ending(
         f"{arguments.out}; its curves are in {best / 'report.html'}",
         ("predict", best, "--input", asked, "--output", answers),
     )
     return 0
+
+
+def _with_baseline(
+    columns: tuple[str, ...], scores: Mapping[str, tuple[float, ...]], baseline: Mapping[str, float]
+) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The columns and the rows of a table of scores, with a last column for the baseline where there is one."""
+    rows = [(name, *(f"{value:.4g}" for value in values)) for name, values in scores.items()]
+    if not baseline:
+        return columns, rows
+    last = [f"{baseline[row[0]]:.4g}" if row[0] in baseline else "-" for row in rows]
+    return (*columns, "baseline"), [(*row, cell) for row, cell in zip(rows, last, strict=True)]
 
 
 _OPTIONS = ("text", "pair", "label", "target", "separator", "metric", "input_format", "encoding", "heldout",

@@ -27,6 +27,7 @@ from litebert.text.tally import counted
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from litebert.finetuning.baselines.models import Baseline
     from litebert.finetuning.batches import TaskBatch
     from litebert.model.heads import ClassifierHead
     from litebert.model.objectives import Loss
@@ -189,6 +190,10 @@ class Output(ABC):
         """An answer as a record."""
         value = list(answer.value) if isinstance(answer.value, tuple) else answer.value
         return {"prediction": value, "probabilities": [round(p, 6) for p in answer.probabilities.tolist()]}
+
+    def baseline(self) -> Baseline | None:
+        """A model that answers by counting, not fitted yet; None where no cheap one is worth showing."""
+        return None
 
     # ---- watching --------------------------------------------------------------------------------------------------
 

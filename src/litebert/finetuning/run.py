@@ -13,13 +13,16 @@ A run folder holds
     teacher.safetensors
                       with a teacher: its logits for every training row
     exits.json        with `exits`: when a row leaves early, and what other rules would save and cost
-    scores.json       the scores of model/
+    baseline.json     the scores of a model that counts words and characters, on the same rows
+    scores.json       the scores of model/, and of the baseline
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import shutil
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -30,11 +33,13 @@ from litebert import launch
 from litebert.config import Config, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.errors import ConfigError, RunError
+from litebert.finetuning.baselines import BaselineScores, RunBaseline, advise, read_baseline, read_scores
+from litebert.finetuning.baselines.scores import BASELINE, FIELD, scores_fields
 from litebert.finetuning.batches import TaskBatch, TaskBatches
 from litebert.finetuning.defaults import recorded_choices
 from litebert.finetuning.exits import Exits, calibrate
 from litebert.finetuning.probe import choose_rate
-from litebert.finetuning.scoring import score_parts
+from litebert.finetuning.scoring import metric_name, score_parts
 from litebert.finetuning.spread import summarise
 from litebert.finetuning.start import InitialModel, PreparedTask, claim, load_initial, prepare_task, task_model
 from litebert.finetuning.task import Task
@@ -45,7 +50,7 @@ from litebert.interop.cards import finetuned_card
 from litebert.interop.files import read_weights
 from litebert.model.task_model import TaskModel
 from litebert.recipes.finetuning import default_point
-from litebert.storage import numbers, read_json, write_json
+from litebert.storage import read_json, write_json
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome
@@ -58,7 +63,7 @@ log = logging.getLogger("litebert")
 
 IDENTITY = "finetune.json"
 CONTENTS = (IDENTITY, "metrics.jsonl", "speed.jsonl", "checkpoints", "best.safetensors", "model", "predictions",
-            "exits.json", "scores.json", "report.html", KEPT)  # fmt: skip
+            "exits.json", BASELINE, "scores.json", "report.html", KEPT)  # fmt: skip
 """All that a run writes."""
 OnStep = Callable[[Loop[TaskBatch]], None]
 """What is called after every step."""
@@ -79,6 +84,12 @@ class Finetuned:
     """Whether one that collapsed went before, at three times the rate."""
 
     @property
+    def baseline(self) -> BaselineScores | None:
+        """What counting words and characters scores on the same rows; None where the run has no baseline."""
+        file = self.folder / "scores.json"
+        return read_baseline(file) if file.is_file() else None
+
+    @property
     def exits(self) -> dict[str, Any]:
         """What exits.json holds of a finished run with early exits, see `finetuning.exits.Exits`; empty for others."""
         file = self.folder / "exits.json"
@@ -97,6 +108,7 @@ def finetune(
     overwrite: bool = False,
     device: str = "auto",
     on_step: OnStep | None = None,
+    baseline: bool = True,
 ) -> Finetuned:
     """Fine-tune a model on a task; the same call on the same folder continues, or returns what is finished.
 
@@ -106,6 +118,7 @@ def finetune(
         teacher: the folder of a model fine-tuned on the same task, whose answers are learned as `config.distill` says.
         unlabelled: further examples for the teacher to answer, as `Task.stream` gives them.
         overwrite: delete the run in `out`, if there is one, and start anew.
+        baseline: also fit a model that counts words and characters on the same rows, see `Finetuned.baseline`.
 
     Raises:
         ConfigError: unlabelled examples without a teacher, or for a task that cannot use them.
@@ -125,6 +138,7 @@ def finetune(
         overwrite=overwrite,
         device=device,
         on_step=on_step,
+        baseline=baseline,
     )
     return runs[0]
 
@@ -144,6 +158,7 @@ def finetune_seeds(
     device: str = "auto",
     on_step: OnStep | None = None,
     remarks: Sequence[str] = (),
+    baseline: bool = True,
 ) -> list[Finetuned]:
     """`finetune` in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the config's.
 
@@ -157,7 +172,7 @@ def finetune_seeds(
         anew = overwrite and not launch.restarts()
         return _seeds(
             ranks, model, task, out, config, seeds, tokenizer, teacher, unlabelled, start, anew, device, on_step,
-            remarks,
+            remarks, baseline,
         )  # fmt: skip
 
 
@@ -165,7 +180,7 @@ def _seeds(
     ranks: Ranks, model: str | Path, task: Task[Any], out: str | Path, config: FinetuneConfig | None, seeds: int,
     tokenizer: str | Path | None, teacher: str | Path | None, unlabelled: Sequence[Any] | None,
     start: InitialModel | None, overwrite: bool, device: str, on_step: OnStep | None,
-    remarks: Sequence[str],
+    remarks: Sequence[str], baseline: bool,
 ) -> list[Finetuned]:  # fmt: skip
     paths = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
     if seeds < 1:
@@ -187,6 +202,9 @@ def _seeds(
         with folders[0].owned():
             prepared = choose_rate(prepared, folders[0], device)
     heard += [*prepared.notes, *prepared.chosen]
+    if baseline:
+        counted = RunBaseline(task, prepared.train, (*prepared.dev, *prepared.tests))
+        prepared = replace(prepared, baseline=counted)
     runs: list[Finetuned] = []
     prepared.remark_on_steps()
     for seed, folder in enumerate(folders, prepared.config.train.seed):
@@ -199,8 +217,17 @@ def _seeds(
             return runs
     if seeds > 1 and folders[0].ranks.main:
         scores = [run.scores for run in runs]
-        write_json(Path(out) / "seeds.json", {"scores": scores, "summary": summarise(scores)})
+        write_json(Path(out) / "seeds.json", scores_fields({"scores": scores, "summary": summarise(scores)},
+                                                           runs[0].baseline))  # fmt: skip
+    _advise(metric_name(task), runs)
     return runs
+
+
+def _advise(metric: str, runs: Sequence[Finetuned]) -> None:
+    """Say so where the baseline is better than the runs are in the median."""
+    median = statistics.median(run.scores.get(metric, math.nan) for run in runs)
+    if sentence := advise(metric, median, runs[0].baseline):
+        log.warning(sentence)
 
 
 def _check(out: Path, folders: Sequence[RunFolder], overwrite: bool, source: str | Path | None) -> None:
@@ -300,8 +327,11 @@ def _run(
     if config.exits:
         ranks.decide(lambda: _require_calibrated(folder, config.exit_drop))
     if ranks.decide(lambda: file.exists() and not (folder / "checkpoints").exists()):  # someone made room
-        scores = ranks.decide(lambda: numbers(read_json(file, RunError)))
+        scores = ranks.decide(lambda: read_scores(file))
         return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), scores, False, again)
+    counted = prepared.baseline
+    if counted is not None and not ranks.decide(file.exists):
+        ranks.decide(lambda: counted.keep(folder))
     if prepared.teacher is not None:
         teacher = prepared.teacher
         taught = ranks.decide(lambda: taught_logits(teacher, prepared, folder, str(machine.device)))
@@ -342,11 +372,12 @@ def _run(
                 write_json(folder / "exits.json", asdict(exits))
             output.settle(model.head)
             model.state_map = None
-            card = _card(prepared, place.identities()[-1], scores, again)
+            written = scores_fields(scores, None if counted is None else counted.keep(folder))
+            card = _card(prepared, place.identities()[-1], written, again)
             _write_model(folder / "model", model, replace(prepared, task=task), card, exits)
-            write_json(file, scores)
+            write_json(file, written)
     one = trainable.diagnostic_state["one_answer"]
-    scores = ranks.decide(lambda: numbers(read_json(file, RunError)))
+    scores = ranks.decide(lambda: read_scores(file))
     return Finetuned(folder, steps, outcome, scores, one, again)
 
 
@@ -362,12 +393,14 @@ def _require_calibrated(folder: Path, drop: float) -> None:
         log.warning(f"{folder} has no checkpoints any more, so its exits stay as calibrated with exit_drop {was}")
 
 
-def _card(prepared: PreparedTask, identity: Mapping[str, Any], scores: Mapping[str, float], restarted: bool) -> str:
+def _card(prepared: PreparedTask, identity: Mapping[str, Any], scored: Mapping[str, Any], restarted: bool) -> str:
+    """The card of a finished run; `scored` is what scores.json holds."""
     parts = (prepared.train, *prepared.dev, *prepared.tests)
     sizes = {part.name: (len(part.examples), sum(len(row.ids) for item in part.items for row in item.rows))
              for part in parts}  # fmt: skip
     dev = [part.name for part in prepared.dev]
-    return finetuned_card(prepared.task.output.head, identity, sizes, scores, dev, restarted)
+    scores = {name: value for name, value in scored.items() if name != FIELD}
+    return finetuned_card(prepared.task.output.head, identity, sizes, scores, dev, restarted, scored.get(FIELD))
 
 
 def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask, card: str, exits: Exits | None) -> None:

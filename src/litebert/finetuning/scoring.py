@@ -41,13 +41,24 @@ def score_parts(task: Task[Any], parts: Sequence[EncodedPart], logits: Mapping[s
     Raises:
         NonFiniteError: a logit is not a finite number, so that no score would mean anything.
     """
+
+    def answer(part: EncodedPart) -> list[Any]:
+        if not are_finite(logits[part.name]):
+            raise NonFiniteError(f"the logits of {part.name} are not finite, so the run stopped; start another "
+                                 "--out with a lower --train.optimizer.learning-rate")  # fmt: skip
+        return task.answers(part.examples, part.items, logits[part.name])
+
+    return score_answers(task, parts, answer)
+
+
+def score_answers(
+    task: Task[Any], parts: Sequence[EncodedPart], answer: Callable[[EncodedPart], list[Any]]
+) -> dict[str, float]:
+    """The scores of `score_parts`, of the answers that `answer` gives to the examples of a part, whoever gives them."""
     scores: dict[str, float] = {}
     for part in parts:
         if part.name in task.dev or any(item.target is not None for item in part.items):
-            if not are_finite(logits[part.name]):
-                raise NonFiniteError(f"the logits of {part.name} are not finite, so the run stopped; start another "
-                                     "--out with a lower --train.optimizer.learning-rate")  # fmt: skip
-            found = task.score(part.examples, task.answers(part.examples, part.items, logits[part.name]))
+            found = task.score(part.examples, answer(part))
             prefix = "" if task.dev == (part.name,) else f"{part.name}_"
             scores.update({prefix + name: value for name, value in found.items()})
     return scores

@@ -30,6 +30,7 @@ from litebert.interop.sentence_modules import VectorMap
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from litebert.finetuning.baselines.models import Baseline
     from litebert.finetuning.batches import TaskBatch
     from litebert.finetuning.scoring import Logits
     from litebert.model.heads import Pooling
@@ -69,8 +70,8 @@ class Compared(NamedTuple):
 
     value: float
     """The cosine."""
-    vectors: NDArray[np.float32]
-    """(2, H), of unit length."""
+    vectors: Any
+    """(2, H) float32, of unit length: an array, or a sparse matrix where a baseline counts."""
 
 
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -181,6 +182,11 @@ class Similarity(Output):
         """A `Compared` for each pair."""
         pairs = [unit(one if self.map is None else self.map.of(one)) for one in logits]
         return [Compared(float(np.dot(*pair)), pair) for pair in pairs]
+
+    def baseline(self) -> Baseline | None:
+        from litebert.finetuning.baselines.models import WeightedCharacters
+
+        return WeightedCharacters()
 
     def record(self, answer: Any) -> dict[str, Any]:
         """A cosine has no probabilities."""

@@ -21,6 +21,7 @@ from litebert.config.distillation import DistillConfig, LayersConfig
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError, DataError, RunError
+from litebert.finetuning.baselines import RunBaseline
 from litebert.finetuning.defaults import choose_amount, choose_length
 from litebert.finetuning.exits import require_exits
 from litebert.finetuning.items import EncodedPart, Item
@@ -164,6 +165,8 @@ class PreparedTask:
     """Rows that only the teacher has answers to."""
     chosen: tuple[str, ...] = ()
     """What was chosen for this run, a sentence each."""
+    baseline: RunBaseline | None = None
+    """What counting answers, which seeds share; None where nobody asked for it."""
 
     @property
     def rows(self) -> list[Item]:

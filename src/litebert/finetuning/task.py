@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.items import Item
+from litebert.finetuning.items import Item, PlainItem
 from litebert.finetuning.outputs import Output
 from litebert.text.records import FileFormat, Notes
 from litebert.tokenizer import Tokenizer
@@ -172,6 +172,10 @@ class Task(ABC, Generic[E]):
         texts itself, so that no length is chosen for it.
         """
         return None
+
+    def plain_items(self, examples: Sequence[E]) -> list[PlainItem]:
+        """The examples as a baseline reads them, one item each; none of a task that has no baseline."""
+        return []
 
     def labelled(self, source: Any, **options: Any) -> list[E]:
         """The examples of a file with answers, to be scored; `options` say how to read it, as in `task_of`.

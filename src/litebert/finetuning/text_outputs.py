@@ -18,6 +18,7 @@ from litebert.finetuning.outputs import Answer, Output, softmax
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from litebert.finetuning.baselines.models import Baseline
     from litebert.finetuning.batches import TaskBatch
     from litebert.model.heads import ClassifierHead
 
@@ -37,6 +38,11 @@ class OneClass(Output):
         values = np.stack(logits).astype(np.float64)
         likely = softmax(values, axis=1)
         return [Answer(self.labels[best], row) for best, row in zip(values.argmax(1).tolist(), likely, strict=True)]
+
+    def baseline(self) -> Baseline | None:
+        from litebert.finetuning.baselines.models import LinearClasses
+
+        return LinearClasses()
 
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
@@ -85,6 +91,11 @@ class SeveralLabels(OneClass):
         # The logistic function by tanh, which does not overflow; scipy's differs in the last bit.
         likely = [0.5 * (1 + np.tanh(one.astype(np.float64) / 2)) for one in logits]
         return [Answer(tuple(np.array(self.labels)[row > 0.5].tolist()), row) for row in likely]
+
+    def baseline(self) -> Baseline | None:
+        from litebert.finetuning.baselines.models import LinearLabels
+
+        return LinearLabels()
 
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
@@ -154,6 +165,11 @@ class Number(Output):
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         return [Answer(float(one[0]), np.empty(0)) for one in logits]
+
+    def baseline(self) -> Baseline | None:
+        from litebert.finetuning.baselines.models import LinearNumber
+
+        return LinearNumber()
 
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]

@@ -19,6 +19,7 @@ from litebert.finetuning.outputs import Answer, Output, softmax
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from litebert.finetuning.baselines.models import Baseline
     from litebert.finetuning.batches import TaskBatch
 
 
@@ -48,6 +49,11 @@ class Tags(Output):
         """The likeliest tag of each token, and its probability."""
         likely = [softmax(found.astype(np.float64), axis=-1) for found in logits]
         return [Answer(tuple(self.labels[i] for i in p.argmax(-1).tolist()), p.max(-1)) for p in likely]
+
+    def baseline(self) -> Baseline | None:
+        from litebert.finetuning.baselines.models import FrequentTags
+
+        return FrequentTags()
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """The same tag for every token that has one."""

@@ -63,6 +63,7 @@ def finetuned_card(
     scores: Mapping[str, float],
     dev: Sequence[str],
     restarted: bool = False,
+    baseline: Mapping[str, Any] | None = None,
 ) -> str:
     """The card of a fine-tuned model, without its end.
 
@@ -72,6 +73,7 @@ def finetuned_card(
         sizes: of each part, the examples and the tokens.
         dev: the parts it was scored on; the first chose the weights.
         restarted: whether it learned at a third of the rate, after a first run that gave one answer to everything.
+        baseline: what scores.json holds of a baseline: its `name` and its `scores`, named as those of the model.
     """
     task, source, metric = (str(identity.get(key, "")) for key in ("task", "model", "metric"))
     base, files = _last(source), _files(identity)
@@ -99,7 +101,7 @@ def finetuned_card(
         f"A model that {_KINDS[kind]}. It started from {_clean(start)} and was fine-tuned with litebert.\n\n"
         f"## Data\n\n{_table(('part', 'files', 'examples', 'tokens'), parts)}\n"
         f"## Training\n\n{_table(('setting', 'value'), fields)}\n{again if restarted else ''}"
-        f"## Scores\n\n{_table(('score', 'value'), [(one, f'{value:.4g}') for one, value in scores.items()])}\n"
+        f"## Scores\n\n{_scored(scores, baseline)}\n"
         f"`{metric}` on {examples} examples of the part `{dev[0]}` chose the weights, so a new sample of "
         "the same kind will score a little lower. One run with one seed: differences of a point may be chance.\n\n"
         "## Limits\n\n"
@@ -108,6 +110,17 @@ def finetuned_card(
         "- It was not tested on text of other kinds, other languages or another time than the data above.\n"
         "- It repeats the errors and the bias of its data.\n"
     )
+
+
+def _scored(scores: Mapping[str, float], baseline: Mapping[str, Any] | None) -> str:
+    """The table of the scores, those of the baseline beside them."""
+    theirs = baseline.get("scores") if isinstance(baseline, Mapping) else None
+    if baseline is None or not isinstance(theirs, Mapping):
+        return _table(("score", "value"), [(name, f"{value:.4g}") for name, value in scores.items()])
+    rows = [(name, f"{value:.4g}", f"{theirs[name]:.4g}" if isinstance(theirs.get(name), (int, float)) else "-")
+            for name, value in scores.items()]  # fmt: skip
+    note = f"The baseline learned from the same rows: {_clean(str(baseline.get('name', 'counts of words')))}.\n"
+    return f"{_table(('score', 'model', 'baseline'), rows)}\n{note}"
 
 
 def _pipeline(head: str, compares: bool) -> str:
@@ -231,10 +244,12 @@ def _about(loaded: LoadedModel) -> tuple[str, str]:
     if not about:
         identity = _read(loaded.path.parent / "finetune.json")
         dev = [next((part for part in _files(identity) if part not in ("train", "test")), "dev")]
-        scores = {name: value for name, value in _read(loaded.path.parent / "scores.json").items()
-                  if isinstance(value, (int, float))}  # fmt: skip
+        scored = _read(loaded.path.parent / "scores.json")
+        scores = {name: value for name, value in scored.items() if isinstance(value, (int, float))}
         known = {"task": loaded.task.get("task", kind), "model": loaded.config.name, **identity}
-        about = finetuned_card(kind, known, {}, scores, dev) if kind else _pretrained_card(loaded)
+        if not kind:
+            return kind, _pretrained_card(loaded)
+        about = finetuned_card(kind, known, {}, scores, dev, baseline=scored.get("baseline"))
     return kind, about
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError, ModelError, nearest
 from litebert.finetuning.items import EncodedRow, Item, single_rows
@@ -254,7 +253,7 @@ class Pairs(TextTask):
         """Correlations of cosines with scores, or how well the second of each pair is found among all."""
         if self._label is None:
             seconds = [example.pair or "" for example in examples]
-            return _rank_seconds(np.stack([answer.vectors for answer in answers]), seconds)
+            return _rank_seconds([answer.vectors for answer in answers], seconds)
         examples, answers = self._known(examples, answers, lambda example: example.label is not None)
         truth = np.array([example.label for example in examples], np.float64)
         return scores(self._score_names, truth, np.array([answer.value for answer in answers]))
@@ -327,8 +326,8 @@ def _key(row: EncodedRow) -> int:
     return int.from_bytes(hashlib.blake2b(row.ids.tobytes(), digest_size=8).digest(), "little", signed=True)
 
 
-def _rank_seconds(vectors: NDArray[np.float32], texts: Sequence[str]) -> dict[str, float]:
-    """The scores of `_FOUND`, from unit vectors (N, 2, H) and the second texts (N,).
+def _rank_seconds(vectors: Sequence[Any], texts: Sequence[str]) -> dict[str, float]:
+    """The scores of `_FOUND`, from unit vectors, (2, H) of each of N pairs, and the second texts (N,).
 
     The rank of a second counts every other text that is as near to the first, so a tie is wrong and a network that
     gives all texts one vector finds nothing. Cosines that differ by less than 1e-6 are ties, because equal vectors may
@@ -339,12 +338,23 @@ def _rank_seconds(vectors: NDArray[np.float32], texts: Sequence[str]) -> dict[st
     numbers = np.array([number_of[text] for text in texts])
     if len(number_of) == 1:
         return dict.fromkeys(_FOUND, 0.0)
-    firsts, seconds = vectors[:, 0], vectors[:, 1]
-    likeness_to_second = (firsts * seconds).sum(-1)
+    firsts, seconds = (_stacked([both[side] for both in vectors]) for side in (0, 1))
+    likeness_to_second = np.asarray((firsts * seconds).sum(-1))
     ranks = []
     for start in range(0, len(vectors), _BLOCK):
         block = slice(start, start + _BLOCK)
-        behind = firsts[block] @ seconds.T < likeness_to_second[block, None] - 1e-6
+        likeness = firsts[block] @ seconds.T
+        likeness = likeness if isinstance(likeness, np.ndarray) else likeness.toarray()
+        behind = likeness < likeness_to_second[block, None] - 1e-6
         ranks.append(1 + (~behind & (numbers[block, None] != numbers)).sum(1))
     ranked = np.concatenate(ranks)
     return {"mrr": float((1 / ranked).mean()), "recall_at_1": float((ranked == 1).mean())}
+
+
+def _stacked(vectors: Sequence[Any]) -> Any:
+    """(N, H) of N vectors: an array, or a sparse array where a baseline gave them."""
+    if isinstance(vectors[0], np.ndarray):
+        return np.stack(vectors)
+    from scipy.sparse import csr_array, vstack
+
+    return csr_array(vstack(vectors, format="csr"))

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.items import Item, build_row, single_rows
+from litebert.finetuning.items import Item, PlainItem, build_row, single_rows
 from litebert.finetuning.outputs import Answer, Output, saved_output
 from litebert.tasks.parts import FileTask, Source
 from litebert.tasks.predictions import texts, write_records
@@ -110,6 +110,13 @@ class TextTask(FileTask[Example]):
             items.append(Item(i, (build_row(tokenizer, first, second, length),), example.label))
         self._found.add_cut(cut, len(items), length)
         return items
+
+    def plain_items(self, examples: Sequence[Example]) -> list[PlainItem]:
+        """The one or two texts of each example."""
+        return [
+            PlainItem(i, (), one.label, texts=(one.text,) if one.pair is None else (one.text, one.pair))
+            for i, one in enumerate(examples)
+        ]
 
     def lengths(self, examples: Sequence[Example], tokenizer: Tokenizer) -> NDArray[np.int64]:
         """Tokens of each example that is read whole, special ones included."""

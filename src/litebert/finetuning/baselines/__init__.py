@@ -1,0 +1,21 @@
+"""A baseline beside every score: what counting words and characters answers after seconds, on the same rows.
+
+    from litebert.finetuning.baselines import fit_baseline
+
+    baseline = fit_baseline(task)                # learns from the training part of a task
+    baseline.scores(task.dev)                    # {'accuracy': 0.7625, ...}, by the task's own scorer
+    baseline.predict(["a text", "another"])      # as a fine-tuned model answers
+    baseline.logits(examples)                    # what a teacher says
+
+models.py has a model for each kind of output, features.py what the models read, fitted.py how they meet a task, and
+scores.py what a run folder keeps of them.
+"""
+
+from litebert.finetuning.baselines.fitted import FittedBaseline as FittedBaseline
+from litebert.finetuning.baselines.fitted import fit_baseline as fit_baseline
+from litebert.finetuning.baselines.models import Baseline as Baseline
+from litebert.finetuning.baselines.scores import BaselineScores as BaselineScores
+from litebert.finetuning.baselines.scores import RunBaseline as RunBaseline
+from litebert.finetuning.baselines.scores import advise as advise
+from litebert.finetuning.baselines.scores import read_baseline as read_baseline
+from litebert.finetuning.baselines.scores import read_scores as read_scores

@@ -51,6 +51,8 @@ class Baseline(ABC):
 
     name: ClassVar[str]
     """What it does, for people."""
+    supervised: ClassVar[bool] = True
+    """Whether it needs the answers of its training rows."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -137,7 +139,7 @@ class LinearClasses(Baseline):
 
     def _columns(self, targets: Sequence[Any], classes: int) -> NDArray[np.bool_]:
         """(N, C) of what is right; of two classes only the second, (N, 1)."""
-        right = np.array(targets)[:, None] == np.arange(classes)
+        right: NDArray[np.bool_] = np.array(targets)[:, None] == np.arange(classes)
         return right[:, 1:] if classes == 2 else right
 
     def _arranged(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -233,6 +235,7 @@ class WeightedCharacters(Baseline):
     """
 
     name = "characters weighted by inverse document frequency"
+    supervised = False
 
     def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -295,7 +298,9 @@ class FrequentTags(Baseline):
 
 
 def _shares(counts: Counter[int], classes: int) -> NDArray[np.float32]:
+    """(C,) logarithms of the shares of the tags of a word; a tag that it never had is not impossible."""
     found = np.full(classes, 0.01)
     for tag, count in counts.items():
         found[tag] += count
-    return np.log(found / found.sum()).astype(np.float32)
+    shares: NDArray[np.float32] = np.log(found / found.sum()).astype(np.float32)
+    return shares

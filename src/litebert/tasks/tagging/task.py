@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from litebert.data import IGNORED
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.items import Item, build_row
+from litebert.finetuning.items import Item, PlainItem, build_row
 from litebert.finetuning.outputs import Answer, saved_output
 from litebert.finetuning.token_outputs import Tags
 from litebert.tasks.parts import Data, FileTask, Layout, Source, given_files, layout_of, part_files
@@ -176,6 +176,18 @@ class TaggingTask(FileTask[Sentence]):
                     target = np.full(len(row.ids), IGNORED, np.int64)
                     target[places] = [label_of.get(sentence.tags[word], IGNORED) for word in own]
                 items.append(Item(example, (row,), target, np.stack((own, places), axis=1)))
+        return items
+
+    def plain_items(self, examples: Sequence[Sentence]) -> list[PlainItem]:
+        """The words of each sentence; the places of their logits are those of the words."""
+        label_of = {label: i for i, label in enumerate(self.output.labels)}
+        items = []
+        for i, sentence in enumerate(examples):
+            target = None
+            if sentence.tags is not None:
+                target = np.array([label_of.get(tag, IGNORED) for tag in sentence.tags], np.int64)
+            places = np.arange(len(sentence.words))
+            items.append(PlainItem(i, (), target, np.stack((places, places), axis=1), texts=sentence.words))
         return items
 
     def answers(

@@ -1,0 +1,85 @@
+"""A baseline that has learned a task: it answers, and the task scores it as it scores a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from litebert.errors import ConfigError, DataError
+from litebert.finetuning.items import EncodedPart
+from litebert.finetuning.scoring import score_answers
+from litebert.finetuning.task import Task
+
+if TYPE_CHECKING:
+    from litebert.finetuning.baselines.models import Baseline
+    from litebert.finetuning.scoring import Logits
+
+
+@dataclass(frozen=True)
+class FittedBaseline:
+    """A baseline and the task that it learned."""
+
+    task: Task[Any]
+    model: Baseline
+    training_rows: int
+    """Rows of the training part; `model.read` says how many of them it learned from."""
+
+    def logits(self, examples: Sequence[Any]) -> Logits:
+        """Of each example, in the form of `Output.of_item`: (C,) of classes, labels or a number, (words, C) of tags."""
+        with _single_thread():
+            return self.model.logits(self.task.plain_items(examples))
+
+    def answers(self, examples: Sequence[Any]) -> list[Any]:
+        """One answer per example, as `Task.score` and `Task.record` take it."""
+        with _single_thread():
+            return self.model.answers(self.task, examples, self.task.plain_items(examples))
+
+    def predict(self, values: Sequence[Any]) -> list[dict[str, Any]]:
+        """A record for each input, as `load(...).predict` gives of a fine-tuned model.
+
+        Raises:
+            TypeError: an input is of another form than `task.inputs` says.
+        """
+        examples = [self.task.example(value, str(place)) for place, value in enumerate(values)]
+        return [self.task.record(*both) for both in zip(examples, self.answers(examples), strict=True)]
+
+    def scores(self, parts: Sequence[str]) -> dict[str, float]:
+        """Scores of parts of the task, read from its files and named as in the scores.json of a run."""
+        return self.scores_of([(name, self.task.read(name)) for name in parts])
+
+    def scores_of(self, parts: Sequence[tuple[str, list[Any]]]) -> dict[str, float]:
+        """Scores of parts by name; of a test part only where it has answers."""
+        plain = [EncodedPart(name, examples, list(self.task.plain_items(examples))) for name, examples in parts]
+        return score_answers(self.task, plain, lambda part: self.answers(part.examples))
+
+
+def fit_baseline(task: Task[Any], examples: Sequence[Any] | None = None) -> FittedBaseline:
+    """The baseline of a task, fitted on its training part.
+
+    Args:
+        examples: those to learn from, where they have been read; by default `task.read("train")`.
+
+    Raises:
+        ConfigError: there is no baseline for this kind of task (questions, choices).
+        DataError: the training part has nothing to learn from.
+    """
+    model = task.output.baseline()
+    examples = task.read("train") if examples is None and model is not None else examples or []
+    items = task.plain_items(examples)
+    if model is None or (examples and not items):
+        raise ConfigError(f"the {task.name} task has no baseline; tasks of texts, pairs of texts and tags have one")
+    items = [item for item in items if item.target is not None or not model.supervised]
+    try:
+        with _single_thread():
+            model.fit(items, task.output.width)
+    except ValueError as error:  # scikit-learn's, as of texts without a single word
+        raise DataError(f"the training part cannot be counted ({error}); give texts with words") from None
+    return FittedBaseline(task, model, len(items))
+
+
+def _single_thread() -> Any:
+    """One thread: sums in another order would be other bits, and cores belong to training."""
+    from threadpoolctl import threadpool_limits
+
+    return threadpool_limits(1)

@@ -1,0 +1,130 @@
+"""What a run folder keeps of its baseline, and what a person should make of it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from litebert import progress
+from litebert.errors import RunError
+from litebert.finetuning.baselines.fitted import fit_baseline
+from litebert.finetuning.items import EncodedPart
+from litebert.finetuning.scoring import metric_name
+from litebert.finetuning.task import Task
+from litebert.storage import numbers, read_json, write_json
+from litebert.train.run_folder import ASIDE
+
+log = logging.getLogger("litebert")
+
+BASELINE = "baseline.json"
+"""The file of a run folder that holds the scores of its baseline from before training on."""
+FIELD = "baseline"
+"""The field of scores.json that holds them when training has ended."""
+
+
+@dataclass(frozen=True)
+class BaselineScores:
+    """The scores of a baseline on the parts that a run scores."""
+
+    name: str
+    """What it does, in words."""
+    scores: dict[str, float]
+    """Named as the run's own."""
+    rows: int
+    """Training rows that it learned from."""
+    training_rows: int
+    """Training rows that there are."""
+
+    @property
+    def note(self) -> str:
+        """What it does, and how many rows it read where it did not read all of them."""
+        part = "" if self.rows == self.training_rows else f" on {self.rows:,} of {self.training_rows:,} training rows"
+        return self.name + part
+
+
+class RunBaseline:
+    """The baseline of a run: computed once, for all seeds, and kept in their folders."""
+
+    def __init__(self, task: Task[Any], train: EncodedPart, others: Sequence[EncodedPart]) -> None:
+        self._task, self._train, self._others = task, train, others
+
+    def keep(self, folder: Path) -> BaselineScores | None:
+        """The scores that the folder holds, else those computed now; None where there are none, and a log says why."""
+        for file in (folder / BASELINE, folder / ASIDE / BASELINE):  # a restarted run learns from the same rows
+            try:
+                found = _from_fields(read_json(file, RunError), file)
+            except RunError:  # there is no such file, or a person changed it
+                continue
+            break
+        else:
+            found = self._scores
+        if found is not None and not (folder / BASELINE).exists():
+            write_json(folder / BASELINE, asdict(found))
+        return found
+
+    @cached_property
+    def _scores(self) -> BaselineScores | None:
+        if self._task.output.baseline() is None or not self._task.plain_items(self._train.examples[:1]):
+            return None
+        began = time.monotonic()
+        try:
+            with progress.task("fitting the baseline"):
+                fitted = fit_baseline(self._task, self._train.examples)
+                scores = fitted.scores_of([(part.name, part.examples) for part in self._others])
+        except Exception as error:  # whatever it is, it must not stop a training that could go on
+            log.info(f"there is no baseline beside the scores: {error}")
+            return None
+        found = BaselineScores(fitted.model.name, scores, fitted.model.read, fitted.training_rows)
+        metric = metric_name(self._task)
+        log.info(f"baseline ({found.note}): {metric} {scores[metric]:.4g} on {self._task.dev[0]}, in "
+                 f"{time.monotonic() - began:.1f} seconds")  # fmt: skip
+        return found
+
+
+def read_scores(file: Path) -> dict[str, float]:
+    """The run's own scores in a scores.json.
+
+    Raises:
+        RunError: the file cannot be read.
+    """
+    return numbers({name: value for name, value in read_json(file, RunError).items() if name != FIELD})
+
+
+def read_baseline(file: Path) -> BaselineScores | None:
+    """The baseline's scores in a scores.json; None where the run has none, as runs of earlier versions.
+
+    Raises:
+        RunError: the file cannot be read, or was changed.
+    """
+    fields = read_json(file, RunError).get(FIELD)
+    return None if fields is None else _from_fields(fields, file)
+
+
+def scores_fields(scores: Mapping[str, Any], baseline: BaselineScores | None) -> dict[str, Any]:
+    """What scores.json or seeds.json holds: the scores, and those of the baseline in a field of their own."""
+    return {**scores, **({} if baseline is None else {FIELD: asdict(baseline)})}
+
+
+def _from_fields(fields: Any, file: Path) -> BaselineScores:
+    try:
+        scores = {str(name): float(value) for name, value in numbers(fields["scores"]).items()}
+        return BaselineScores(str(fields["name"]), scores, int(fields["rows"]), int(fields["training_rows"]))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        raise RunError(f"{file} was changed: '{FIELD}' does not hold the scores of a baseline; restore it") from None
+
+
+def advise(metric: str, score: float, baseline: BaselineScores | None) -> str | None:
+    """What to do where a baseline is better than a model; None where the model is better, or nothing is known."""
+    theirs = math.nan if baseline is None else baseline.scores.get(metric, math.nan)
+    if baseline is None or not theirs > score:
+        return None
+    return (
+        f"the baseline ({baseline.note}) is better, with {metric} {theirs:.4g} against {score:.4g}: pretrain longer or "
+        "on more text, start from a published encoder, or learn from a larger model with --teacher"
+    )

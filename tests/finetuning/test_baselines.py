@@ -1,0 +1,258 @@
+"""The baseline beside the scores of a run: what it learns, that it is scored alike, and what a folder keeps of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import random
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from litebert.analysis.compare_tasks import compare_tasks, task_table
+from litebert.errors import ConfigError, RunError
+from litebert.finetuning.baselines import advise, fit_baseline, models, read_baseline, read_scores
+from litebert.finetuning.baselines.features import CharacterFeatures
+from litebert.finetuning.run import finetune, finetune_seeds
+from litebert.tasks.glue import Glue
+from litebert.tasks.pairs import Pairs, StsbVectors
+from litebert.tasks.registry import task_of
+from litebert.tasks.table import Table
+from litebert.tasks.tagging.scores import entity_scores
+from litebert.tasks.tagging.task import TaggingTask
+from litebert.train.loop import Loop
+from toys.finetuning import config, recipe_file, write_table
+from toys.refusals import names, refused
+
+WORDS = [a + b + c for a in "bdfgkl" for b in "aeiou" for c in "nrst"]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(write_table(tmp_path / "train.csv", 120), write_table(tmp_path / "dev.csv", 60, seed=1))
+
+
+def run(table: Any, folder: Path, tokenizer: Path, **more: Any) -> Any:
+    return finetune(recipe_file(folder.parent), table, folder, config(epochs=1), tokenizer=tokenizer, **more)
+
+
+def write_rows(path: Path, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Path:
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(rows)
+    return path
+
+
+# ---- what it learns --------------------------------------------------------------------------------------------------
+
+
+def test_character_features_are_those_of_scikit_learn() -> None:
+    texts = ["The cat sat.", "a  CAT", "", "Ein Äpfelchen fällt", "cat cat cat"]
+    ours = CharacterFeatures()
+    fitted = ours.fit(texts, 1, 1000)
+    theirs = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True, dtype=np.float32)
+    expected = theirs.fit_transform(texts)
+    assert fitted.shape == expected.shape
+    others = ["another cat", "new words only"]
+    for one, two in ((fitted, expected), (ours.transform(others), theirs.transform(others))):
+        np.testing.assert_allclose((one @ one.T).toarray(), (two @ two.T).toarray(), atol=1e-6)
+
+
+def test_it_is_scored_as_a_model_is(table: Table, tmp_path: Path) -> None:
+    fitted = fit_baseline(table)
+    with open(tmp_path / "dev.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    answers = [record["prediction"] for record in fitted.predict([row["text"] for row in rows])]
+    right = sum(answer == row["label"] for answer, row in zip(answers, rows, strict=True)) / len(rows)
+    scores = fitted.scores(table.dev)
+    assert scores["accuracy"] == right > 0.9
+    assert set(scores) == set(table.output.scores)
+    again = fit_baseline(table)
+    examples = table.read("dev")
+    for one, two in zip(fitted.logits(examples), again.logits(examples), strict=True):
+        assert one.tobytes() == two.tobytes()
+
+
+def test_several_labels_and_numbers(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    signs = WORDS[:3]
+
+    def rows(count: int) -> list[tuple[str, str, float]]:
+        made = []
+        for _ in range(count):
+            shown = [sign for sign in signs if draw.random() < 0.4]
+            text = draw.sample([*shown, *draw.choices(WORDS[3:], k=6)], k=len(shown) + 6)
+            made.append((" ".join(text), ";".join(shown), 3 + 2.5 * len(shown)))
+        return made
+
+    train = write_rows(tmp_path / "train.csv", ("text", "labels", "amount"), rows(300))
+    dev = write_rows(tmp_path / "dev.csv", ("text", "labels", "amount"), rows(80))
+    several = Table(train, dev, label="labels", separator=";")
+    assert fit_baseline(several).scores(several.dev)["micro_f1"] > 0.9
+    number = Table(train, dev, label="amount", target="number")
+    assert fit_baseline(number).scores(number.dev)["r2"] > 0.8
+
+
+def test_tags_are_the_commonest_of_each_word(tmp_path: Path) -> None:
+    draw = random.Random(0)
+    files = {}
+    for part, count in (("train", 60), ("dev", 20)):
+        lines = []
+        for number in range(count):
+            for word in WORDS if number == 0 else draw.choices(WORDS, k=8):  # every word is seen
+                likely = word[0] in "bd"
+                lines.append(f"{word} {'B-PER' if likely != (draw.random() < 0.15) else 'O'}")
+            lines.append("")
+        files[part] = tmp_path / f"{part}.conll"
+        files[part].write_text("\n".join(lines), encoding="utf-8")
+    task = TaggingTask(files)
+    seen: dict[str, Counter[str]] = defaultdict(Counter)
+    for sentence in task.read("train"):
+        for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
+            seen[word][tag] += 1
+    dev = task.read("dev")
+    # Of equals the first label.
+    guess = [[max(task.output.labels, key=lambda tag: seen[word][tag]) for word in one.words] for one in dev]
+    assert fit_baseline(task).scores(task.dev)["f1"] == entity_scores([one.tags for one in dev], guess)[0].f1
+
+
+def test_vectors_rank_the_right_second_first(tmp_path: Path) -> None:
+    draw = random.Random(0)
+
+    def rows(count: int) -> list[tuple[str, str]]:
+        made = [draw.sample(WORDS, k=8) for _ in range(count)]
+        return [(" ".join(words), " ".join(draw.sample(words, k=8))) for words in made]
+
+    train = write_rows(tmp_path / "train.csv", ("text", "pair"), rows(50))
+    dev = write_rows(tmp_path / "dev.csv", ("text", "pair"), rows(40))
+    task = Pairs(train, dev, pair="pair")
+    assert fit_baseline(task).scores(task.dev) == {"mrr": 1.0, "recall_at_1": 1.0}
+    alone = Pairs(train, dev, text="text")
+    assert 0 < fit_baseline(alone).scores(alone.dev)["mrr"] < 1
+
+
+def test_choices_have_none(tmp_path: Path) -> None:
+    row = {"context": "a b", "question": "c", "choices": ["d", "e"], "label": 0}
+    for part in ("train", "dev"):
+        (tmp_path / f"{part}.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    with refused(ConfigError, "choices"):
+        fit_baseline(task_of("choices", tmp_path))
+
+
+def test_of_too_much_text_it_reads_a_part(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(models, "CHARACTERS", 2000)
+    fitted = fit_baseline(table)
+    assert 20 < fitted.model.read < fitted.training_rows == 120
+    assert fitted.scores(table.dev)["accuracy"] > 0.6
+
+
+def test_real_tasks_reach_what_scikit_learn_reaches(shared_data: Path) -> None:
+    """The references: 72.3 % for SST-2 with 1,000 labels (one standard error 1.5), 76.6 for words in STS-B."""
+    sst2 = Glue.from_data("sst2", shared_data / "glue")
+    fitted = fit_baseline(sst2, sst2.read("train")[:1000])
+    assert fitted.scores(sst2.dev)["accuracy"] > 0.70
+    vectors = StsbVectors.from_data("stsb-vectors", shared_data / "glue")
+    assert fit_baseline(vectors).scores(vectors.dev)["spearman"] > 0.78
+
+
+# ---- what a run keeps ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_keeps_it_beside_its_scores(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    done = run(table, tmp_path / "run", tiny_tokenizer)
+    found = done.baseline
+    assert found is not None
+    assert (found.rows, found.training_rows) == (120, 120)
+    assert found.scores == fit_baseline(table).scores(table.dev)
+    written = json.loads((tmp_path / "run" / "scores.json").read_text())
+    assert written.pop("baseline")["scores"] == found.scores
+    assert written == done.scores == read_scores(tmp_path / "run" / "scores.json")
+    card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"{found.scores['accuracy']:.4g}" in card
+    assert found.name in card
+    (row,) = compare_tasks([tmp_path / "run"])
+    assert task_table([row]).rows[0][-1] == f"{100 * found.scores['accuracy']:.1f}"
+    # It has learned the task after one pass, which the network has not.
+    assert done.scores["accuracy"] < found.scores["accuracy"]
+    names(next(line for line in logged if "--teacher" in line), "accuracy", f"{found.scores['accuracy']:.4g}")
+
+
+def test_it_is_computed_once_whatever_interrupts(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = run(table, tmp_path / "whole", tiny_tokenizer)
+
+    class Killed(BaseException):
+        """Stands for the instant a run is killed."""
+
+    def kill(*_: object) -> None:
+        raise Killed
+
+    def stop(loop: Loop[Any]) -> None:
+        if loop.step == 2:
+            raise Killed
+
+    learn = models.LinearClasses._learn
+    monkeypatch.setattr(models.LinearClasses, "_learn", kill)
+    with pytest.raises(Killed):
+        run(table, tmp_path / "cut", tiny_tokenizer)
+    monkeypatch.setattr(models.LinearClasses, "_learn", learn)
+    assert not (tmp_path / "cut" / "baseline.json").exists()
+    with pytest.raises(Killed):
+        run(table, tmp_path / "cut", tiny_tokenizer, on_step=stop)
+    monkeypatch.setattr(models.LinearClasses, "_learn", kill)  # from here on nothing is fitted again
+    run(table, tmp_path / "cut", tiny_tokenizer)
+    for name in ("baseline.json", "scores.json", "model/README.md", "metrics.jsonl"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    again = run(table, tmp_path / "whole", tiny_tokenizer)
+    assert again.baseline == whole.baseline
+
+
+def test_what_goes_wrong_in_it_stops_no_training(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(models.LinearClasses, "_learn", fail)
+    done = run(table, tmp_path / "run", tiny_tokenizer)
+    assert done.outcome.finished
+    assert done.baseline is None
+    assert any("no room" in line for line in logged)
+
+
+def test_seeds_share_it_and_it_can_be_left_out(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned = []
+    learn = models.LinearClasses._learn
+    monkeypatch.setattr(models.LinearClasses, "_learn", lambda self, *rest: (learned.append(1), learn(self, *rest))[1])
+    settings, encoder = config(epochs=0.5), recipe_file(tmp_path)
+    runs = finetune_seeds(encoder, table, tmp_path / "two", settings, seeds=2, tokenizer=tiny_tokenizer)
+    assert learned == [1]
+    assert runs[0].baseline == runs[1].baseline == read_baseline(tmp_path / "two" / "seeds.json")
+    bare = run(table, tmp_path / "bare", tiny_tokenizer, baseline=False)
+    assert learned == [1]
+    assert bare.baseline is None
+    assert "baseline" not in json.loads((tmp_path / "bare" / "scores.json").read_text())
+    assert task_table(compare_tasks([tmp_path / "bare"])).columns[-1] != "baseline"
+
+
+def test_a_changed_file_is_named_and_advice_needs_a_better_baseline(tmp_path: Path) -> None:
+    file = tmp_path / "scores.json"
+    file.write_text(json.dumps({"accuracy": 0.5, "baseline": {"name": "counts", "scores": 3}}))
+    with refused(RunError, file):
+        read_baseline(file)
+    fields = {"name": "counts", "scores": {"accuracy": 0.75}, "rows": 10, "training_rows": 20}
+    file.write_text(json.dumps({"accuracy": 0.5, "baseline": fields}))
+    found = read_baseline(file)
+    assert advise("accuracy", 0.8, found) is advise("accuracy", 0.75, found) is advise("f1", 0.1, found) is None
+    assert advise("accuracy", 0.5, None) is None
+    names(advise("accuracy", 0.5, found) or "", "0.75", "0.5", "10", "20", "counts")
