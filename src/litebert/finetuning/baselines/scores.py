@@ -56,14 +56,8 @@ class RunBaseline:
 
     def keep(self, folder: Path) -> BaselineScores | None:
         """The scores that the folder holds, else those computed now; None where there are none, and a log says why."""
-        for file in (folder / BASELINE, folder / ASIDE / BASELINE):  # a restarted run learns from the same rows
-            try:
-                found = _from_fields(read_json(file, RunError), file)
-            except RunError:  # there is no such file, or a person changed it
-                continue
-            break
-        else:
-            found = self._scores
+        found = _kept(folder / BASELINE) or _kept(folder / ASIDE / BASELINE)  # a restarted run has the same rows
+        found = found or self._scores
         if found is not None and not (folder / BASELINE).exists():
             write_json(folder / BASELINE, asdict(found))
         return found
@@ -109,6 +103,14 @@ def read_baseline(file: Path) -> BaselineScores | None:
 def scores_fields(scores: Mapping[str, Any], baseline: BaselineScores | None) -> dict[str, Any]:
     """What scores.json or seeds.json holds: the scores, and those of the baseline in a field of their own."""
     return {**scores, **({} if baseline is None else {FIELD: asdict(baseline)})}
+
+
+def _kept(file: Path) -> BaselineScores | None:
+    """The scores in a baseline.json; None where there is no such file, or a person changed it."""
+    try:
+        return _from_fields(read_json(file, RunError), file)
+    except RunError:
+        return None
 
 
 def _from_fields(fields: Any, file: Path) -> BaselineScores:
