@@ -1,4 +1,4 @@
-"""Every small recipe, narrower and else as it stands, can be opened by `transformers`, and computes the same there."""
+"""Every small recipe and every albert-next, made narrow, opens in `transformers` and computes the same there."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def test_every_small_recipe_leaves(name: str, tmp_path: Path) -> None:
     encoder = config.encoder
     narrow = 16 if encoder.embedding_size < encoder.hidden_size else 32
     sizes = {"vocab_size": VOCABULARY, "embedding_size": narrow, "hidden_size": 32, "heads": 4, "intermediate_size": 48}
+    encoder = replace(encoder, layers=min(encoder.layers, 12))  # rounding adds up over 24 layers of random weights
+    config = replace(config, train=replace(config.train, depth_schedule=()))
     model = Pretrainer(replace(config, encoder=replace(encoder, **sizes))).eval()
     randomise(model)
     save_hf(model, None, tmp_path / "hf")
