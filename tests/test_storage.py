@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -200,3 +201,139 @@ def test_whoever_may_read_a_folder_may_read_its_files(tmp_path: Path) -> None:
             assert (tmp_path / str(number) / "weights.safetensors").stat().st_mode & 0o777 == 0o666 & ~umask
     finally:
         os.umask(before)
+
+
+# ---- what a person names as output ---------------------------------------------------------------------------------
+
+
+def test_a_replaced_file_keeps_its_mode_and_a_link_its_file(tmp_path: Path) -> None:
+    place, link = tmp_path / "place", tmp_path / "link"
+    place.write_text("before")
+    place.chmod(0o640)
+    link.symlink_to(place)
+    with atomic_write(link) as file:
+        file.write(b"after")
+    assert link.is_symlink()
+    assert (place.read_text(), place.stat().st_mode & 0o777) == ("after", 0o640)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "place"]
+
+
+def test_a_link_to_a_file_that_is_not_there_yet_makes_it(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("new")
+    with atomic_write(tmp_path / "link") as file:
+        file.write(b"all of it")
+    assert (tmp_path / "new").read_text() == "all of it"
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path, processes: Any) -> None:
+    path, begun = tmp_path / "file", processes.Event()
+    other = processes.Process(target=_write_slowly, args=(path, begun))
+    other.start()
+    assert begun.wait(60)
+    with atomic_write(path) as file:
+        file.write(b"mine")
+    assert path.read_text() == "mine"
+    (tmp_path / "go on").touch()
+    other.join(60)
+    assert other.exitcode == 0
+    assert path.read_text() == "the other's, whole"
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "go on"]
+
+
+def _write_slowly(path: Path, begun: Any) -> None:
+    with atomic_write(path) as file:
+        file.write(b"the other's, ")
+        file.flush()
+        begun.set()
+        while not path.with_name("go on").exists():
+            time.sleep(0.01)
+        file.write(b"whole")
+
+
+@needs_fork
+def test_what_a_killed_writer_left_is_cleared_away_by_the_next(tmp_path: Path, processes: Any) -> None:
+    path, begun = tmp_path / "file", processes.Event()
+    other = processes.Process(target=_write_slowly, args=(path, begun))
+    other.start()
+    assert begun.wait(60)
+    other.kill()
+    other.join()
+    assert len(list(tmp_path.iterdir())) == 1
+    with atomic_write(path) as file:
+        file.write(b"whole")
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
+    path = tmp_path / ("é" * 127)
+    with atomic_write(path) as file:
+        file.write(b"all of it")
+    assert path.read_text() == "all of it"
+
+
+@needs_fork
+def test_a_pipe_is_written_into_and_stays_one(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    with atomic_write(pipe) as file:
+        file.write(b"through it")
+    reader.join(10)
+    assert read == [b"through it"]
+    assert pipe.is_fifo()
+
+
+@needs_fork
+def test_a_descriptor_is_written_into_where_it_stands(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with open(log, "wb", buffering=0) as file:
+        file.write(b"before, ")
+        with atomic_write(Path(f"/dev/fd/{file.fileno()}")) as output:
+            output.write(b"meanwhile, ")
+        file.write(b"after")
+    assert log.read_text() == "before, meanwhile, after"
+
+
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="the system has no full device")
+def test_a_full_device_is_named_and_stays_one() -> None:
+    device = Path("/dev/full")
+    with pytest.raises(OSError, match="/dev/full") as caught, atomic_write(device) as file:
+        file.write(b"some")
+    assert caught.value.errno == errno.ENOSPC
+    assert device.is_char_device()
+
+
+@needs_fork
+def test_a_file_on_a_full_disk_is_named_and_stays_as_it_was(tmp_path: Path, processes: Any) -> None:
+    for name in ("file", "folder"):
+        path = tmp_path / name
+        child = processes.Process(target=_write_beyond_a_limit, args=(path,))
+        child.start()
+        child.join(60)
+        assert child.exitcode == 0
+    assert (tmp_path / "file").read_text() == "before"
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+
+
+def _write_beyond_a_limit(path: Path) -> None:
+    import resource
+
+    if path.name == "file":
+        path.write_text("before")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+    with pytest.raises(OSError) as caught:
+        _write_much(path)
+    assert caught.value.errno == errno.EFBIG
+    assert caught.value.filename == str(path)
+
+
+def _write_much(path: Path) -> None:
+    if path.name == "file":
+        with atomic_write(path) as file:
+            file.write(bytes(20_000))
+        return
+    with written_whole(path) as aside:
+        aside.mkdir()
+        (aside / "inside").write_bytes(bytes(20_000))

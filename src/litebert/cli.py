@@ -6,6 +6,7 @@ import errno
 import importlib
 import io
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Timer, main_thread
 from types import FrameType
+from typing import TextIO
 
 from litebert import launch
 from litebert.errors import ConfigError, GroupError, LitebertError, nearest
@@ -127,11 +129,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _prepare_streams()
     about = {"-h": help_text, "--help": help_text, "help": help_text, "--version": _version_text}
     if words[0] not in (*VERBS, *about):
-        sys.stderr.write(f"litebert: no verb '{words[0]}'; {nearest(words[0], VERBS)}\n")
+        _complain(f"litebert: no verb '{words[0]}'; {nearest(words[0], VERBS)}\n")
         return 2
     if all(speech.values()) and words[0] in VERBS:
-        sys.stderr.write(f"litebert {words[0]}: --quiet and --verbose contradict each other; give one of them\n")
-        return 2
+        return _refuse(words[0], "--quiet and --verbose contradict each other; give one of them")
     if launch.processes() > 1:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # every process would print torch's remarks on DDP
         if not launch.main_process():  # of many processes, the first speaks
@@ -155,18 +156,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LitebertError as error:
         return _refuse(words[0], str(error))
     except Terminated:
-        sys.stderr.write(f"litebert {words[0]}: terminated\n")
+        _complain(f"litebert {words[0]}: terminated\n")
         return 128 + signal.SIGTERM
     except KeyboardInterrupt:
-        sys.stderr.write(f"litebert {words[0]}: interrupted\n")
+        _complain(f"litebert {words[0]}: interrupted\n")
         return 130
-    except BrokenPipeError:  # the reader of our output has gone, as in `litebert recipes | head -1`
-        _drop_output()
-        return 0
     except OSError as error:  # a folder that cannot be written, a full disk
-        _drop_output()
-        place = f"{error.filename}: " if error.filename is not None else ""
-        return _refuse(words[0], f"{place}{error.strerror or error}")
+        stopped = _drop_output()
+        if isinstance(error, BrokenPipeError) and (stopped or error.filename is not None):
+            return 0  # the reader of our output has gone, as in `litebert recipes | head -1`
+        place = error.filename if error.filename is not None else "standard output" if stopped else None
+        return _refuse(words[0], _fault_of_system(error, place))
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
@@ -199,16 +199,53 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
 
 
 def _refuse(verb: str, reason: str) -> int:
-    sys.stderr.write(f"litebert {verb}: {reason}\n")
+    _complain(f"litebert {verb}: {reason}\n")
     return 2
 
 
-def _drop_output() -> None:
-    """Forget what standard output cannot take, which Python would try to write once more when it ends."""
+def _complain(text: str) -> None:
+    """Write to standard error, where that can be written to: the exit status says that something is wrong too."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        _point_at_nothing(sys.stderr)
+
+
+def _fault_of_system(error: OSError, place: object) -> str:
+    """A sentence about what the system refused, and where."""
+    from litebert.storage import FULL
+
+    reason = error.strerror or str(error)
+    if error.errno in FULL:
+        return f"{place or 'a file'} cannot be written ({reason}); free some space and run the same command again"
+    return reason if place is None else f"{place}: {reason}"
+
+
+def _drop_output() -> bool:
+    """Forget what standard output cannot take, which Python would try to write once more when it ends.
+
+    Returns:
+        Whether standard output can take nothing more.
+    """
     try:
         sys.stdout.flush()
-    except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        _point_at_nothing(sys.stdout)
+        return True
+    if not hasattr(select, "poll"):
+        return False
+    with suppress(OSError, ValueError):  # a stream of a test, say, has no descriptor
+        poll = select.poll()  # the reader may be gone though nothing waits to be written
+        poll.register(sys.stdout.fileno(), 0)
+        return any(event & select.POLLERR for _, event in poll.poll(0))
+    return False
+
+
+def _point_at_nothing(stream: TextIO) -> None:
+    """Let a stream write to the null device from now on."""
+    with suppress(OSError, ValueError):  # a stream of a test, say, has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _out_of_memory(error: BaseException) -> bool:
@@ -224,7 +261,10 @@ def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the process ends
+            # Nothing can be written to a closed output, so whatever is written to it fails, as on a full disk. What is
+            # said on a closed standard error is nobody's loss.
+            mode = os.O_RDONLY if name == "stdout" else os.O_WRONLY
+            setattr(sys, name, open(os.open(os.devnull, mode), "w"))  # noqa: SIM115 - open until the process ends
         elif isinstance(stream, io.TextIOWrapper):
             with suppress(OSError):  # where the stream was redirected under Python
                 stream.reconfigure(errors="backslashreplace")

@@ -4,53 +4,222 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import math
 import os
+import platform
 import re
 import shutil
+import stat
+import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
-from litebert.errors import LitebertError
+from litebert.errors import ConfigError, LitebertError
 
 UNFINISHED = ".tmp-"
 """Names of files and folders that are being written begin like this."""
 LOCK = ".lock"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where no more can be written: a full disk, a quota, a limit of file sizes."""
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
     """Where to write a file or a folder that then takes the name `path`, complete and on the disk, or never does.
 
-    A file of that name is replaced; so is an empty folder, but no other. Whoever may read the folder may read what was
-    written into it.
+    A file of that name is replaced, and the new one keeps its mode. So is an empty folder, but no other. A symbolic
+    link keeps leading to the file. Whoever may read the folder may read what was written into it. Two processes that
+    write to one path do not disturb each other: the last one to end wins.
     """
-    aside = path.with_name(f"{UNFINISHED}{path.name}")
-    remove(aside)
+    place = Path(os.path.realpath(path)) if path.is_symlink() else path
+    aside = _aside(place)
+    _sweep(place)
     try:
         yield aside
         for written in (*sorted(aside.rglob("*"), reverse=True), aside):
             if aside.is_dir() and written.is_file():  # safetensors writes for the owner alone, whatever the umask
                 written.chmod(aside.stat().st_mode & 0o666)
             sync(written)
-        os.replace(aside, path)
+        if place.is_file():
+            _copy_access(place, aside)
+        os.replace(aside, place)
     except BaseException as error:
         remove(aside)
         if isinstance(error, OSError) and error.filename is not None:  # people know the name they gave
             error.filename = os.fsdecode(error.filename).replace(str(aside), str(path))
+        elif isinstance(error, OSError) and error.errno in FULL:
+            error.filename = str(path)
         raise
-    sync(path.parent)
+    sync(place.parent)
+
+
+def _aside(place: Path) -> Path:
+    """A name beside `place` that no other living process uses."""
+    # File systems allow 255 bytes for a name; the machine and the process tell writers of one path apart.
+    name = place.name if len(os.fsencode(place.name)) < 220 else place.name[:50]
+    return place.with_name(f"{UNFINISHED}{name}.{_machine()}-{os.getpid()}")
+
+
+def _machine() -> str:
+    """A short mark of this machine: a process id says nothing about the processes of another one."""
+    return f"{zlib.crc32(platform.node().encode()) & 0xFFFF:04x}"
+
+
+def _sweep(place: Path) -> None:
+    """Delete what killed processes left of writing to `place`."""
+    with suppress(OSError):  # the name may be too long, or the folder not there
+        remove(place.with_name(f"{UNFINISHED}{place.name}"))  # of an earlier version of litebert
+    own = _aside(place)
+    stem = own.name.removesuffix(str(os.getpid()))
+    with suppress(OSError):
+        names = [entry.name for entry in os.scandir(place.parent) if entry.name.startswith(stem)]
+        for name in names:
+            owner = name.removeprefix(stem)
+            if name == own.name or (owner.isdecimal() and not _alive(int(owner))):
+                remove(place.with_name(name))
+
+
+def _alive(process: int) -> bool:
+    """Whether a process of this machine runs; where the system cannot tell, it may."""
+    if os.name == "nt":  # os.kill would end it
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    return True
+
+
+def _copy_access(source: Path, target: Path) -> None:
+    """Give one file the owner and the mode of another, as far as this process may."""
+    about = source.stat()
+    if hasattr(os, "chown"):
+        with suppress(OSError):
+            os.chown(target, about.st_uid, about.st_gid)
+    with suppress(OSError):
+        target.chmod(stat.S_IMODE(about.st_mode))
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name complete and on the disk, or not at all."""
-    with written_whole(path) as aside, open(aside, "wb") as file:
+    """A file that appears under its name complete and on the disk, or not at all; see `written_whole`.
+
+    Every file that a person names as output is written here. A device, a pipe and standard output are written into,
+    never replaced, so what was written before an error stays there.
+
+    Raises:
+        OSError: the disk, the device or the folder refuses; its `filename` is `path`.
+    """
+    if is_written_into(path):
+        with _Output(path, _descriptor(path)) as file:
+            yield file
+        return
+    with written_whole(path) as aside, _Output(path, aside) as file:
         yield file
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Around work with a temporary file: an error of the system that names no file names the one it is written for."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
+
+
+def check_output(path: Path, option: str = "--output") -> None:
+    """Refuse a name that no file can be written to, before anything is computed for it.
+
+    Args:
+        option: the option that names the file, for the message.
+
+    Raises:
+        ConfigError: the name is that of a folder, or its folder does not exist or may not be written to.
+    """
+    place = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if not str(path) or path.is_dir() or not place.parent.is_dir():
+        raise ConfigError(f"cannot write {path}; give {option} a file in a folder that exists")
+    if not is_written_into(path) and not os.access(place.parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"cannot write {path}, for its folder may not be written to; give {option} another file")
+
+
+@contextmanager
+def atomic_text(path: Path) -> Iterator[TextIO]:
+    """The same for UTF-8 text, whose line ends stay as they are."""
+    with atomic_write(path) as raw, io.TextIOWrapper(raw, "utf-8", newline="") as file:
+        yield file
+
+
+def is_written_into(path: Path) -> bool:
+    """Whether a path leads to what is no regular file, or to a stream that this process has open."""
+    try:
+        return (not stat.S_ISREG(path.stat().st_mode) and not path.is_dir()) or _open_stream(path) is not None
+    except OSError:
+        return False
+
+
+def _open_stream(path: Path) -> int | None:
+    """The descriptor behind a name such as /dev/stdout or /dev/fd/3, or behind the file that is standard output."""
+    folder = os.path.realpath(path.parent)
+    if path.name.isdecimal() and folder in ("/dev/fd", os.path.realpath("/proc/self/fd")):
+        return int(path.name)
+    about = path.stat()
+    for number in (1, 2):
+        with suppress(OSError):
+            if os.path.samestat(about, os.fstat(number)) and not _is_null(about):
+                return number
+    return None
+
+
+def _is_null(about: os.stat_result) -> bool:
+    """Whether this is the null device, which any number of streams may be."""
+    return os.path.samestat(about, os.stat(os.devnull))
+
+
+def _descriptor(path: Path) -> int:
+    """A new descriptor that writes into a device, a pipe or an open stream."""
+    try:
+        number = _open_stream(path)
+        if number is None:
+            return os.open(path, os.O_WRONLY)
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()  # what was printed before comes before
+        return os.dup(number)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+
+
+class _Output(io.BufferedWriter):
+    """A file opened for writing whose errors name the path that a person gave."""
+
+    def __init__(self, path: Path, opened: int | Path) -> None:
+        super().__init__(_NamedFile(opened, path))
+
+
+class _NamedFile(io.FileIO):
+    """The system's file below an `_Output`."""
+
+    def __init__(self, opened: int | Path, path: Path) -> None:
+        super().__init__(opened, "w")
+        self._path = path
+
+    def write(self, data: Any) -> int | None:  # type: ignore[override]
+        """Write as the system does; its errors name no file of their own accord."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -128,6 +128,7 @@ FILES: dict[str, str | bytes] = {
     "infinite.csv": "text,label\nhello,inf\nworld,1.5\nagain,2.5\n" * 10,
     "deep.json": "[" * DEEP + "]" * DEEP,
     "deep.jsonl": '{"text": ' + "[" * DEEP + "]" * DEEP + "}\n",
+    "nested.jsonl": '{"text": "hello", "tree": ' + "[" * 900 + "]" * 900 + "}\n",
     "list.json": "[]",
     "number.json": "17",
     "broken.json": "{",

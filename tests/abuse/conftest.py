@@ -26,7 +26,7 @@ def made(command: str) -> None:
 @pytest.fixture(scope="session")
 def good(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: Path) -> Path:
     """text.txt, tokenizer, other-tokenizer, small.toml, data, other-data, run, table.csv, classifier, own, squad.json,
-    tags.txt; and in bad/ the broken ones of `write_broken`."""
+    tags.txt, rows.jsonl, pairs.jsonl; and in bad/ the broken ones of `write_broken`."""
     place = tmp_path_factory.mktemp("abuse")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
@@ -35,6 +35,9 @@ def good(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: Path) -> Path:
         write_table(place / "table.csv", 60)
         (place / "squad.json").write_text(json.dumps(questions()), encoding="utf-8")
         (place / "tags.txt").write_text(tags(), encoding="utf-8")
+        (place / "rows.jsonl").write_text('{"text": "dodo la", "label": "yes"}\n' * 9, encoding="utf-8")
+        pair = {"sentence_good": "dodo la", "sentence_bad": "la dodo"}
+        (place / "pairs.jsonl").write_text(f"{json.dumps(pair)}\n" * 9, encoding="utf-8")
         made("tokenizer train text.txt --vocab-size 400 --out tokenizer")
         made("tokenizer train text.txt --kind bpe --vocab-size 300 --out other-tokenizer")
         made("prepare text.txt --tokenizer tokenizer --out data --heldout 0.1 --processes 1")

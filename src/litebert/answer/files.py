@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import logging
 from collections import deque
@@ -17,8 +16,10 @@ from litebert.answer.inputs import Columns, Opened, carried, examples_of, expand
 from litebert.answer.predictor import Model
 from litebert.errors import ConfigError
 from litebert.finetuning.task import Task
-from litebert.storage import written_whole
+from litebert.storage import atomic_text, check_output, is_written_into
 from litebert.tasks.predictions import write_records
+from litebert.text import encodings
+from litebert.text.files import refuse_twice
 from litebert.text.lines import BLOCK, COMPRESSIONS
 from litebert.text.records import FileFormat
 
@@ -85,16 +86,13 @@ def predict_file(
             yield {**file, **carried(cells, {**file, **answer}, place, form), **answer}
             bar.advance()
 
-    with progress.task("answering", total=_rows_of(files), unit="rows") as bar, kept_file(out) as file:
-        try:
+    with _told_what_is_kept(out) as told, progress.task("answering", total=_rows_of(files), unit="rows") as bar:
+        told.append(bar)
+        with kept_file(out) as file:
             if form == "json":
                 _write_by_id(records(), file, files)
             else:
                 write_records(records(), file, form, task.output.separator)
-        except BaseException:
-            if bar.done and isinstance(out, (str, Path)):
-                log.warning(f"kept {bar.done:,.0f} answer{'' if bar.done == 1 else 's'} in {out}")
-            raise
     for note in task.notes:
         log.info(note)
     if isinstance(predictor.engine, EarlyExit):
@@ -106,11 +104,10 @@ def files_of_sources(
     sources: str | Path | Sequence[str | Path], out: str | Path | TextIO, task: Task[Any], encoding: str
 ) -> list[str]:
     """The files to read."""
-    try:
-        codecs.lookup(encoding)
-    except LookupError:
-        raise ConfigError(f"encoding is '{encoding}'; give one like utf-8, latin-1, cp1252 or utf-16") from None
-    files = expand([sources] if isinstance(sources, (str, Path)) else sources, task)
+    encodings.check(encoding, error=ConfigError)
+    named = [sources] if isinstance(sources, (str, Path)) else sources
+    refuse_twice(named)
+    files = expand(named, task)
     for file in files:
         if isinstance(out, (str, Path)) and Path(out).is_file() and Path(file).is_file() and Path(out).samefile(file):
             raise ConfigError(f"--output {out} is the --input itself; give another file")
@@ -123,7 +120,7 @@ def all_opened(
     """The files, one after the other; all are asked for the columns to keep that the first one has."""
     first: tuple[str, ...] | None = None
     for file in files:
-        one = opened(file, str(model.path), task, model.task, form, columns)
+        one = opened(file, str(model.path), task, model.task, form, columns, alone=len(files) == 1)
         if first is None:
             first = one.source.perhaps
         one.source.perhaps = first
@@ -156,28 +153,39 @@ def _rows_of(files: Sequence[str]) -> int | None:
 
 
 @contextmanager
+def _told_what_is_kept(out: str | Path | TextIO) -> Iterator[list[progress.Task]]:
+    """Say how many answers the file keeps when the block ends early; the block gives the bar that counts them."""
+    bars: list[progress.Task] = []
+    try:
+        yield bars
+    except OSError:  # the file could not be written, and `kept_file` has dropped it
+        raise
+    except BaseException:
+        count = bars[0].done if bars else 0
+        if count and isinstance(out, (str, Path)):
+            log.warning(f"kept {count:,.0f} answer{'' if count == 1 else 's'} in {out}")
+        raise
+
+
+@contextmanager
 def kept_file(out: str | Path | TextIO) -> Iterator[TextIO]:
-    """A file that gets its name when it is written, or in part when that ends early with something in it."""
+    """A file that gets its name when it is written, or in part when that ends early with something in it.
+
+    Raises:
+        OSError: the file cannot be written; it is then as it was before.
+    """
     if not isinstance(out, (str, Path)):
         yield out
         return
     path, fault = Path(out), None
-    check_place(path)
-    if path.exists() and not path.is_file():  # a pipe or a device
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            yield file
-        return
-    with written_whole(path) as aside, open(aside, "w", encoding="utf-8", newline="") as file:
+    check_output(path)
+    written_into = is_written_into(path)
+    with atomic_text(path) as file:
         try:
             yield file
         except BaseException as error:
-            if isinstance(error, OSError) or file.tell() == 0:
+            if isinstance(error, OSError) or written_into or file.tell() == 0:
                 raise
             fault = error
     if fault is not None:
         raise fault
-
-
-def check_place(path: Path) -> None:
-    if not path.parent.is_dir() or path.is_dir():
-        raise ConfigError(f"cannot write {path}; give --output a file in a folder that exists")

@@ -66,6 +66,26 @@ def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
     return found
 
 
+def _check_options(opened_as: str, source: Input, columns: Columns) -> None:
+    """Refuse options of columns and of text that mean nothing for the file.
+
+    Args:
+        opened_as: what the file is.
+
+    Raises:
+        ConfigError: the file has no such thing.
+    """
+    named = {"--text": columns.text, "--pair": columns.pair}
+    if opened_as in ("text", "conll", "official"):
+        for option, value in named.items():
+            if value is not None:
+                raise ConfigError(f"{source} has no named columns; leave out {option} {value}")
+    if not columns.header and opened_as not in ("csv", "tsv"):
+        raise ConfigError(f"{source} has no header line to lack; leave out --no-header")
+    if columns.encoding != "utf-8" and opened_as == "parquet":
+        raise ConfigError(f"{source} is Parquet, which is always UTF-8; leave out --encoding")
+
+
 def _inside(folder: Path, task: Task[Any]) -> list[Path]:
     """The files of a folder, and of the folders in it, that can be read."""
     there = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name[0] != "."]
@@ -79,14 +99,17 @@ def _inside(folder: Path, task: Task[Any]) -> list[Path]:
     return known
 
 
-def opened(path: str, model: str, task: Task[Any], saved: Mapping[str, Any], form: FileFormat | None,
-           columns: Columns) -> Opened:  # fmt: skip
+def opened(
+    path: str, model: str, task: Task[Any], saved: Mapping[str, Any], form: FileFormat | None, columns: Columns,
+    alone: bool = False,
+) -> Opened:  # fmt: skip
     """How a file is read.
 
     Args:
         model: what the model is called, for messages.
         saved: what the model's task.json says; its `columns` and `header` are those of the training table.
         form: what the file is; by its suffix, else by its content, where None.
+        alone: whether it is the only file, for which every option must mean something.
 
     Raises:
         DataError: nothing that can be read begins like it.
@@ -107,10 +130,14 @@ def opened(path: str, model: str, task: Task[Any], saved: Mapping[str, Any], for
         if columns.keep:
             raise ConfigError(f"{path} is a file of the {task.name} benchmark, whose answers have its ids; leave out "
                               "--keep")  # fmt: skip
+        if alone:
+            _check_options("official", source, columns)
         return Opened(source, "text", None, True)
     source.form = form or _form(path, head, text, wanted | {"question", "context", "choices"})
     if columns.keep and source.form in ("text", "conll"):
         raise ConfigError(f"{path} has no named columns; leave out --keep")
+    if alone:
+        _check_options(source.form, source, columns)
     names = _names(source, text)
     first = columns.text or _chosen(names, learned.get("text"), "text")
     second = columns.pair or (_chosen(names, learned.get("pair")) if task.pair else None)

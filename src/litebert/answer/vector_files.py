@@ -7,10 +7,12 @@ they are known at the end only, the vectors wait in a temporary file.
 
 from __future__ import annotations
 
+import io
 import json
+import shutil
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Literal, TextIO
@@ -18,13 +20,13 @@ from typing import IO, Any, Literal, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.files import all_opened, check_place, files_of_sources, kept_file
+from litebert.answer.files import all_opened, files_of_sources, kept_file
 from litebert.answer.inputs import Columns, carried, examples_of
 from litebert.answer.predictor import Model
 from litebert.answer.vectors import CHUNK
 from litebert.errors import ConfigError, DataError
 from litebert.model.heads import Pooling
-from litebert.storage import atomic_write, json_text
+from litebert.storage import atomic_write, check_output, is_written_into, json_text, naming
 from litebert.tasks.table import Table
 from litebert.text.records import FileFormat
 
@@ -60,7 +62,7 @@ def embed_file(
     suffix = Path(out).suffix.lower() if isinstance(out, (str, Path)) else ""
     if suffix == ".npy" and keep:
         raise ConfigError(f"{out} holds only vectors; leave out --keep, or give --output a .parquet or .jsonl file")
-    if dtype == "int8" and not isinstance(out, (str, Path)):
+    if dtype == "int8" and (not isinstance(out, (str, Path)) or is_written_into(Path(out))):
         raise ConfigError("the scale of int8 stands in a file beside the output; give --output a file")
     encoder, task = model.vectors_by(pooling, normalized), Table(target="number")
     columns = Columns(text, None, tuple(keep), header, encoding)
@@ -79,12 +81,12 @@ def embed_file(
     with ExitStack() as stack:
         if dtype == "int8":
             assert isinstance(out, (str, Path))
-            check_place(Path(out))
-            blocks = _in_8_bits(blocks, encoder.width, scale_file(out))
+            check_output(Path(out))
+            blocks = _in_8_bits(blocks, encoder.width, Path(out))
         if suffix == ".npy":
-            return _write_npy(stack.enter_context(_whole(out)), blocks, encoder.width, dtype)
+            return _write_npy(stack.enter_context(_seekable(out)), blocks, encoder.width, dtype)
         if suffix == ".parquet":
-            return _write_parquet(stack.enter_context(_whole(out)), blocks, encoder.width, dtype)
+            return _write_parquet(stack.enter_context(_seekable(out)), blocks, encoder.width, dtype)
         file, count = stack.enter_context(kept_file(out)), 0
         for vectors, cells in blocks:
             for row, vector in zip(cells, vectors.tolist(), strict=True):
@@ -98,15 +100,26 @@ def scale_file(out: str | Path) -> Path:
     return Path(out).with_suffix(".scale.npy")
 
 
-def _whole(out: Any) -> AbstractContextManager[IO[bytes]]:
-    check_place(Path(out))
-    return atomic_write(Path(out))
+@contextmanager
+def _seekable(out: Any) -> Iterator[IO[bytes]]:
+    """The output file, where a writer may go back to its beginning; a device or a pipe gets the content at the end."""
+    path = Path(out)
+    check_output(path)
+    with atomic_write(path) as file:
+        if not is_written_into(path):
+            yield file
+            return
+        with naming(path), TemporaryFile() as whole:
+            yield whole
+            whole.seek(0)
+            shutil.copyfileobj(whole, file)
 
 
-def _in_8_bits(blocks: Iterable[Block], width: int, scales: Path) -> Iterator[Block]:
+def _in_8_bits(blocks: Iterable[Block], width: int, out: Path) -> Iterator[Block]:
     """The blocks in int8; the file of their scale is written first."""
-    place = scales.parent
-    with TemporaryFile(dir=place) as raw, TemporaryFile("w+", encoding="utf-8", dir=place) as beside:
+    place = out.parent
+    # Closing a temporary file on a full disk fails too, so `naming` stands outside.
+    with naming(out), TemporaryFile(dir=place) as raw, TemporaryFile("w+", encoding="utf-8", dir=place) as beside:
         low, high = np.full(width, np.inf, np.float32), np.full(width, -np.inf, np.float32)
         for vectors, cells in blocks:
             low, high = np.minimum(low, vectors.min(0)), np.maximum(high, vectors.max(0))
@@ -116,12 +129,14 @@ def _in_8_bits(blocks: Iterable[Block], width: int, scales: Path) -> Iterator[Bl
             low = high = np.zeros(width, np.float32)
         scale = np.where(high > low, (high - low) / _LEVELS, 1).astype(np.float32)
         offset = low + 128 * scale
-        with atomic_write(scales) as file:
-            np.save(file, np.stack([scale, offset]).astype(np.float32))
+        content = io.BytesIO()  # numpy would write to a file past its errors
+        np.save(content, np.stack([scale, offset]).astype(np.float32))
+        with atomic_write(scale_file(out)) as file:
+            file.write(content.getvalue())
         raw.seek(0)
         beside.seek(0)
-        while content := raw.read(CHUNK * width * 4):
-            vectors = np.frombuffer(content, np.float32).reshape(-1, width)
+        while data := raw.read(CHUNK * width * 4):
+            vectors = np.frombuffer(data, np.float32).reshape(-1, width)
             quantized = np.clip(np.rint((vectors - offset) / scale), -128, 127).astype(np.int8)
             yield quantized, [json.loads(beside.readline()) for _ in quantized]
 

@@ -11,7 +11,7 @@ import tyro
 
 from litebert.commands import console
 from litebert.commands.console import Json
-from litebert.errors import ConfigError
+from litebert.storage import check_output
 
 
 @dataclass
@@ -42,8 +42,7 @@ class AnalyzeArguments:
 def analyze(words: list[str]) -> int:
     """litebert analyze MODEL... --data D"""
     arguments = console.parse(AnalyzeArguments, words, "analyze")
-    if not arguments.out.parent.is_dir() or arguments.out.is_dir():
-        raise ConfigError(f"cannot write {arguments.out}; give --out a file in a folder that exists")
+    check_output(arguments.out, "--out")
     with console.loading():
         from litebert.analysis.layers import analyze as run
         from litebert.analysis.layers_page import summary, write_page

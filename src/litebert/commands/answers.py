@@ -13,7 +13,8 @@ import tyro
 
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
-from litebert.errors import ConfigError
+from litebert.errors import ConfigError, DataError
+from litebert.storage import is_written_into
 
 log = logging.getLogger("litebert")
 
@@ -79,13 +80,7 @@ def predict(words: list[str]) -> int:
         from litebert.answer.predictor import load
         from litebert.text.tally import counted
 
-    form = arguments.format
-    if form is None:
-        output = Path(arguments.output)
-        suffix = output.suffix.lower()
-        if suffix in (".tsv", ".parquet", ".npy"):
-            raise ConfigError(f"answers are written as CSV or JSONL; give --output {output.with_suffix('.csv')}")
-        form = "json" if suffix == ".json" else "jsonl" if suffix in (".jsonl", ".ndjson") else "csv"
+    form = _form(arguments)
     engine = "exact" if arguments.exact else arguments.engine
     model = load(arguments.model, engine=engine, device=arguments.device, exit=arguments.exit)
     count = predict_file(
@@ -95,6 +90,28 @@ def predict(words: list[str]) -> int:
     )  # fmt: skip
     console.ending(None if arguments.output == "-" else f"{counted(count, 'answer')} to {arguments.output}")
     return 0
+
+
+_FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
+    ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json",
+}  # fmt: skip
+"""What the suffix of --output says of the format."""
+
+
+def _form(arguments: PredictArguments) -> Literal["csv", "jsonl", "json"]:
+    """The format of the answers.
+
+    Raises:
+        ConfigError: the suffix of the file says something else than --format, or what cannot be written.
+    """
+    output = Path(arguments.output)
+    suffix = output.suffix.lower()
+    if suffix in (".tsv", ".parquet", ".npy"):
+        raise ConfigError(f"answers are written as CSV or JSONL; give --output {output.with_suffix('.csv')}")
+    told = _FORMS.get(suffix)
+    if told is not None and arguments.format not in (None, told):
+        raise ConfigError(f"--format {arguments.format} contradicts the suffix of --output {output}; leave one out")
+    return arguments.format or told or "csv"
 
 
 @dataclass
@@ -124,7 +141,8 @@ def embed(words: list[str]) -> int:
         from litebert.text.tally import counted
 
     output = Path(arguments.output)
-    if arguments.output != "-" and output.suffix.lower() not in SUFFIXES:
+    named = arguments.output != "-" and not is_written_into(output)  # a device or a pipe takes JSON Lines
+    if named and output.suffix.lower() not in SUFFIXES:
         raise ConfigError(
             f"vectors are written as .npy, .parquet or .jsonl; give --output {output.with_suffix('.npy')}"
         )
@@ -164,10 +182,10 @@ def fill(words: list[str]) -> int:
     from litebert.answer.predictor import load
 
     model = load(arguments.model, device=arguments.device)
-    found = []
+    found, count = [], 0
     with progress.tracked(arguments.texts or _lines(), "filling", len(arguments.texts) or None, "texts") as texts:
         for text in texts:
-            masks = model.fill(text, arguments.top)
+            masks, count = model.fill(text, arguments.top), count + 1
             if arguments.json:
                 found.append({"text": text, "masks": [[guess._asdict() for guess in mask] for mask in masks]})
                 continue
@@ -176,6 +194,8 @@ def fill(words: list[str]) -> int:
                 console.table(
                     ("guess", "probability"), [(guess.token, f"{guess.probability:.1%}") for guess in mask], title
                 )
+    if count == 0:
+        raise DataError("standard input holds no text; pipe texts with a mask into it, or give them as arguments")
     if arguments.json:
         console.print_json(found)
     return 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import shlex
 import shutil
 import sys
@@ -22,7 +23,7 @@ import tyro
 from litebert import launch, progress
 from litebert.commands.options import READING, reflowed
 from litebert.config import Config
-from litebert.errors import GroupError
+from litebert.errors import ConfigError, GroupError, require
 from litebert.recipes.files import names_recipe, recipe
 from litebert.storage import json_text
 
@@ -49,10 +50,35 @@ FLAGS = (tyro.conf.FlagCreatePairsOff,)  # for verbs; a recipe's fields need --n
 
 def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
     """The arguments of a verb; a mistake prints the likely intention and exits with status 2."""
+    _refuse_twice(cls, words)
     given = {"config": FLAGS, "description": reflowed(cls.__doc__ or ""), **options}
     with READING:
         parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **given)
     return parsed
+
+
+def _refuse_twice(cls: type, words: Sequence[str]) -> None:
+    """Refuse an option that is given twice, of which the parser would drop the first without a word.
+
+    Raises:
+        ConfigError: one is.
+    """
+    kinds = get_type_hints(cls, include_extras=True) if is_dataclass(cls) else {}
+    several = {f"--{name.replace('_', '-')}" for name, kind in kinds.items() if "UseAppendAction" in repr(kind)}
+    names = [word.partition("=")[0].replace("_", "-") for word in words if word[:2] == "--" and len(word) > 2]
+    for name in names:
+        if names.count(name) > 1 and name not in several | _flags_of(cls):
+            raise ConfigError(f"{name} is given twice; give it once, with all that it shall hold")
+
+
+def refuse_lessons(words: Sequence[str], teacher: object) -> None:
+    """Refuse options of what is learned from a teacher where none teaches.
+
+    Raises:
+        ConfigError: there are some.
+    """
+    asked = next((word.partition("=")[0] for word in words if word.startswith("--distill.")), "")
+    require(teacher is not None or not asked, f"{asked} is of a teacher; name one with --teacher, or leave it out")
 
 
 def parse_known(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, list[str]]:
@@ -112,6 +138,18 @@ def _with_fields(config: Config, words: Sequence[str], verb: str, name: str) -> 
     return parse(Config, words, f"{verb} {name}", default=config, description="Fields of the recipe.", config=())
 
 
+def output() -> Console:
+    """Standard output, for tables and sentences."""
+    from rich.console import Console
+
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave a reader that has gone to the command line, where rich would end the program with status 1."""
+            raise
+
+    return Output(highlight=False)
+
+
 @cache
 def errors() -> Console:
     """Standard error, shared with the bars so that words and bars do not overwrite each other."""
@@ -128,7 +166,11 @@ class _ShownLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         label = "warning: " if record.levelno >= logging.WARNING else ""
         seconds = f"{record.relativeCreated / 1000:8.2f} s  " if self.verbose else ""
-        errors().print(f"{seconds}{label}{record.getMessage()}", markup=False, soft_wrap=True)
+        try:
+            errors().print(f"{seconds}{label}{record.getMessage()}", markup=False, soft_wrap=True)
+        except OSError:  # what is said on a full disk is lost, but not the work
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 _SHOWN_LOG = _ShownLog()
@@ -217,15 +259,12 @@ def confirm_overwrite(*folders: RunFolder) -> None:
 
 def show(text: str) -> None:
     """A line of the result, on standard output."""
-    from rich.console import Console
-
-    Console(highlight=False).print(text, markup=False)
+    output().print(text, markup=False)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> None:
     """Numbers to the right, words to the left."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -236,14 +275,12 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
         grid.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
     for row in rows:
         grid.add_row(*map(Text, row))  # texts may hold [brackets], which are no markup
-    Console().print(grid, "")
+    output().print(grid, "")
 
 
 def width() -> int:
     """How many characters a line of a table may have."""
-    from rich.console import Console
-
-    return Console().width
+    return output().width
 
 
 def data_output() -> TextIO:

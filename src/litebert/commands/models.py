@@ -19,8 +19,9 @@ from litebert.commands import console
 from litebert.commands.console import Json, ModelPath, RecipeName
 from litebert.config import Config, Sharing, replace
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, RunError
+from litebert.errors import ConfigError, RunError, require
 from litebert.model.objectives import score_rows
+from litebert.storage import check_output
 
 log = logging.getLogger("litebert")
 
@@ -78,6 +79,7 @@ def pretrain(words: list[str]) -> int:
         from litebert.train.pretrain import run_folder
 
     keep_freed_memory()
+    console.refuse_lessons(words, arguments.teacher)
     if arguments.budget is not None:
         config = replace(config, train=replace(config.train, budget=arguments.budget))
     with console.group() as ranks:
@@ -143,10 +145,10 @@ class EvaluateArguments:
     """A folder of BLiMP's files, or any JSON Lines of sentence pairs (sentence_good, sentence_bad)."""
     pairs: int | None = None
     """Most pairs of each paradigm of --blimp to score; all by default. A file without UIDs is one paradigm."""
-    sequences: int = 2048
-    """Most held-out sequences to score."""
-    length: int = 0
-    """Tokens per sequence; 0 uses the length that the model was trained with."""
+    sequences: int | None = None
+    """Most held-out sequences to score; 2,048 by default."""
+    length: int | None = None
+    """Tokens per sequence; by default the length that the model was trained with."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
@@ -159,6 +161,9 @@ def evaluate(words: list[str]) -> int:
         raise ConfigError("nothing to score on is given; name prepared text with --data, sentence pairs with --blimp")
     if arguments.blimp is None and arguments.pairs is not None:
         raise ConfigError("--pairs limits the sentence pairs of --blimp; give --blimp too, or leave it out")
+    for option in ("sequences", "length"):
+        told = arguments.data is not None or getattr(arguments, option) is None
+        require(told, f"--{option} is of the held-out text of --data; give --data too, or leave --{option} out")
     with console.loading():
         from litebert.answer import minimal_pairs
         from litebert.answer.predictor import load
@@ -170,7 +175,7 @@ def evaluate(words: list[str]) -> int:
         report = run(
             arguments.model,
             arguments.data,
-            sequences=arguments.sequences,
+            sequences=2048 if arguments.sequences is None else arguments.sequences,
             length=arguments.length or None,
             device=arguments.device,
         )
@@ -221,12 +226,14 @@ def compare(words: list[str]) -> int:
         raise ConfigError("--json and --markdown are two formats of one table; give only one of them")
     if not arguments.runs:
         raise RunError("name the folder of at least one run")
+    required = arguments.data is not None or arguments.device == "auto"
+    require(required, "--device says where --data is computed; give --data too, or leave --device out")
     rows: Sequence[Any]
     finetuned = tasks.finetunings(Path(arguments.runs[0]))
     if finetuned and arguments.page is not None:
         raise RunError("--page draws pretraining runs; leave it out for fine-tuning runs")
-    if arguments.page is not None and (not arguments.page.parent.is_dir() or arguments.page.is_dir()):
-        raise ConfigError(f"cannot write {arguments.page}; give --page a file in a folder that exists")
+    if arguments.page is not None:
+        check_output(arguments.page, "--page")
     if finetuned and arguments.data is not None:
         raise RunError("--data scores pretraining runs; leave it out for fine-tuning runs, and see litebert score")
     with progress.task("reading the runs"):
@@ -345,6 +352,9 @@ def convert(words: list[str]) -> int:
         raise ConfigError("nothing says what to convert to; give --to hf or --to litebert, or see --help")
     if arguments.data is not None and not shrinking.asked:
         raise ConfigError("--data scores a model before and after it is made smaller; leave it out")
+    read = all(not Path(arguments.source, name).is_file() for name in ("recipe.json", "finetune.json"))
+    told = arguments.head is None or to != "litebert" or read
+    require(told, f"--head is of Hugging Face folders, and {arguments.source} has its own; leave --head out")
     if shrinking.narrows:
         widths(
             config_of(arguments.source).encoder, arguments.source, shrinking.hidden_size, shrinking.intermediate_size

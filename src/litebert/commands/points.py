@@ -20,7 +20,7 @@ from litebert.commands.console import (
 )
 from litebert.config import PAIR_FORMATS, Config, replace
 from litebert.config.serialization import to_dict
-from litebert.errors import ConfigError
+from litebert.errors import ConfigError, require
 
 
 @dataclass
@@ -74,6 +74,8 @@ class PlanArguments:
 def plan(words: list[str]) -> int:
     """litebert plan RECIPE"""
     arguments, config = parse_with_recipe(PlanArguments, words, "plan")
+    told = arguments.measure or arguments.device == "auto"
+    require(told, "--device says where --measure trains; give --measure too, or leave --device out")
     data = _plan(config, arguments.measure, arguments.device)
     kept = [word for word in words if word not in ("--measure", "--json")]
     following = [("pretrain", *kept, *_changes(config, data), "--data", "DATA", "--out", "RUN")]

@@ -15,7 +15,7 @@ from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
 from litebert.config import replace
 from litebert.config.finetuning import Choice, FinetuneConfig, HeadName
-from litebert.errors import ConfigError
+from litebert.errors import ConfigError, require
 
 log = logging.getLogger("litebert")
 
@@ -110,6 +110,8 @@ def finetune(words: list[str]) -> int:
             console.parse(FinetuneArguments, ["--help"], "finetune")
         console.parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(), config=(),
                       description="Fields of the recipe; the defaults shown are those of small.")  # fmt: skip
+    named = {word.partition("=")[0] for word in words}
+    require(not {"--data", "--train"} <= named, "--data and --train are two names of one option; give one of them")
     words = console.first(words, FinetuneArguments, FinetuneConfig)
     arguments, rest = console.parse_known(FinetuneArguments, words, "finetune")
     with console.loading():
@@ -124,6 +126,7 @@ def finetune(words: list[str]) -> int:
         from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
+    console.refuse_lessons(rest, arguments.teacher)
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     if arguments.seeds < 1:
@@ -141,6 +144,8 @@ def finetune(words: list[str]) -> int:
         if rest:
             config = _left_to_choose(_with_length(config, rest), rest)
             config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
+            dropped = "--exit-drop" in {word.partition("=")[0].replace("_", "-") for word in rest}
+            require(config.exits or not dropped, "--exit-drop is what early exits may cost; give --exits too")
         if arguments.overwrite:
             seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
             folders = [run_folder(path) for path in (seeds if arguments.seeds > 1 else [arguments.out])]
@@ -339,8 +344,8 @@ class ExportArguments(LabelledFiles):
     """Store the weights in 8 bits: a quarter of the size; measure the speed on your CPU."""
     data: tuple[str, ...] = ()
     """With --int8: labelled files to score the model on before and after, as in litebert score."""
-    max_drop: float = 0.5
-    """With --data: write nothing if the main score falls by more points than this."""
+    max_drop: float | None = None
+    """With --data: write nothing if the main score falls by more points than this; 0.5 by default."""
     json: Json = False
 
 
@@ -351,9 +356,13 @@ def export(words: list[str]) -> int:
         from litebert.answer.export import export as run
 
     options = {name: value for name, value in _task_options(arguments).items() if value is not None}
+    for name in ("max_drop", *options) if not arguments.data else ():
+        option = "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
+        told = name == "max_drop" and arguments.max_drop is None
+        require(told, f"{option} is of the labelled files of --data; give --data too, or leave {option} out")
     done = run(
         arguments.model, arguments.destination, head=arguments.head, int8=arguments.int8, data=_source(arguments.data),
-        max_drop=arguments.max_drop, **options,
+        **({} if arguments.max_drop is None else {"max_drop": arguments.max_drop}), **options,
     )  # fmt: skip
     written, drop = done.written, done.drop
     for note in written.notes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from litebert.commands.console import Json, ModelPath, ending, loading, parse, print_json, say, show, table
 from litebert.commands.text import Text, TextOptions
-from litebert.errors import ConfigError, ModelError
+from litebert.errors import ConfigError, ModelError, require
 from litebert.storage import read_json
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class InspectTokenizerArguments(Text):
     """Compare with this tokenizer extended by so many pieces chosen on this text."""
     transplant: Path | None = None
     """Compare with another tokenizer."""
-    memory: int = 64
-    """MiB of text to compare on, sampled."""
+    memory: int | None = None
+    """With --extend or --transplant: MiB of text to compare on, sampled; 64 by default."""
     json: Json = False
 
 
@@ -160,13 +160,17 @@ def _inspect(words: list[str]) -> int:
     arguments = parse(InspectTokenizerArguments, words, "tokenizer inspect")
     if arguments.extend is not None and arguments.transplant is not None:
         raise ConfigError("--extend and --transplant compare with two different tokenizers; give one of them")
-    _check_memory(arguments.memory)
+    compares = arguments.extend is not None or arguments.transplant is not None
+    memory = 64 if arguments.memory is None else arguments.memory
+    _check_memory(memory)
+    told = compares or arguments.memory is None
+    require(told, "--memory is of --extend and --transplant; give one of them, or leave --memory out")
     from litebert.text.sources import documents
     from litebert.tokenizer import Tokenizer, inspect
 
     own = Tokenizer.load(arguments.tokenizer)
-    if arguments.extend is not None or arguments.transplant is not None:
-        lines = _lines(arguments, arguments.sources, arguments.memory)
+    if compares:
+        lines = _lines(arguments, arguments.sources, memory)
         new = own
         added: tuple[Added, ...] = ()
         if arguments.extend is not None:

@@ -9,7 +9,6 @@ but encodes only what is missing; a checksum of the text of each kept shard prov
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import inspect
 import logging
@@ -114,7 +113,7 @@ def prepare(
             (folder / leftover).unlink(missing_ok=True)
     except OSError as error:
         reason = f"cannot be written ({error.strerror or error})"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in storage.FULL:
             reason = "is on a full disk; free some space and run the same command again to continue"
         raise DataError(f"{folder} {reason}") from error
     index, shards = disk.read_index(folder)

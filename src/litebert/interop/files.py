@@ -207,7 +207,8 @@ def new_folder(folder: Path) -> Iterator[Path]:
             aside.mkdir()
             yield aside
     except (OSError, SafetensorError) as error:
-        raise ModelError(f"cannot write {folder}: {error}; free the disk or choose another destination") from None
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ModelError(f"cannot write {folder}: {reason}; free the disk or choose another destination") from None
 
 
 def newest_weights(run: Path) -> Path:

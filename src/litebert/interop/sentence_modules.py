@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -228,7 +228,7 @@ def modules_note(folder: Path) -> list[str]:
     """Name the modules that are not part of the encoder."""
     found = _present(folder)
     return [f"{folder} is a sentence-transformers model; litebert embed applies its pooling and what follows it, and "
-            f"{', '.join(found)} is copied when the model is converted"] if found else []  # fmt: skip
+            f"{_are_copied(found)} when the model is converted"] if found else []  # fmt: skip
 
 
 def map_note(loaded: LoadedModel) -> list[str]:
@@ -266,7 +266,12 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
             shutil.copytree(source, folder / name)
         else:
             shutil.copyfile(source, folder / name)
-    return (f"{', '.join(found)} is copied for sentence-transformers",) if found else ()
+    told = set(modules_note(loaded.path)) & set(loaded.notes)  # when the folder was read
+    return (f"{_are_copied(found)} for sentence-transformers",) if found and not told else ()
+
+
+def _are_copied(names: Sequence[str]) -> str:
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'} copied"
 
 
 def _write_modules(settings: VectorSettings, width: int, folder: Path) -> None:

@@ -19,6 +19,7 @@ from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer
 from litebert.finetuning.text_outputs import OneChoice
+from litebert.storage import atomic_text
 from litebert.tasks.parts import Data, FileTask, Layout, Source, given_files, layout_of, named, part_files
 from litebert.tasks.predictions import members, texts, write_records
 from litebert.text.records import FileFormat, Notes, records, require_text, shown
@@ -159,7 +160,7 @@ class ChoiceTask(FileTask[Choice]):
             {"id": one.name, "label": self._written(answer.value), "choice": one.choices[answer.value]}
             for one, answer in zip(examples, answers, strict=True)
         )
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
+        with atomic_text(path) as file:
             write_records(rows, file, "jsonl")
 
     def _examples(self, path: Path) -> Iterator[Choice]:

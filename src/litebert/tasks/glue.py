@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.outputs import Answer
 from litebert.finetuning.text_outputs import Number, OneClass
+from litebert.storage import atomic_text
 from litebert.tasks.parts import Source
 from litebert.tasks.texts import Example, Label, TextTask
 from litebert.text.records import Notes, clean, lines, require_text, shown
@@ -226,7 +227,7 @@ class Glue(TextTask):
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
         """A submission: `index` and `prediction`, tab-separated; numbers from 0 to 5 with three decimals."""
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
+        with atomic_text(path) as file:
             file.write("index\tprediction\n")
             for example, answer in zip(examples, answers, strict=True):
                 value = answer.value

@@ -175,6 +175,8 @@ class Pairs(TextTask):
         options.setdefault("header", self._layout.header or not options.keys().isdisjoint(("text", "pair", "label")))
         self._texts = columns(options.pop("text", text), options.pop("pair", pair[0] if pair else "pair"))
         self._label = options.pop("label", self._label)
+        if self._label in self._texts:
+            raise ConfigError(f"label is '{self._label}', a column that the model reads; name the column of the scores")
         self._score_names = _FOUND if self._label is None else Similarity.scores
         return super().labelled(source, **options)
 

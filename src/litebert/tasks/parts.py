@@ -5,7 +5,6 @@ A part may be a file, several files, a folder of them or a pattern.
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
@@ -17,9 +16,10 @@ from litebert.data.random_keys import derive, permute
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.task import Task
-from litebert.text.files import files_of
+from litebert.text import encodings
+from litebert.text.files import files_of, refuse_twice
 from litebert.text.lines import plain_suffix
-from litebert.text.records import FileFormat, Notes
+from litebert.text.records import SUFFIXES, FileFormat, Notes
 
 E = TypeVar("E")
 
@@ -48,10 +48,7 @@ def layout_of(options: dict[str, Any]) -> Layout:
         ConfigError: there is no such encoding.
     """
     encoding = options.pop("encoding", "utf-8")
-    try:
-        codecs.lookup(encoding)
-    except LookupError:
-        raise ConfigError(f"encoding is '{encoding}'; give one like utf-8, latin-1, cp1252 or utf-16") from None
+    encodings.check(encoding, error=ConfigError)
     return Layout(options.pop("input_format", None), options.pop("header", True), encoding)
 
 
@@ -80,15 +77,17 @@ class FileTask(Task[E]):
         self.dev = ("dev",) if "dev" in self._paths or self._splits else ()
         self.tests = ("test",) if "test" in self._paths else ()
         self._heldout, self._seed, self._layout = heldout, seed, layout or Layout()
+        self._check_layout()
 
     @classmethod
     def expand(cls, source: Source) -> tuple[Path, ...]:
         """The files that a source stands for, those of folders and patterns sorted.
 
         Raises:
-            DataError: a folder or a pattern holds none.
+            DataError: a folder or a pattern holds none, or a file is given twice.
         """
         sources = [source] if isinstance(source, (str, Path)) else source
+        refuse_twice(sources)
         return tuple(map(Path, files_of(sources, cls.inside)))
 
     @classmethod
@@ -108,12 +107,31 @@ class FileTask(Task[E]):
 
     def labelled(self, source: Source, **options: Any) -> list[E]:
         """The examples of files with answers, to be scored; `options` as in `task_of`."""
+        for name, value in options.items():
+            if name not in self.takes:
+                raise ConfigError(f"{name} is '{value}', which {self.name} does not take; leave it out")
         self._layout, self._splits = layout_of(options), False
         self._paths = {"dev": self.expand(source)}
         self.dev = ("dev",)
         for name, value in options.items():
-            raise ConfigError(f"{name} is '{value}', which {self.name} does not take; leave it out")
+            raise ConfigError(f"{name} is '{value}', which no labelled file needs; leave it out")
+        self._check_layout()
         return self.read("dev")
+
+    def _check_layout(self) -> None:
+        """Refuse what is said of a layout that none of the files has.
+
+        Raises:
+            ConfigError: there is no header to lack, or no text to decode.
+        """
+        paths = [path for paths in self._paths.values() for path in paths]
+        forms = {self._layout.form or SUFFIXES.get(plain_suffix(path)) for path in paths if not path.is_dir()}
+        if not forms or None in forms:  # texts in folders, or files that are read by their content
+            return
+        if not self._layout.header and forms.isdisjoint(("csv", "tsv")):
+            raise ConfigError(f"{named(paths)} has no header line to lack; leave out header (--no-header)")
+        if self._layout.encoding != "utf-8" and forms == {"parquet"}:
+            raise ConfigError(f"{named(paths)} is Parquet, which is always UTF-8; leave out encoding (--encoding)")
 
     def _of(self, part: str) -> tuple[Path, ...]:
         """The files of a part, of the training part where dev is held out of it.

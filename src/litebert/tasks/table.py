@@ -157,6 +157,8 @@ class Table(TextTask):
             fine = "name the second column with --pair" if self.pair else f"leave out --pair {given}"
             raise ConfigError(f"the model was fine-tuned on {'pairs of' if self.pair else 'single'} texts; {fine}")
         self._texts, self._label = columns(options.pop("text", text), given), options.pop("label", self._label)
+        if self._label in self._texts:
+            raise ConfigError(f"label is '{self._label}', a column that the model reads; name the column of the labels")
         self.separator = options.pop("separator", self.separator)
         if self.separator is not None and not isinstance(self.output, SeveralLabels):
             raise ConfigError(

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item, PlainItem, build_row, single_rows
 from litebert.finetuning.outputs import Answer, Output, saved_output
+from litebert.storage import atomic_text
 from litebert.tasks.parts import FileTask, Source
 from litebert.tasks.predictions import texts, write_records
 from litebert.tasks.scores import class_scores, scores
@@ -132,7 +133,7 @@ class TextTask(FileTask[Example]):
         Of rows that were held out, or are from several files, `file` and `line` say where they start. Numbers have
         seven digits.
         """
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
+        with atomic_text(path) as file:
             write_records(
                 map(self._written, examples, answers),
                 file,

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from litebert.errors import DataError
+from litebert.errors import DataError, LitebertError
 
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
@@ -42,16 +42,21 @@ def by_file(words: Iterable[str]) -> tuple[str, dict[str, str]]:
     return every or "utf-8", some
 
 
-def check(*encodings: str) -> None:
-    """DataError where one does not exist."""
+def check(*encodings: str, error: type[LitebertError] = DataError) -> None:
+    """Refuse what is no encoding of text files: an unknown name, or a codec such as base64 or idna.
+
+    Raises:
+        error: one of the encodings cannot be used.
+    """
     for encoding in encodings:
         try:
             if codecs.lookup(encoding).name in _NOT_OF_FILES:
                 raise LookupError
-            "".encode(encoding)
-        except (LookupError, ValueError) as error:
-            message = f"there is no encoding '{encoding}'; use one like utf-8, latin-1, cp1252, utf-16"
-            raise DataError(message) from error
+            "".encode(encoding)  # refuses codecs that do not turn text into bytes
+            codecs.getincrementaldecoder(encoding)
+        except (LookupError, ValueError) as problem:
+            message = f"there is no encoding '{encoding}' of text; use one like utf-8, latin-1, cp1252, utf-16"
+            raise error(message) from problem
 
 
 def matches(pattern: str, name: str) -> bool:

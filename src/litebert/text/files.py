@@ -79,6 +79,23 @@ def files_of(sources: Iterable[str | Path], inside: Callable[[Path], Sequence[Pa
     return list(dict.fromkeys(found))
 
 
+def refuse_twice(sources: Iterable[str | Path]) -> None:
+    """Refuse a file that is named twice: nobody knows whether its rows are wanted once or twice.
+
+    A file that is named and that a folder or a pattern holds as well is meant once.
+
+    Raises:
+        DataError: two sources are one.
+    """
+    places: set[str] = set()
+    for source in map(str, sources):
+        place = source if source == STANDARD_INPUT else os.path.abspath(source)
+        if place in places:
+            label = "standard input" if source == STANDARD_INPUT else source
+            raise DataError(f"{label} is given twice; give each input once")
+        places.add(place)
+
+
 def _folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list[Path]:
     suffixes = (*PLAIN_SUFFIXES, *TABLES, *(key for key in SOURCES if key.startswith(".")))
     suffixes += HTML_SUFFIXES if html else ()

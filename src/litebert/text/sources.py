@@ -100,6 +100,7 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
     for pattern, encoding in reading.encodings.items():
         if not any(encodings.matches(pattern, name) for name in names):
             raise DataError(f"no file that is read matches --encoding '{pattern}={encoding}'; check the pattern")
+    _check_options(names, reading)
     paths = [Path(name) for name in names]
     if all(path.is_file() for path in paths):
         meter.total = sum(path.stat().st_size for path in paths)
@@ -120,6 +121,24 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
         raise DataError(f"there is no text in {', '.join(map(printable, sources))}; give files that hold some")
     if len(tally.encodings) > 1:
         log.info(f"encodings of the files: {listed(tally.encodings)}")
+
+
+def _check_options(names: Sequence[str], reading: Reading) -> None:
+    """Refuse options of tables where there is none, and of plain text where there are only tables.
+
+    Raises:
+        DataError: an option means nothing for the sources.
+    """
+    tables = [plain_suffix(Path(name)) in TABLES and Path(name).is_file() for name in names]
+    plain = [
+        not table and (name == STANDARD_INPUT or Path(name).is_file())
+        for name, table in zip(names, tables, strict=True)
+    ]
+    if all(plain) and reading.text_field != "text":
+        raise DataError(f"--text-field {reading.text_field} names a column, and no source is a table; leave it out")
+    for given, option in ((reading.unwrap, "--unwrap"), (reading.split != "blank-line", f"--split {reading.split}")):
+        if all(tables) and given:
+            raise DataError(f"{option} is of plain text, and every row of a table is a document; leave it out")
 
 
 def _texts(source: str, reading: Reading) -> Texts:

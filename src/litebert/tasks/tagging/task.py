@@ -23,6 +23,7 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item, PlainItem, build_row
 from litebert.finetuning.outputs import Answer, saved_output
 from litebert.finetuning.token_outputs import Tags
+from litebert.storage import atomic_text
 from litebert.tasks.parts import Data, FileTask, Layout, Source, given_files, layout_of, part_files
 from litebert.tasks.predictions import texts
 from litebert.tasks.scores import class_scores, scores
@@ -245,7 +246,7 @@ class TaggingTask(FileTask[Sentence]):
 
     def write(self, examples: Sequence[Sentence], answers: Sequence[Answer], path: Path) -> None:
         """The lines of the file that was read, with one more column: the answers."""
-        with open(path, "w", encoding="utf-8", newline="\n") as file:
+        with atomic_text(path) as file:
             for sentence, answer in zip(examples, answers, strict=True):
                 tags = answer.value if self.plain else as_iob2(answer.value)
                 tag_of = dict(zip(sentence.places, tags, strict=True))
