@@ -261,10 +261,7 @@ def _prepare_streams() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
-            # Nothing can be written to a closed output, so whatever is written to it fails, as on a full disk. What is
-            # said on a closed standard error is nobody's loss.
-            mode = os.O_RDONLY if name == "stdout" else os.O_WRONLY
-            setattr(sys, name, open(os.open(os.devnull, mode), "w"))  # noqa: SIM115 - open until the process ends
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the process ends
         elif isinstance(stream, io.TextIOWrapper):
             with suppress(OSError):  # where the stream was redirected under Python
                 stream.reconfigure(errors="backslashreplace")

@@ -50,7 +50,8 @@ def written_whole(path: Path) -> Iterator[Path]:
             _copy_access(place, aside)
         os.replace(aside, place)
     except BaseException as error:
-        remove(aside)
+        with suppress(OSError):  # a read-only file system refuses even to delete what is not there
+            remove(aside)
         if isinstance(error, OSError) and error.filename is not None:  # people know the name they gave
             error.filename = os.fsdecode(error.filename).replace(str(aside), str(path))
         elif isinstance(error, OSError) and error.errno in FULL:

@@ -26,7 +26,7 @@ from litebert.answer.predictor import Model
 from litebert.answer.vectors import CHUNK
 from litebert.errors import ConfigError, DataError
 from litebert.model.heads import Pooling
-from litebert.storage import atomic_write, check_output, is_written_into, json_text, naming
+from litebert.storage import atomic_text, atomic_write, check_output, is_written_into, json_text, naming
 from litebert.tasks.table import Table
 from litebert.text.records import FileFormat
 
@@ -82,12 +82,14 @@ def embed_file(
         if dtype == "int8":
             assert isinstance(out, (str, Path))
             check_output(Path(out))
-            blocks = _in_8_bits(blocks, encoder.width, Path(out))
+            # Both files get their names at the end: old vectors with a new scale would be other vectors.
+            scale = stack.enter_context(atomic_write(scale_file(out)))
+            blocks = _in_8_bits(blocks, encoder.width, Path(out), scale)
         if suffix == ".npy":
             return _write_npy(stack.enter_context(_seekable(out)), blocks, encoder.width, dtype)
         if suffix == ".parquet":
             return _write_parquet(stack.enter_context(_seekable(out)), blocks, encoder.width, dtype)
-        file, count = stack.enter_context(kept_file(out)), 0
+        file, count = stack.enter_context(atomic_text(Path(str(out))) if dtype == "int8" else kept_file(out)), 0
         for vectors, cells in blocks:
             for row, vector in zip(cells, vectors.tolist(), strict=True):
                 file.write(json_text({**row, "vector": vector}, indent=None))
@@ -115,8 +117,8 @@ def _seekable(out: Any) -> Iterator[IO[bytes]]:
             shutil.copyfileobj(whole, file)
 
 
-def _in_8_bits(blocks: Iterable[Block], width: int, out: Path) -> Iterator[Block]:
-    """The blocks in int8; the file of their scale is written first."""
+def _in_8_bits(blocks: Iterable[Block], width: int, out: Path, scales: IO[bytes]) -> Iterator[Block]:
+    """The blocks in int8; their scale is written to `scales` first."""
     place = out.parent
     # Closing a temporary file on a full disk fails too, so `naming` stands outside.
     with naming(out), TemporaryFile(dir=place) as raw, TemporaryFile("w+", encoding="utf-8", dir=place) as beside:
@@ -131,8 +133,7 @@ def _in_8_bits(blocks: Iterable[Block], width: int, out: Path) -> Iterator[Block
         offset = low + 128 * scale
         content = io.BytesIO()  # numpy would write to a file past its errors
         np.save(content, np.stack([scale, offset]).astype(np.float32))
-        with atomic_write(scale_file(out)) as file:
-            file.write(content.getvalue())
+        scales.write(content.getvalue())
         raw.seek(0)
         beside.seek(0)
         while data := raw.read(CHUNK * width * 4):

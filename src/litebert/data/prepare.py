@@ -110,7 +110,8 @@ def prepare(
                 _save_tokenizer(pieces, folder)
                 _build(folder, journal, header, sources, reading, processes)
         for leftover in (storage.LOCK, Journal.NAME):  # perhaps of a run killed between its index and here
-            (folder / leftover).unlink(missing_ok=True)
+            if (folder / leftover).exists():  # a finished folder may lie where nothing can be deleted
+                (folder / leftover).unlink()
     except OSError as error:
         reason = f"cannot be written ({error.strerror or error})"
         if error.errno in storage.FULL:

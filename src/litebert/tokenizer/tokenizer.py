@@ -227,11 +227,13 @@ def check_folder(folder: str | Path) -> None:
     """Refuse a folder to write a tokenizer to that holds anything but a tokenizer.
 
     Raises:
-        DataError: it does, or it is a file.
+        DataError: it does, or it is a file, or the folder that it lies in may not be written to.
     """
     folder = Path(folder)
+    above = next(parent for parent in Path(os.path.realpath(folder)).parents if parent.exists())
+    if above.is_dir() and not os.access(above, os.W_OK):
+        raise DataError(f"{folder} cannot be made, because {above} may not be written to; choose another folder")
     if not folder.exists():
-        above = next(parent for parent in Path(os.path.realpath(folder)).parents if parent.exists())
         if not above.is_dir():
             raise DataError(f"{folder} cannot be made, because {above} is a file; choose another folder")
         return
