@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +79,8 @@ def plan(words: list[str]) -> int:
     require(told, "--device says where --measure trains; give --measure too, or leave --device out")
     data = _plan(config, arguments.measure, arguments.device)
     kept = [word for word in words if word not in ("--measure", "--json")]
-    following = [("pretrain", *kept, *_changes(config, data), "--data", "DATA", "--out", "RUN")]
+    changes = _changes(config, data)
+    following = [("pretrain", *_without(kept, changes), *changes, "--data", "DATA", "--out", "RUN")]
     if not arguments.measure:
         following.append(("plan", *kept, "--measure"))
     if arguments.json:
@@ -142,6 +144,18 @@ def _changes(config: Config, data: dict[str, Any]) -> list[str]:
     again = ["--train.recompute"] if measured.get("recompute", False) > config.train.recompute else []
     smaller = measured.get("largest_micro_batch", config.micro_sequences) < config.micro_sequences
     return [*again, *(["--train.micro-batch", "auto"] if smaller else [])]
+
+
+def _without(words: Sequence[str], changes: Sequence[str]) -> list[str]:
+    """The words but for the options that `changes` sets anew: no option may be given twice."""
+    found: list[str] = []
+    passed = False  # an option, whose value comes next
+    for word in words:
+        name, equals, _ = word.replace("_", "-").partition("=")
+        if not passed and not (name in changes and word.startswith("--")):
+            found.append(word)
+        passed = not passed and name in changes and word.startswith("--train.micro") and not equals
+    return found
 
 
 def _published(config: Config) -> tuple[str, str] | None:
