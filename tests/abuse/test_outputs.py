@@ -155,13 +155,12 @@ def test_a_reader_that_leaves_early_is_no_fault(good: Path) -> None:
 
 
 def _without_reader() -> None:
-    sys.stdout.close()
     read, write = os.pipe()
+    sys.stdout.close()  # a stream that thinks of a place in a file
     os.dup2(write, 1)
     os.close(read)
+    os.close(write)
     sys.stdout = open(1, "w")  # noqa: SIM115 - one that knows of no place in a file
-    if write != 1:
-        os.close(write)
 
 
 def test_vectors_and_their_scale_change_together(good: Path, tmp_path: Path) -> None:
