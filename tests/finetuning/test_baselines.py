@@ -14,6 +14,7 @@ import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from litebert.analysis.compare_tasks import compare_tasks, task_table
+from litebert.analysis.run_report import write_run
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines import advise, fit_baseline, models, read_baseline, read_scores
 from litebert.finetuning.baselines.features import CharacterFeatures
@@ -179,6 +180,9 @@ def test_a_run_keeps_it_beside_its_scores(
     assert found.name in card
     (row,) = compare_tasks([tmp_path / "run"])
     assert task_table([row]).rows[0][-1] == f"{100 * found.scores['accuracy']:.1f}"
+    page = (write_run(tmp_path / "run")).read_text(encoding="utf-8")
+    assert f"baseline: {found.scores['accuracy']:.1%}" in page
+    assert found.name in page
     # It has learned the task after one pass, which the network has not.
     assert done.scores["accuracy"] < found.scores["accuracy"]
     names(next(line for line in logged if "--teacher" in line), "accuracy", f"{found.scores['accuracy']:.4g}")

@@ -85,5 +85,7 @@ def test_the_same_network_pretrained_and_not(
     assert found.signal is None
     assert 0 <= found.untrained["accuracy"] <= 1
     assert found.pretrained["accuracy"] > 0.5  # a third would be guessing, and the first word tells
+    assert found.baseline is not None
+    assert found.baseline.scores["accuracy"] > 0.9  # the first word tells
     assert (tmp_path / "classifier" / "model").is_dir()
     assert (tmp_path / "untrained-classifier" / "scores.json").exists()

@@ -16,6 +16,7 @@ from litebert.analysis.report import (
     write,
 )
 from litebert.errors import RunError
+from litebert.finetuning.baselines import advise, read_baseline
 from litebert.model.objectives import ShownScore, score_rows, shown_scores
 from litebert.progress import task
 from litebert.storage import read_json
@@ -126,13 +127,23 @@ def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Sec
     counts = {name: count for name in names if (count := _rows_behind(folder, name))}
     headlines: list[Section] = []
     tables: list[Table] = []
+    baseline = read_baseline(file) if file.is_file() else None
+    counted = {} if baseline is None else baseline.scores
     if scores:
-        large = tuple(_task_score(name, scores[name], counts.get(name, 0)) for name in names[:MOST_HEADLINES])
-        note = ERROR_NOTE if any(score.error for score in large) else ""
-        headlines = [Headline("Scores of the best weights", large, note)]
+        large = tuple(
+            _task_score(name, scores[name], counts.get(name, 0), counted.get(name)) for name in names[:MOST_HEADLINES]
+        )
+        notes = [ERROR_NOTE] if any(score.error for score in large) else []
+        if baseline is not None:
+            notes.append(f"The baseline counts on the same rows: {baseline.note}.")
+        if metric in scores and (advice := advise(metric, scores[metric], baseline)):
+            notes.append(f"{advice[0].upper()}{advice[1:]}.")
+        headlines = [Headline("Scores of the best weights", large, " ".join(notes))]
     if len(names) > MOST_HEADLINES:
-        cells = tuple((score_title(name), f"{scores[name]:.4g}") for name in names)
-        tables = [Table("All scores of the best weights", ("score", "value"), cells)]
+        cells = tuple((score_title(name), f"{scores[name]:.4g}", _cell(counted.get(name))) for name in names)
+        columns = ("score", "value", "baseline")
+        shown = 3 if counted else 2  # without a baseline there is no column for it
+        tables = [Table("All scores of the best weights", columns[:shown], tuple(row[:shown] for row in cells))]
     tables += [Table(title, columns, cells, _EXITS_NOTE) for title, columns, cells in exit_tables(folder)]
     lead = (
         f"{facts['model']}, fine-tuned on the task {facts['task']}: {_steps(rows)} of {facts['steps']:,} steps. The "
@@ -141,11 +152,17 @@ def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Sec
     return lead, arranged(headlines, run_sections(rows, dev_rows=counts), tables)
 
 
-def _task_score(name: str, value: float, count: int) -> HeadlineScore:
+def _task_score(name: str, value: float, count: int, baseline: float | None) -> HeadlineScore:
+    """A score of a task; `count` is how many rows it is a share of, or 0."""
+    beside = () if baseline is None else (f"baseline: {baseline:.1%}" if count else f"baseline: {baseline:.4g}",)
     if not count:
-        return HeadlineScore(score_title(name), f"{value:.4g}")
+        return HeadlineScore(score_title(name), f"{value:.4g}", notes=beside)
     error = f"± {share_error(value, count):.1%}"
-    return HeadlineScore(score_title(name), f"{value:.1%}", error, (f"on {count:,} rows",))
+    return HeadlineScore(score_title(name), f"{value:.1%}", error, (*beside, f"on {count:,} rows"))
+
+
+def _cell(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"
 
 
 _SHARES = ("accuracy", "exact")

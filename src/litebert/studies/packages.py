@@ -15,7 +15,8 @@ from pathlib import Path
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import DataError
-from litebert.finetuning.run import finetune
+from litebert.finetuning.baselines import BaselineScores
+from litebert.finetuning.run import Finetuned, finetune
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.storage import atomic_write
 from litebert.tasks.parts import held_out
@@ -31,13 +32,15 @@ TEXT, LABEL = "docstring", "package"
 
 @dataclass(frozen=True)
 class Comparison:
-    """Scores of the same network, pretrained and not; empty where the work was interrupted."""
+    """Scores of the same network, pretrained and not, and of counting; empty where the work was interrupted."""
 
     pretrained: dict[str, float]
     untrained: dict[str, float]
     classes: int
     signal: int | None = None
     """What interrupted it."""
+    baseline: BaselineScores | None = None
+    """What a model that counts words and characters scores on the same rows; None in folders of earlier versions."""
 
 
 def settings() -> FinetuneConfig:
@@ -53,16 +56,17 @@ def compare(pretrained: Path, recipe: str, tokenizer: Path, folder: Path) -> Com
     The table goes to `folder`/packages. The same call again continues.
     """
     train, dev = write_table(folder / "packages")
-    scores: list[dict[str, float]] = []
+    runs: list[Finetuned] = []
     classes = 0
     for model, out in ((str(pretrained), "classifier"), (recipe, "untrained-classifier")):
         task = Table(train, dev, text=TEXT, label=LABEL)
         classes = len(task.output.labels)
-        done = finetune(model, task, folder / out, settings(), tokenizer=tokenizer)
+        # Both have the same rows, so one baseline is enough.
+        done = finetune(model, task, folder / out, settings(), tokenizer=tokenizer, baseline=not runs)
         if not done.outcome.finished:
             return Comparison({}, {}, classes, done.outcome.signal or 0)
-        scores.append(done.scores)
-    return Comparison(scores[0], scores[1], classes)
+        runs.append(done)
+    return Comparison(runs[0].scores, runs[1].scores, classes, baseline=runs[0].baseline)
 
 
 def write_table(folder: Path) -> tuple[Path, Path]:

@@ -25,6 +25,7 @@ from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
+from litebert.finetuning.baselines import advise
 from litebert.interop import read_folder
 from litebert.model.objectives import score_rows, shown_scores
 from litebert.model.pretrainer import Pretrainer
@@ -268,14 +269,22 @@ def _guess_table(guesses: Sequence[Example]) -> report.Table:
 
 
 def _classifier_table(bought: packages.Comparison) -> report.Table:
-    kinds = (("pretrained", bought.pretrained), ("the same, untrained", bought.untrained))
+    kinds = [("pretrained", bought.pretrained), ("the same, untrained", bought.untrained)]
+    if bought.baseline is not None:
+        kinds.append((f"baseline: {bought.baseline.name}", bought.baseline.scores))
     return report.Table(
         title="Which package does a docstring come from?",
-        columns=("network", "accuracy", "guessing"),
+        columns=("model", "accuracy", "guessing"),
         rows=tuple((name, f"{scores['accuracy']:.1%}", f"{1 / bought.classes:.1%}") for name, scores in kinds),
         note=f"{bought.classes} packages, {packages.TRAIN} docstrings of each to learn from and {packages.DEV}, of "
-        "other modules, to score on; the best of the epochs.",
+        f"other modules, to score on; the best of the epochs.{_advice(bought)}",
     )
+
+
+def _advice(bought: packages.Comparison) -> str:
+    """A sentence where counting is better than the classifier."""
+    advice = advise("accuracy", bought.pretrained["accuracy"], bought.baseline)
+    return f" {advice[0].upper()}{advice[1:]}." if advice else ""
 
 
 def _write_report(
