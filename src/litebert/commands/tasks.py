@@ -254,6 +254,9 @@ _GIVES: dict[str, Choice] = {
     "--length": "length",
     "--train.batch": "batch",
     "--epochs": "epochs",
+    "--head-reads": "head",
+    "--fit-head": "head",
+    "--no-fit-head": "head",
     "--steps": "epochs",
     "--train.optimizer.learning-rate": "rate",
 }

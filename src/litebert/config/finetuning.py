@@ -19,7 +19,7 @@ from litebert.errors import require
 HeadName = Literal["backbone", "mlm", "pretraining", "discriminator", "sequence", "tokens", "span", "choice"]
 """The heads that a model folder may hold: `pretraining` is mlm with a sentence objective; the last four are what
 fine-tuned models have."""
-Choice = Literal["length", "batch", "epochs", "rate"]
+Choice = Literal["length", "batch", "epochs", "head", "rate"]
 """What may be chosen from the model and the training rows when a run starts."""
 
 
@@ -39,8 +39,8 @@ class FinetuneConfig:
 
     choose: tuple[Choice, ...] = ()
     """What is chosen from the model and the training rows when a run starts, in place of the field here: length, batch,
-    epochs, and rate (train.optimizer.learning-rate). A run records its choices, and keeps them when it continues. The
-    command line chooses whatever is not given, unless --recipe is."""
+    epochs, head (head_reads and fit_head), and rate (train.optimizer.learning-rate). A run records its choices, and
+    keeps them when it continues. The command line chooses whatever is not given, unless --recipe is."""
     length: int = 128
     """Longest row in tokens; the task truncates longer texts or reads them in windows. Shorter ones cost less."""
     epochs: float = 4.0
@@ -53,6 +53,13 @@ class FinetuneConfig:
     """Share of the tokens that each reading of a text leaves out, drawn anew; for --task pairs on texts alone."""
     head_dropout: float = 0.1
     """Dropout before the classifier."""
+    head_reads: Literal["paper", "mean"] = "paper"
+    """What the classifier of a whole text reads. paper: what the encoder's paper reads, [CLS] through a pooler or a
+    dense map. mean: the mean of the last states, as models of sentence vectors are trained for, by one linear map
+    (in an encoder with prediction=hidden, by the dense map of its heads)."""
+    fit_head: bool = False
+    """Fit the classifier on the frozen states before training, score it before the first step, and keep it where no
+    later weights score higher."""
     layer_decay: float = 1.0
     """Learning rate of a layer relative to the one above it (ELECTRA: 0.8 small and base, 0.9 large)."""
     exits: bool = False
@@ -84,7 +91,14 @@ _FORMERLY = {"budget": "1000 steps", "compile": False, "evaluate_sequences": 512
 """Fields of pretraining that `train` had at first, though fine-tuning refused any other value."""
 
 
-_LATER: dict[str, Any] = {"exits": False, "exit_drop": 0.5, "deletion": 0.0, "choose": []}
+_LATER: dict[str, Any] = {
+    "exits": False,
+    "exit_drop": 0.5,
+    "deletion": 0.0,
+    "choose": [],
+    "head_reads": "paper",
+    "fit_head": False,
+}
 _LATER_IN_TRAIN = {"recompute": False}
 """Fields that the config, and its `train`, did not have at first, with what runs did without them."""
 

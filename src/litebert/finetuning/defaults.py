@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,6 +45,8 @@ def recorded_choices(config: FinetuneConfig, record: Mapping[str, Any]) -> Finet
         schedule = replace(schedule, warmup=run.train.schedule.warmup)
     if "rate" in chosen:
         optimizer = replace(optimizer, learning_rate=run.train.optimizer.learning_rate)
+    if "head" in chosen:
+        config = replace(config, head_reads=run.head_reads, fit_head=run.fit_head)
     train = replace(train, optimizer=optimizer, schedule=schedule)
     return replace(config, choose=(), train=train)
 
@@ -71,6 +73,23 @@ def choose_length(config: FinetuneConfig, task: Task[Any], tokenizer: Tokenizer,
     return replace(config, length=length), [
         f"length {length} tokens, which hold {share:.1%} of the training texts whole"
     ]
+
+
+def choose_head(config: FinetuneConfig, task: Task[Any], pretrained: bool, vectors: str | None) -> Chosen:
+    """What the head reads and whether it is fitted before training, where that is to be chosen.
+
+    Args:
+        pretrained: whether the encoder has weights of its own.
+        vectors: how the model was trained to pool its states, where it says so.
+    """
+    if "head" not in config.choose:
+        return config, []
+    config = settled(config, "head")
+    if not task.output.linear:
+        return config, []
+    reads: Literal["paper", "mean"] = "mean" if vectors == "mean" else "paper"
+    told = ["the head reads the mean of the states, which the model was trained for"] if reads == "mean" else []
+    return replace(config, head_reads=reads, fit_head=pretrained), told
 
 
 def choose_amount(config: FinetuneConfig, task: Task[Any], rows: int) -> Chosen:

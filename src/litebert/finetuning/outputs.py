@@ -75,6 +75,8 @@ class Output(ABC):
     """What stands between the members of an answer in one cell of a CSV file."""
     unit: ClassVar[str] = "example"
     """What `balance` counts."""
+    linear: ClassVar[bool] = False
+    """Whether `fit_linear` is there."""
     exits: ClassVar[bool] = False
     """Whether a row may leave the network early, as `steady` says; a subclass says it anew."""
 
@@ -96,6 +98,27 @@ class Output(ABC):
     def fit(self, targets: Sequence[Any]) -> tuple[Output, Sequence[Any]]:
         """The output as it learns from training targets, and these as it learns them; only numbers have a scale."""
         return self, targets
+
+    def require_linear(self, config: FinetuneConfig) -> None:
+        """Refuse what only an output of whole texts with a linear fit has.
+
+        Raises:
+            ConfigError: the config asks for it.
+        """
+        if not self.linear and (config.fit_head or config.head_reads == "mean"):
+            raise ConfigError("fit_head and head_reads=mean are for classes, labels and numbers of whole texts, and "
+                              f"this task answers with {self.name}; leave them out")  # fmt: skip
+
+    def fit_linear(
+        self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Weights (C, H) and biases (C,) of a linear map from standardized states (N, H) to logits, fitted with
+        scikit-learn; outputs of whole texts alone have one.
+
+        Args:
+            strength: the inverse of the L2 penalty, scikit-learn's `C`.
+        """
+        raise NotImplementedError
 
     def settle(self, head: ClassifierHead) -> None:  # noqa: B027 (only numbers have something to do)
         """Change a trained head so that the output as it was before `fit` reads it."""

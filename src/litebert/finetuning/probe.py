@@ -1,7 +1,8 @@
 """The learning rate of a run, found by a few short runs on its own training part.
 
 Each rate of `RATES` trains the network from the run's own start, on the same batches and with a schedule of its own
-that ends at zero. The rate whose network has the lowest loss on training rows that none of them saw is taken. The idea
+that ends at zero. The rate whose network has the lowest loss on training rows that none of them saw is taken, and the
+largest of those that cannot be told apart. The idea
 is that of the rate-range test (Smith 2017, "Cyclical Learning Rates for Training Neural Networks"), with separate runs
 in place of one that rises, so that no rate inherits what another one spoiled.
 """
@@ -9,13 +10,13 @@ in place of one that rises, so that no rate inherits what another one spoiled.
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from litebert import progress
 from litebert.config.distillation import TaskDistillConfig
@@ -24,18 +25,20 @@ from litebert.errors import NonFiniteError
 from litebert.finetuning.batches import TaskBatches, collate
 from litebert.finetuning.defaults import settled
 from litebert.finetuning.items import Item
-from litebert.finetuning.rows import by_length
-from litebert.finetuning.scoring import EVALUATION_TOKENS
+from litebert.finetuning.linear import MOST_ROWS, fit_head, frozen_states
 from litebert.finetuning.start import PreparedTask, task_model
 from litebert.finetuning.trainable import TrainableTaskModel
+from litebert.interop.files import read_tensors
 from litebert.train import device as devices
 from litebert.train.loop import Loop
 from litebert.train.ranks import Ranks
-from litebert.train.run_folder import RunFolder
+from litebert.train.run_folder import ASIDE, RunFolder
 
 log = logging.getLogger("litebert")
 
-RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
+FITTED = "head.safetensors"
+"""What the file of a fitted head in a run folder is called."""
+RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 """The rates that are tried."""
 SHARE = 0.5
 """Of the steps of the run, how many the short runs take together, at most."""
@@ -43,6 +46,8 @@ FEWEST, MOST = 4, 100
 """Steps of a short run: with fewer nothing is tried, and more tell no more."""
 _HELD, _MOST_HELD = 0.2, 512
 """Share and number of the training rows that are kept for the scores, at most."""
+_PARTS = 16
+"""Parts of the held-out rows, of about one length each, whose losses tell how certain a difference is."""
 _ORDER = 51  # what the key of the held-out rows is for
 
 
@@ -61,8 +66,8 @@ class Probe:
     def __str__(self) -> str:
         """The choice and what it rests on, in one line."""
         tried = ", ".join(f"{rate:.0e} {loss:.3g}" for rate, loss in sorted(self.losses.items()))
-        return (f"learning rate {self.rate:.0e}, which has the lowest loss on {self.held:,} held-out training rows "
-                f"after {self.steps} steps ({tried})")  # fmt: skip
+        return (f"learning rate {self.rate:.0e}, by the loss on {self.held:,} held-out training rows after "
+                f"{self.steps} steps ({tried})")  # fmt: skip
 
 
 def held_apart(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
@@ -78,19 +83,37 @@ def probe_rate(prepared: PreparedTask, folder: Path, machine: devices.Device) ->
     learned, held = held_apart(prepared.train.items, prepared.config.train.seed)
     if steps < FEWEST or not held:
         return None
-    losses: dict[float, float] = {}
+    losses: dict[float, NDArray[np.float64]] = {}
     with progress.task("trying learning rates", total=steps * len(RATES), unit="steps") as bar:
         for rate in RATES:
-            losses[rate] = _loss_after(prepared, rate, steps, learned, held, folder, machine, bar)
-    best = min(losses, key=lambda rate: losses[rate])
-    return Probe(best, steps, losses, len(held))
+            losses[rate] = _losses_after(prepared, rate, steps, learned, held, folder, machine, bar)
+    means = {rate: float(parts.mean()) for rate, parts in losses.items()}
+    return Probe(largest_good(losses), steps, means, len(held))
 
 
-def _loss_after(
+def largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
+    """The largest rate whose loss is not above the lowest by more than its standard error.
+
+    A short run shows too little of what a small rate would still learn from nothing, so that of rates that cannot be
+    told apart the largest is the safest.
+
+    Args:
+        losses: by rate, (P,): the mean loss of each of P parts of the held-out rows.
+    """
+    best = min(losses.values(), key=lambda parts: float(parts.mean()))
+    good = []
+    for rate, parts in losses.items():
+        if np.isfinite(parts).all():
+            error = (parts - best).std(ddof=1) / np.sqrt(len(parts)) if len(parts) > 1 else 0.0
+            good.append((rate, (parts - best).mean() <= error))
+    return max((rate for rate, fits in good if fits), default=min(losses))
+
+
+def _losses_after(
     prepared: PreparedTask, rate: float, steps: int, learned: list[Item], held: list[Item], folder: Path,
     machine: devices.Device, bar: progress.Task,
-) -> float:  # fmt: skip
-    """The mean held-out loss after a short run at a rate."""
+) -> NDArray[np.float64]:  # fmt: skip
+    """(P,): the mean loss of each part of the held-out rows after a short run at a rate."""
     config = prepared.config
     train = replace(config.train, optimizer=replace(config.train.optimizer, learning_rate=rate))
     if train.micro_batch == "auto":  # how much fits is measured when the run starts
@@ -101,9 +124,10 @@ def _loss_after(
     config = replace(config, train=train, distill=TaskDistillConfig())
     alone = replace(prepared, config=config, teacher=None, unlabelled=None)
     task, start, seed = prepared.task, prepared.start, train.seed
-    output, targets = task.output.fit([item.target for item in learned])
-    items = [replace(item, target=target) for item, target in zip(learned, targets, strict=True)]
-    model = task_model(start, task, config).to(machine.device)
+    output, targets = task.output.fit([item.target for item in (*learned, *held)])
+    items = [replace(item, target=target) for item, target in zip((*learned, *held), targets, strict=True)]
+    items, held = items[: len(learned)], items[len(learned) :]
+    model = task_model(start, task, config, prepared.fitted).to(machine.device)
     positions, pad, ranks = model.encoder.config.max_positions, start.tokenizer.pad_id, Ranks()
     batches = TaskBatches(items, output, pad, prepared.batch, steps, seed, positions, config.deletion)
     trainable = TrainableTaskModel(model, output, batches, alone, machine, folder / "probe", model, ranks)
@@ -116,28 +140,80 @@ def _loss_after(
             bar.advance(1)
     except NonFiniteError:
         bar.advance(steps - loop.step)
-        return math.inf
+        return np.full(1, np.inf)
     model.eval()
-    total, count = 0.0, 0
-    for places in by_length([item.length for item in held], EVALUATION_TOKENS, [len(item.rows) for item in held]):
-        batch = collate([held[i] for i in places], output, pad, positions).to(machine.device)
+    parts = []
+    order = sorted(range(len(held)), key=lambda i: held[i].length)
+    for places in np.array_split(order, min(_PARTS, len(held))):
+        batch = collate([held[i] for i in places.tolist()], output, pad, positions).to(machine.device)
         with torch.no_grad(), machine.autocast_context():
             losses = trainable.losses(batch, trainable.layers)
-        total += sum(float(loss.total) for loss in losses.values())
-        count += batch.predictions
-    return total / max(1, count) if math.isfinite(total) else math.inf
+        parts.append(sum(float(loss.total) for loss in losses.values()) / max(1, batch.predictions))
+    return np.array(parts) if np.isfinite(parts).all() else np.full(1, np.inf)
 
 
-def choose_rate(prepared: PreparedTask, place: RunFolder, device: str) -> PreparedTask:
-    """The task with the rate that `probe_rate` finds, or with the one of its recipe where it finds none."""
+def choose_start(prepared: PreparedTask, folders: Sequence[RunFolder], device: str, anew: bool) -> PreparedTask:
+    """The task with a fitted head and a rate, where the config asks for them: as a run in one of the folders has them,
+    else found now.
+
+    Args:
+        anew: whether those runs are about to be deleted.
+    """
+    config, place = prepared.config, folders[0]
+    known = place.ranks.decide(lambda: not anew and any(folder.identities() for folder in folders))
+    files = [folder.path / sub / FITTED for folder in folders for sub in (".", ASIDE)]
+    if config.fit_head and known:
+        there = place.ranks.decide(lambda: next((file for file in files if file.is_file()), None))
+        prepared = replace(prepared, fitted=place.ranks.decide(lambda: {} if there is None else read_tensors(there)))
+    if (known or not config.fit_head) and "rate" not in config.choose:
+        return prepared
+    with place.owned():
+        machine = devices.choose(config.train.precision, place.ranks.device(device))
+        learned = prepared
+        if config.fit_head and not known:
+            learned, prepared = place.ranks.decide(lambda: _fitted(prepared, machine))
+        if "rate" in config.choose:
+            prepared = place.ranks.decide(lambda: _with_rate(prepared, learned, place.path, machine))
+    return prepared
+
+
+def _fitted(prepared: PreparedTask, machine: devices.Device) -> tuple[PreparedTask, PreparedTask]:
+    """The task with the head fitted on the rows that `held_apart` leaves, and on all training rows."""
+    items = prepared.train.items
+    if len(items) > MOST_ROWS:
+        items = items[:: -(-len(items) // MOST_ROWS)]
+    apart = {id(item) for item in held_apart(prepared.train.items, prepared.config.train.seed)[1]}
+    held = np.array([id(item) in apart for item in items])
+    if held.all() or not held.any():
+        return prepared, prepared
+    output, targets = prepared.task.output.fit([item.target for item in items])
+    half, whole = fit_head(output, frozen_states(prepared, items, machine), targets, held)
+    told = f"a linear head on frozen states has the loss {whole.loss:.3g} on {held.sum():,} held-out training rows"
+    if whole.loss >= whole.prior:
+        told += f", no less than without them ({whole.prior:.3g}): the head starts as drawn"
+        heads: tuple[dict[str, torch.Tensor], ...] = ({}, {})
+    else:
+        told += f" ({whole.prior:.3g} without them): the run starts from it"
+        heads = half.tensors(), whole.tensors()
+    log.info(told)
+    first, second = (replace(prepared, fitted=head, chosen=(*prepared.chosen, told)) for head in heads)
+    return first, second
+
+
+def _with_rate(prepared: PreparedTask, learned: PreparedTask, folder: Path, machine: devices.Device) -> PreparedTask:
+    """The task with the rate that `probe_rate` finds for `learned`, or with the one of its recipe where it finds none.
+
+    `learned` is the same task, whose fitted head has not seen the held-out rows.
+    """
     config = settled(prepared.config, "rate")
-    machine, optimizer = devices.choose(config.train.precision, place.ranks.device(device)), config.train.optimizer
+    optimizer = config.train.optimizer
     if optimizer.name == "muon":  # whose matrices have a rate of their own
         return replace(prepared, config=config)
-    plan = replace(prepared, config=config)
-    probe = place.ranks.decide(lambda: probe_rate(plan, place.path, machine))
+    probe = probe_rate(replace(learned, config=config), folder, machine)
     rate = optimizer.learning_rate if probe is None else probe.rate
-    told = f"learning rate {rate:.0e}: {plan.steps} steps are too few to try others" if probe is None else str(probe)
+    told = (
+        f"learning rate {rate:.0e}: {prepared.steps} steps are too few to try others" if probe is None else str(probe)
+    )
     log.info(told)
     optimizer = replace(optimizer, learning_rate=rate)
     config = replace(config, train=replace(config.train, optimizer=optimizer))

@@ -12,6 +12,7 @@ A run folder holds
     predictions/      answers to the development parts and, where there is one, the test part
     teacher.safetensors
                       with a teacher: its logits for every training row
+    head.safetensors  with `fit_head`: the classifier that was fitted before training
     exits.json        with `exits`: when a row leaves early, and what other rules would save and cost
     baseline.json     the scores of a model that counts words and characters, on the same rows
     scores.json       the scores of model/, and of the baseline
@@ -38,7 +39,7 @@ from litebert.finetuning.baselines.scores import BASELINE, FIELD, scores_fields
 from litebert.finetuning.batches import TaskBatch, TaskBatches
 from litebert.finetuning.defaults import recorded_choices
 from litebert.finetuning.exits import Exits, calibrate
-from litebert.finetuning.probe import choose_rate
+from litebert.finetuning.probe import FITTED, choose_start
 from litebert.finetuning.scoring import metric_name, score_parts
 from litebert.finetuning.spread import summarise
 from litebert.finetuning.start import InitialModel, PreparedTask, claim, load_initial, prepare_task, task_model
@@ -47,10 +48,10 @@ from litebert.finetuning.teacher import KEPT, taught_logits
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.cards import finetuned_card
-from litebert.interop.files import read_weights
+from litebert.interop.files import read_weights, write_tensors
 from litebert.model.task_model import TaskModel
 from litebert.recipes.finetuning import default_point
-from litebert.storage import read_json, write_json
+from litebert.storage import read_json, write_json, written_whole
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome
@@ -63,7 +64,7 @@ log = logging.getLogger("litebert")
 
 IDENTITY = "finetune.json"
 CONTENTS = (IDENTITY, "metrics.jsonl", "speed.jsonl", "checkpoints", "best.safetensors", "model", "predictions",
-            "exits.json", BASELINE, "scores.json", "report.html", KEPT)  # fmt: skip
+            "exits.json", BASELINE, "scores.json", "report.html", KEPT, FITTED)  # fmt: skip
 """All that a run writes."""
 OnStep = Callable[[Loop[TaskBatch]], None]
 """What is called after every step."""
@@ -198,9 +199,7 @@ def _seeds(
             config = recorded_choices(config, recorded[0].get("config", {}))
             chosen = recorded[0].get("chosen", [])
         prepared = prepare_task(model, task, config, start, teacher, unlabelled, chosen)
-    if "rate" in prepared.config.choose:
-        with folders[0].owned():
-            prepared = choose_rate(prepared, folders[0], device)
+    prepared = choose_start(prepared, folders, device, overwrite)
     heard += [*prepared.notes, *prepared.chosen]
     if baseline:
         counted = RunBaseline(task, prepared.train, (*prepared.dev, *prepared.tests))
@@ -249,7 +248,7 @@ def _check(out: Path, folders: Sequence[RunFolder], overwrite: bool, source: str
 
 def run_folder(out: str | Path) -> RunFolder:
     """The folder of a fine-tuning run."""
-    return RunFolder(Path(out), IDENTITY, contents=CONTENTS)
+    return RunFolder(Path(out), IDENTITY, leftovers=(FITTED,), contents=CONTENTS)
 
 
 def _one_seed(
@@ -312,9 +311,12 @@ def _run(
                           "not gather; set ddp")  # fmt: skip
     planned = replace(planned, train=replace(planned.train, parallel=how))
     require_memory(planned, machine, rows, ranks, prepared.computing_teacher)
-    model = built(lambda: task_model(prepared.start, task, config), machine.device, ranks, how)
+    model = built(lambda: task_model(prepared.start, task, config, prepared.fitted), machine.device, ranks, how)
     if overwrite:
         place.clear()
+    if prepared.fitted and ranks.main and not place.identity_file.exists():  # a run without it has no fitted head
+        with written_whole(folder / FITTED) as aside:
+            write_tensors(aside, prepared.fitted)
     ranks.decide(lambda: claim(place, prepared, steps, items))
     settings, optimizer = config.train, config.train.optimizer
     if again:
@@ -345,7 +347,7 @@ def _run(
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, best, network, ranks)
     loop = Loop(
         trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
-        on_step=on_step, ranks=ranks, remarks=remarks,
+        on_step=on_step, ranks=ranks, remarks=remarks, scores_start=bool(prepared.fitted),
     )  # fmt: skip
     with memory_explained(machine, config.train.at_once or batch, config.train.recompute):
         outcome = loop.run()

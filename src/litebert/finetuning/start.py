@@ -20,9 +20,9 @@ from litebert.config.amounts import parse_amount
 from litebert.config.distillation import DistillConfig, LayersConfig
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.config.serialization import to_dict
-from litebert.errors import ConfigError, DataError, RunError
+from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.finetuning.baselines import RunBaseline
-from litebert.finetuning.defaults import choose_amount, choose_length
+from litebert.finetuning.defaults import choose_amount, choose_head, choose_length
 from litebert.finetuning.exits import require_exits
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.scoring import metric_name
@@ -30,6 +30,7 @@ from litebert.finetuning.task import Task
 from litebert.finetuning.teacher import TaskTeacher, open_teacher, unlabelled_part
 from litebert.interop import read_folder
 from litebert.interop.loaded import LoadedModel, fresh_dense, untrained_notes
+from litebert.interop.sentence_modules import vector_settings
 from litebert.model.encoder import initialiser
 from litebert.model.heads import HeadActivation, Pooling
 from litebert.model.pretrainer import Pretrainer
@@ -62,6 +63,8 @@ class InitialModel:
     """What a head of whole texts reads in an encoder with `prediction=hidden`."""
     head: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """The weights that every head starts from in such an encoder, by their names in the head; empty for fresh ones."""
+    vectors: Pooling | None = None
+    """How the model was trained to make a vector of its states, where it says so."""
 
 
 def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: Task[Any] | None = None) -> InitialModel:
@@ -102,7 +105,12 @@ def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: T
     if task is not None and task.output.reads_cls and not hidden and not shape.pooler and loaded.dense is None:
         notes.append(f"{model} has no pooler; the task learns one of its own")
     state = loaded.model.encoder.state_dict()
-    return InitialModel(shape, state, words, loaded.dense, tuple(notes), loaded.pooling, head)
+    try:
+        vectors = vector_settings(loaded)
+    except ModelError:  # modules that only embedding asks for
+        vectors = None
+    trained_for = vectors.pooling if vectors is not None else "mean" if loaded.pooling == "mean" else None
+    return InitialModel(shape, state, words, loaded.dense, tuple(notes), loaded.pooling, head, trained_for)
 
 
 def _pretrained_head(loaded: LoadedModel) -> dict[str, torch.Tensor]:
@@ -119,24 +127,28 @@ def _pretrained_head(loaded: LoadedModel) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in state.items() if name.startswith(("dense.", "norm."))}
 
 
-def task_model(start: InitialModel, task: Task[Any], config: FinetuneConfig) -> TaskModel:
-    """The encoder under a fresh head, a function of the seed."""
+def task_model(
+    start: InitialModel, task: Task[Any], config: FinetuneConfig, fitted: Mapping[str, torch.Tensor] | None = None
+) -> TaskModel:
+    """The encoder under a head that is a function of the seed, but for what is fitted, by its names in the head."""
     shape = start.encoder
     if config.dropout >= 0:
         shape = replace(shape, hidden_dropout=config.dropout, attention_dropout=config.dropout)
     reads_cls = task.output.reads_cls
     hidden = shape.prediction == "hidden"
-    dense = start.dense if reads_cls and not hidden and not shape.pooler else None
-    shape = replace(shape, pooler=reads_cls and not hidden and dense is None)
+    mean = reads_cls and config.head_reads == "mean"
+    dense = start.dense if reads_cls and not (hidden or shape.pooler or mean) else None
+    shape = replace(shape, pooler=reads_cls and not hidden and not mean and dense is None)
+    pooling: Pooling = "mean" if mean else start.pooling if hidden and reads_cls else "cls"
     torch.manual_seed(config.train.seed)
-    model = TaskModel(shape, reads_cls, task.output.width, dense, start.pooling if hidden and reads_cls else "cls")
+    model = TaskModel(shape, reads_cls, task.output.width, dense, pooling)
     model.head.dropout.p = config.head_dropout
     model.encoder.recompute = config.train.recompute
     if start.state is not None:  # a pooler that it lacks stays fresh, and one without use is left out
         fresh = model.encoder.state_dict()
         model.encoder.load_state_dict({name: start.state.get(name, tensor) for name, tensor in fresh.items()})
     if task.output.width:
-        model.head.load_state_dict({**model.head.state_dict(), **start.head})
+        model.head.load_state_dict({**model.head.state_dict(), **start.head, **(fitted or {})})
     if config.distill.width and config.distill.states:
         model.state_map = torch.nn.Linear(shape.hidden_size, config.distill.width)
         model.state_map.apply(initialiser(shape))
@@ -167,6 +179,8 @@ class PreparedTask:
     """What was chosen for this run, a sentence each."""
     baseline: RunBaseline | None = None
     """What counting answers, which seeds share; None where nobody asked for it."""
+    fitted: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """The last map of the head as it was fitted before training, by its names in the head; empty where it was not."""
 
     @property
     def rows(self) -> list[Item]:
@@ -240,10 +254,13 @@ def prepare_task(
         )
     config = config or default_point(start.encoder, start.dense, task.point)
     config, said = choose_length(config, task, start.tokenizer, start.encoder.max_positions)
+    config, heads = choose_head(config, task, start.state is not None, start.vectors)
+    said += heads
     if config.length > start.encoder.max_positions:
         log.info(f"length is {start.encoder.max_positions} instead of {config.length}: {model} has no more positions")
         config = replace(config, length=start.encoder.max_positions)
     config = task.output.recipe_for(config, start.encoder)
+    task.output.require_linear(config)
     if config.exits:
         require_exits(task.output, start.encoder.layers)
     if not task.dev:

@@ -5,6 +5,7 @@ Only learning needs torch, as in outputs.py. Shapes: B items, R rows, C classes.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ class OneClass(Output):
     name, head = "classes", "sequence"
     problem_type = "single_label_classification"
     scores = ("accuracy", "macro_f1", "matthews")
+    linear = True
     exits = True
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
@@ -50,6 +52,26 @@ class OneClass(Output):
         """As certain as the likeliest label is probable."""
         same = now.argmax(1) == (now if before is None else before).argmax(1)
         return same, softmax(now.astype(np.float64), axis=1).max(1)
+
+    def fit_linear(
+        self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Multinomial logistic regression; a class without an example is given the odds of one among twice as many."""
+        classes = np.array(targets, np.int64)
+        present = np.unique(classes)
+        weight, bias = (
+            np.zeros((len(self.labels), states.shape[1])),
+            np.full(len(self.labels), -np.log(2 * len(states))),
+        )
+        if len(present) == 1:
+            bias[present] = 0.0
+            return weight, bias
+        coefficients, intercepts = _logistic(states, classes, strength)
+        if len(present) == 2:  # scikit-learn gives the difference of the two
+            coefficients = np.concatenate((-coefficients, coefficients)) / 2
+            intercepts = np.concatenate((-intercepts, intercepts)) / 2
+        weight[present], bias[present] = coefficients, intercepts
+        return weight, bias
 
     def as_target(self, value: Any) -> Any:
         return self.labels.index(value)
@@ -104,6 +126,20 @@ class SeveralLabels(OneClass):
         same = ((now > 0) == ((now if before is None else before) > 0)).all(1)
         return same, 0.5 * (1 + np.tanh(np.abs(now.astype(np.float64)) / 2)).min(1)
 
+    def fit_linear(
+        self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A logistic regression for each label; one that all rows or none have is given smoothed odds."""
+        there = np.array(targets, np.int64)
+        weight, bias = np.zeros((len(self.labels), states.shape[1])), np.zeros(len(self.labels))
+        for label, column in enumerate(there.T):
+            if 0 < column.sum() < len(column):
+                coefficients, intercepts = _logistic(states, column, strength)
+                weight[label], bias[label] = coefficients[0], intercepts[0]
+            else:
+                bias[label] = (1 if column.any() else -1) * np.log(2 * len(column))
+        return weight, bias
+
     def as_target(self, value: Any) -> Any:
         return tuple(int(name in value) for name in self.labels)
 
@@ -126,6 +162,7 @@ class Number(Output):
     name, head = "number", "sequence"
     problem_type = "regression"
     classes, targets = 1, np.float32
+    linear = True
     scores = ("r2", "pearson", "spearman", "rmse")
     exits = True
 
@@ -133,6 +170,15 @@ class Number(Output):
         values = np.array(targets, np.float64)
         fitted = replace(self, mean=float(values.mean()), deviation=float(values.std()) or 1.0)
         return fitted, [(target - fitted.mean) / fitted.deviation for target in targets]
+
+    def fit_linear(
+        self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Ridge regression."""
+        from sklearn.linear_model import Ridge
+
+        ridge = Ridge(alpha=1 / strength).fit(states, np.array(targets, np.float64))
+        return ridge.coef_[None], np.array([ridge.intercept_])
 
     def settle(self, head: ClassifierHead) -> None:
         """Let the last map give the numbers as they are."""
@@ -214,3 +260,16 @@ class OneChoice(Output):
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The place of the likeliest choice, the first of equals, and the probabilities of all."""
         return [Answer(int(found.argmax()), softmax(found.astype(np.float64))) for found in logits]
+
+
+def _logistic(
+    states: NDArray[np.float64], classes: NDArray[np.int64], strength: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Coefficients and intercepts of scikit-learn's logistic regression, one row each for more than two classes."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the best of what was tried is judged on other rows
+        fit = LogisticRegression(C=strength, max_iter=200).fit(states, classes)
+    return fit.coef_, fit.intercept_

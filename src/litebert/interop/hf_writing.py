@@ -57,6 +57,11 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
     proposes, asked = proposing.foreign_part if proposing else "", head
     head = _head_to_write(layout, loaded, has, proposes, asked)
     name, parts = layout.class_of(head), list(layout.heads[head])
+    if classifier and classifier.pooling == "mean" and head != "backbone" and not layout.pooling:
+        raise ModelError(
+            f"{name} reads [CLS], and this head reads the mean of the states; write head=backbone, export the model to "
+            "ONNX, keep the litebert folder, or fine-tune with head_reads=paper"
+        )
     if {*layout.gelu_parts} & {*parts} and config.activation != "gelu":
         raise ModelError(
             f"{name} computes gelu in its head whatever the encoder does, and encoder.activation is "

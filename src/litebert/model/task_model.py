@@ -24,6 +24,8 @@ class TaskModel(nn.Module):
     the activation `dense`: tanh in RoBERTa's code, which makes that map a pooler, and gelu in ELECTRA's.
     In an encoder with `prediction=hidden` all heads begin with a dense map, activation and norm instead, and read no
     pooler; of [CLS] they read the last state, or with `pooling="mean"` the mean of all (ModernBERT's code).
+    In another encoder, `pooling="mean"` reads the mean of the last states by the classifier alone, as a linear model of
+    sentence vectors does; no class of `transformers` computes that.
 
     Raises:
         ModelError: `dense` where the head has no place for it, or neither `dense` nor a pooler where it needs one; a
@@ -46,11 +48,14 @@ class TaskModel(nn.Module):
                 "a head of an encoder with prediction=hidden has its own dense map; set encoder.pooler=False and leave "
                 f"dense={dense} out"
             )
-        if pooling == "mean" and not (predicts and reads_cls):
+        if pooling == "mean" and not reads_cls:
+            raise ModelError("only a head of whole texts reads a mean; give pooling=cls")
+        if pooling == "mean" and (config.pooler or dense is not None):
             raise ModelError(
-                "only a head of whole texts over an encoder with prediction=hidden reads a mean; give pooling=cls"
+                "a head that reads a mean has no pooler and no dense map before it; set encoder.pooler=False and leave "
+                f"dense={dense} out"
             )
-        if not predicts and reads_cls and config.pooler == (dense is not None):
+        if not predicts and reads_cls and pooling == "cls" and config.pooler == (dense is not None):
             raise ModelError(
                 "a head reads the pooled [CLS] state or has a dense map of its own; set encoder.pooler=True, or give "
                 "dense an activation, and not both"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from litebert.config import EncoderConfig, FinetuneConfig, ScheduleConfig, replace
+from litebert.config.finetuning import Choice
 from litebert.errors import ConfigError, nearest
 
 
@@ -114,7 +117,7 @@ def default_point(encoder: EncoderConfig, dense: str | None, task: str) -> Finet
         task: its point, as `Task.point` names it.
     """
     point = finetune_recipe(default_recipe_for(encoder, dense), task)
-    return point if task in ("pairs", "texts") else replace(point, choose=("length", "batch", "epochs"))
+    return point if task in ("pairs", "texts") else replace(point, choose=get_args(Choice))
 
 
 def finetune_recipe(name: str, task: str) -> FinetuneConfig:

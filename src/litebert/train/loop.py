@@ -83,6 +83,8 @@ class Loop(Generic[B]):
     """What the caller hears through `metrics.remarks`; written into the metrics as events."""
     watch: Callable[[], dict[str, float]] | None = None
     """Scores on other text; with them, every evaluation is also made before the first step."""
+    scores_start: bool = False
+    """Whether an evaluation is made before the first step, because the weights there may be the best."""
     share_of_peak: Callable[[float, int], float] | None = None
     """What share of the machine's speed a number of tokens per second is, at a depth; None where that is not known."""
     work: Callable[[float], float] | None = None
@@ -203,7 +205,7 @@ class Loop(Generic[B]):
             if metrics is not None:
                 metrics.note(self.step, self.remarks)
             if self.step < self.steps:
-                if self.step == 0 and self.watch is not None:
+                if self.step == 0 and (self.watch is not None or self.scores_start):
                     self._evaluate(metrics)
                 while self.step < self.steps:
                     self.train_step(next(batches))

@@ -1,0 +1,110 @@
+"""A linear head on frozen states, fitted before any step of fine-tuning: where a pretrained encoder starts from.
+
+Fine-tuning that starts from a fitted head changes the states less than from a drawn one (Kumar et al. 2022,
+"Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution"). The fit is that of scikit-learn on
+standardized states, and the standardization is folded into the weights of the head's last map.
+
+Shapes: N items, H hidden size, C numbers that the head gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from litebert import progress
+from litebert.finetuning.items import Item
+from litebert.finetuning.outputs import Output
+from litebert.finetuning.rows import by_length, pad_rows
+from litebert.finetuning.scoring import EVALUATION_TOKENS, network_logits
+from litebert.finetuning.start import PreparedTask, task_model
+from litebert.train import device as devices
+
+STRENGTHS = (1e-6, 1e-3, 1e-2, 1e-1, 1.0)
+"""Inverse strengths of the L2 penalty that are tried, as scikit-learn's `C` counts them; the first gives no weight to
+any state, so that the fit answers with the shares of the classes."""
+MOST_ROWS = 10_000
+"""Training rows that a head is fitted on, at most: its few weights learn little from more."""
+
+
+@dataclass(frozen=True, eq=False)
+class FittedHead:
+    """The last map of a head, and how good it is on rows that it was not fitted on."""
+
+    weight: NDArray[np.float32]
+    """(C, H)"""
+    bias: NDArray[np.float32]
+    """(C,)"""
+    strength: float
+    loss: float
+    """Mean held-out loss, in the unit of the task's output."""
+    prior: float
+    """The same of answers that read no state."""
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """By their names in the head."""
+        return {
+            "classifier.weight": torch.from_numpy(self.weight.copy()),
+            "classifier.bias": torch.from_numpy(self.bias.copy()),
+        }
+
+
+def frozen_states(prepared: PreparedTask, items: Sequence[Item], machine: devices.Device) -> NDArray[np.float32]:
+    """(N, H): what the last map of the head reads of each item, before any step."""
+    model = task_model(prepared.start, prepared.task, prepared.config).to(machine.device).eval()
+    positions, pad = model.encoder.config.max_positions, prepared.start.tokenizer.pad_id
+    read: list[torch.Tensor] = []
+    found = np.zeros((len(items), model.encoder.config.hidden_size), np.float32)
+    handle = model.head.classifier.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    with progress.task("reading with the frozen encoder", total=len(items), unit="rows") as bar:
+        for places in by_length([item.length for item in items], EVALUATION_TOKENS):
+            network_logits(model, machine, pad_rows([items[i].rows[0] for i in places], pad, positions))
+            found[places] = read.pop().float().cpu().numpy()
+            bar.advance(len(places))
+    handle.remove()
+    return found
+
+
+def fit_head(
+    output: Output, states: NDArray[np.float32], targets: Sequence[Any], held: NDArray[np.bool_]
+) -> tuple[FittedHead, FittedHead]:
+    """The head fitted on the items that are not held, and with the strength that is best for those that are, the head
+    fitted on all.
+
+    Args:
+        states: (N, H).
+        targets: those of the items, as `output` learns them.
+        held: (N,)
+    """
+    fits: list[FittedHead] = []
+    learned, judged = ([one for one, apart in zip(targets, held, strict=True) if apart == side] for side in (0, 1))
+    for strength in STRENGTHS:
+        weight, bias = _folded(output, states[~held], learned, strength)
+        loss = _loss(output, states[held] @ weight.T + bias, judged)
+        fits.append(FittedHead(weight, bias, strength, loss, fits[0].loss if fits else loss))
+    best = min(fits, key=lambda fit: fit.loss)
+    whole = _folded(output, states, targets, best.strength)
+    return best, FittedHead(*whole, best.strength, best.loss, best.prior)
+
+
+def _folded(
+    output: Output, states: NDArray[np.float32], targets: Sequence[Any], strength: float
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The weights and biases for states as they are, of a fit on standardized ones."""
+    mean, deviation = states.mean(0, dtype=np.float64), states.std(0, dtype=np.float64)
+    deviation[deviation < 1e-6] = 1.0  # a state that never changes tells nothing
+    weight, bias = output.fit_linear((states - mean) / deviation, targets, strength)
+    weight = weight / deviation
+    return weight.astype(np.float32), (bias - weight @ mean).astype(np.float32)
+
+
+def _loss(output: Output, logits: NDArray[np.floating[Any]], targets: Sequence[Any]) -> float:
+    """The mean loss that training minimizes."""
+    right = torch.from_numpy(output.collate(targets, 0))
+    total, _ = output.total(torch.from_numpy(logits.astype(np.float32)), right)
+    return float(total) / len(targets)

@@ -1,0 +1,176 @@
+"""The head that is fitted on frozen states before training, compared with scikit-learn on the vectors of `embed`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from litebert import load, task_of
+from litebert.config import Config, EncoderConfig, SequenceConfig, replace
+from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import ConfigError, ModelError
+from litebert.finetuning import linear
+from litebert.finetuning.batches import TaskBatch
+from litebert.finetuning.run import finetune
+from litebert.interop import convert
+from litebert.model.pretrainer import Pretrainer
+from litebert.registry import OUTPUTS
+from litebert.tasks.table import Table
+from litebert.tokenizer import Tokenizer
+from litebert.train.loop import Loop
+from litebert.train.metrics import read
+from toys.finetuning import config, write_table
+from toys.folders import save_hf
+from toys.refusals import refused
+
+
+@pytest.fixture
+def vectors(tiny_tokenizer: Path, tmp_path: Path) -> Path:
+    """An encoder with a pooler in a folder that says that vectors are the mean of its states."""
+    words = Tokenizer.load(tiny_tokenizer)
+    shape = EncoderConfig(
+        vocab_size=words.vocab_size,
+        embedding_size=32,
+        hidden_size=32,
+        layers=2,
+        heads=2,
+        intermediate_size=64,
+        max_positions=64,
+        sharing="none",
+        activation="gelu",
+        init_std=0.3,
+    )
+    torch.manual_seed(3)
+    model = Pretrainer(Config(name="x", encoder=shape, sequences=SequenceConfig(length=64), objectives=("mlm",)))
+    save_hf(model, words, tmp_path / "vectors")
+    kinds = {"Transformer": "", "Pooling": "1_Pooling"}
+    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for kind, path in kinds.items()]
+    (tmp_path / "vectors" / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "vectors" / "1_Pooling").mkdir()
+    (tmp_path / "vectors" / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    return tmp_path / "vectors"
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    return Table(write_table(tmp_path / "train.csv", 150), write_table(tmp_path / "dev.csv", 60, seed=1))
+
+
+def settings(**changes: Any) -> FinetuneConfig:
+    return config(**{"epochs": 1, "choose": ("head",), **changes})
+
+
+def rows_of(path: Path) -> tuple[list[str], list[str]]:
+    with open(path, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    return [row["text"] for row in rows], [row["label"] for row in rows]
+
+
+def test_a_model_of_vectors_never_ends_below_a_linear_model_of_them(
+    vectors: Path, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a rate that destroys the network, the best weights are those of the start."""
+    monkeypatch.setattr(linear, "STRENGTHS", (1e-6, 0.1))
+    done = finetune(vectors, table, tmp_path / "run", replace(settings(rate=0.5), length=64))
+    encoder = load(vectors)
+    (texts, labels), (asked, right) = rows_of(tmp_path / "train.csv"), rows_of(tmp_path / "dev.csv")
+    plain = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=200))
+    plain.fit(encoder.encode(texts), labels)
+    expected = float((plain.predict(encoder.encode(asked)) == right).mean())
+    assert expected > 0.6, "the vectors tell something"
+    scores = [row["accuracy"] for row in read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "heldout"]
+    assert scores[0] == pytest.approx(expected)
+    assert max(scores[1:]) < expected
+    assert done.scores["accuracy"] == pytest.approx(expected)
+
+    answers = load(tmp_path / "run").predict(asked)
+    probabilities = plain.predict_proba(encoder.encode(asked))
+    assert np.allclose([[row["probabilities"][name] for name in ("no", "yes")] for row in answers], probabilities,
+                       atol=1e-4)  # fmt: skip
+
+
+@pytest.mark.parametrize("instant", [1, 5])
+def test_a_killed_run_starts_from_the_same_head(vectors: Path, table: Table, tmp_path: Path, instant: int) -> None:
+    """Before the first checkpoint and after it."""
+
+    class Stop(Exception):
+        pass
+
+    def stop(loop: Loop[TaskBatch]) -> None:
+        if loop.step == instant:
+            raise Stop
+
+    finetune(vectors, table, tmp_path / "whole", settings())
+    with pytest.raises(Stop):
+        finetune(vectors, table, tmp_path / "cut", settings(), on_step=stop)
+    assert finetune(vectors, table, tmp_path / "cut", settings()).outcome.finished
+    for name in ("finetune.json", "head.safetensors", "metrics.jsonl", "best.safetensors", "model/model.safetensors",
+                 "scores.json"):  # fmt: skip
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_where_a_head_of_means_converts(vectors: Path, table: Table, tmp_path: Path) -> None:
+    """No class of transformers computes it, which is said before anything is written."""
+    finetune(vectors, table, tmp_path / "run", settings())
+    with refused(ModelError, "BertForSequenceClassification", "head=backbone", "head_reads=paper"):
+        convert(tmp_path / "run", tmp_path / "hf", to="hf")
+    assert not (tmp_path / "hf").exists()
+    finetune(vectors, table, tmp_path / "paper", config(epochs=1, fit_head=True))
+    convert(tmp_path / "paper", tmp_path / "hf", to="hf")
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [
+        "BertForSequenceClassification"
+    ]
+
+
+def test_tasks_without_a_head_of_whole_texts_refuse_it(vectors: Path, tmp_path: Path) -> None:
+    (tmp_path / "tags.conll").write_text("bado O\nkumi B-X\n\n" * 10)
+    task = task_of("tagging", tmp_path / "tags.conll")
+    for changes in ({"fit_head": True}, {"head_reads": "mean"}):
+        with refused(ConfigError, "fit_head", "head_reads"):
+            finetune(vectors, task, tmp_path / "run", config(epochs=1, **changes))
+
+
+def _states(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(80, 6)) * [1, 2, 5, 0.1, 1, 1] + 3
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_fitted_heads_are_those_of_scikit_learn(classes: int) -> None:
+    states = _states().astype(np.float32)
+    targets = (states[:, 0] + states[:, 2] > 6).astype(int) + (states[:, 1] > 4) * (classes == 3)
+    held = np.arange(80) % 5 == 0
+    half, whole = linear.fit_head(OUTPUTS["classes"](tuple("abc"[:classes])), states, targets.tolist(), held)
+    for fit, rows in ((half, ~held), (whole, held | True)):
+        plain = make_pipeline(StandardScaler(), LogisticRegression(C=fit.strength, max_iter=200))
+        plain.fit(states[rows], targets[rows])
+        logits = torch.from_numpy(states @ fit.weight.T + fit.bias).double()
+        assert np.allclose(torch.softmax(logits, -1).numpy(), plain.predict_proba(states), atol=1e-4)
+    assert half.loss < half.prior
+
+
+def test_fitted_heads_of_several_labels_and_of_numbers() -> None:
+    states = _states().astype(np.float32)
+    held = np.arange(80) % 5 == 0
+    labels = np.stack([states[:, 0] > 3, states[:, 2] > 3], 1).astype(int)
+    _, whole = linear.fit_head(OUTPUTS["labels"](("a", "b", "never")), states,
+                               [(*row, 0) for row in labels.tolist()], held)  # fmt: skip
+    plain = make_pipeline(StandardScaler(), OneVsRestClassifier(LogisticRegression(C=whole.strength, max_iter=200)))
+    plain.fit(states, labels)
+    likely = 1 / (1 + np.exp(-(states @ whole.weight.T + whole.bias)))
+    assert np.allclose(likely[:, :2], plain.predict_proba(states), atol=1e-4)
+    assert likely[:, 2].max() < 0.01
+
+    numbers = states[:, 1] * 0.5 - states[:, 2]
+    _, whole = linear.fit_head(OUTPUTS["number"](), states, numbers.tolist(), held)
+    ridge = make_pipeline(StandardScaler(), Ridge(alpha=1 / whole.strength)).fit(states, numbers)
+    assert np.allclose((states @ whole.weight.T + whole.bias)[:, 0], ridge.predict(states), atol=1e-3)
