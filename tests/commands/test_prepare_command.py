@@ -117,9 +117,10 @@ def test_a_folder_without_readable_files_names_what_it_holds(
 
 def test_the_table_and_the_lines_after_it(run: Run, tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> None:
     out = tmp_path / "a folder"
-    words = ("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out", out, "--processes", 1)
+    words = ("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--language", "de", "--out", out, "--processes", 1)
     status, output, error = run(*words)
     assert status == 0
+    assert re.search(r"^sentences end as in +de *$", output, re.M)
     for what in ("files read", ".txt (1)", "documents read", "unknown pieces", "pieces per word", "±", "held out"):
         assert what in output
     assert f"litebert pretrain albert-next-tiny --data '{out}'" in error
