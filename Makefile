@@ -66,8 +66,8 @@ docs: $(VENV)/.dev  ## write the generated pages again
 	$(BIN)/python docs/generate.py
 	$(BIN)/python docs/speed_chart.py
 
-bench: $(VENV)/.dev  ## ours beside the peers, as ratios; benchmarks/gpu.sh does it on a GPU
-	@set -e; for script in $(filter-out benchmarks/gpu.py benchmarks/exits.py,$(wildcard benchmarks/*.py)); do echo "== $$script"; $(BIN)/python $$script; done
+bench: $(VENV)/.dev  ## all benchmarks with small options, minutes each, JSON in bench/; benchmarks/gpu.sh is for a GPU
+	$(BIN)/python benchmarks/all.py --out bench
 
 clean:  ## remove .venv and caches; trained models stay
 	rm -rf $(VENV) build dist .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache src/*.egg-info

@@ -26,7 +26,6 @@ from __future__ import annotations
 import argparse
 import csv
 import itertools
-import json
 import os
 import statistics
 import sys
@@ -44,6 +43,8 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from results import machine
+from results import write as write_results
 
 import litebert
 from litebert.errors import ConfigError
@@ -99,17 +100,8 @@ def main() -> int:
             status |= any(one["apart"] > 1e-4 for one in exact)
             print(table(name, len(asked), found, arguments.clock), flush=True)
     print(report["machine"], f"{arguments.threads} threads", sep=", ")
-    if arguments.json:
-        arguments.json.write_text(json.dumps(report, indent=2) + "\n")
+    write_results(arguments.json, report)
     return status
-
-
-def machine() -> str:
-    """The processor, its cores and its instruction set."""
-    flags = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
-    extra = [name for name in ("avx512_bf16", "amx_bf16", "amx_int8", "avx512_vnni") if name in flags]
-    kinds = ", ".join([torch.backends.cpu.get_cpu_capability(), *extra])
-    return f"{devices.choose('float32', 'cpu').describe()}, instructions {kinds}"
 
 
 def read(path: Path | None) -> tuple[list[str], list[str]]:

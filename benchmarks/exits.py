@@ -1,8 +1,9 @@
 """Answering with early exits beside all layers: the speed from texts to answers, and the score, for each threshold.
 
-    python benchmarks/exits.py RUN DATA [--rounds 5] [--engine onnx]
+    python benchmarks/exits.py [RUN DATA] [--rounds 5] [--engine onnx] [--json FILE]
 
-RUN was made by `litebert finetune --exits`; DATA is a labelled file of its task. Thresholds take turns in every round.
+RUN was made by `litebert finetune --exits`; DATA is a labelled file of its task. Without
+them, a small network learns for a minute first, and its scores mean nothing. Thresholds take turns in every round.
 `--clock processor` counts processor time, of which other programs that run beside take less.
 """
 
@@ -12,27 +13,61 @@ import argparse
 import json
 import statistics
 import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
+from results import write as write_results
 
-from litebert import load
+from litebert import load, replace, train_tokenizer
 from litebert.answer.exits import Exit
 from litebert.answer.scoring import score_file
+from litebert.finetuning.run import finetune
+from litebert.recipes.finetuning import finetune_recipe
 from litebert.registry import ENGINES
+from litebert.studies.packages import LABEL, TEXT, write_table
+from litebert.tasks.table import Table
+from litebert.text.sources import documents
 from litebert.train import device as devices
+
+STEPS = 60
+"""Of the network that learns where no RUN is given."""
 
 
 def main() -> int:
     """Print a table, medians of the rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("run", type=Path)
-    parser.add_argument("data", type=Path)
+    parser.add_argument("run", type=Path, nargs="?")
+    parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--engine", choices=[name for name in ENGINES if name != "auto"], default="torch")
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
+    parser.add_argument("--json", type=Path, help="write the results to a file too")
     arguments = parser.parse_args()
+    if (arguments.run is None) != (arguments.data is None):
+        parser.error("give RUN and DATA, or neither")
+    with tempfile.TemporaryDirectory() as folder:
+        if arguments.run is None:
+            arguments.run, arguments.data = trained(Path(folder))
+        write_results(arguments.json, measure(arguments))
+    return 0
+
+
+def trained(folder: Path) -> tuple[Path, Path]:
+    """A network that learned for a few steps which package a docstring is from, and its dev part."""
+    train, dev = write_table(folder / "packages")
+    texts = (document.text for document in documents(["python-docs"]))
+    train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder / "tokenizer")
+    settings = replace(finetune_recipe("small", "table"), exits=True, steps=STEPS, length=64)
+    task = Table(train, dev, text=TEXT, label=LABEL)
+    finetune("bert-tiny", task, folder / "run", settings, tokenizer=folder / "tokenizer")
+    return folder / "run", dev
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The speed and the score of each threshold."""
     clock = time.perf_counter if arguments.clock == "wall" else time.process_time
     found = json.loads((arguments.run / "exits.json").read_text(encoding="utf-8"))
     thresholds: list[Exit] = ["off", "auto", *(one["threshold"] for one in found["curve"][1::3])]
@@ -52,13 +87,15 @@ def main() -> int:
     print(f"patience {found['patience']}, calibrated threshold {found['threshold']:.6g}, metric {found['metric']}")
     print("| exit | share of layers | texts/s | times as fast | score |\n|---|---|---|---|---|")
     medians = {one: statistics.median(times[1:]) for one, times in seconds.items()}
+    rows: dict[str, dict[str, float]] = {}
     for one, model in models.items():
         scored = score_file(model, arguments.data)
         name = one if isinstance(one, str) else f"{one:.6g}"
         share, speed = 1.0 if scored.share is None else scored.share, medians["off"] / medians[one]
         rate, score = len(examples) / medians[one], scored.scores[found["metric"]]
+        rows[name] = {"share": share, "texts_per_second": rate, "times_as_fast": speed, found["metric"]: score}
         print(f"| {name} | {share:.3f} | {rate:,.0f} | {speed:.2f} | {score:.4f} |")
-    return 0
+    return {"engine": arguments.engine, "clock": arguments.clock, "texts": len(examples), "exits": rows}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Time and memory of one sequence by its length, beside `transformers`' ModernBERT and Longformer of the same size.
 
-    python benchmarks/lengths.py [--lengths 512 1024 2048 4096 8192] [--hidden 256] [--layers 6] [--rounds 3] [--json]
+    python benchmarks/lengths.py [--lengths 512 1024 2048 4096 8192] [--hidden 256] [--layers 6] [--rounds 3]
+                                 [--json FILE]
 
 One sequence is trained on (a forward and a backward pass of masked language modelling, 15 % of the tokens predicted)
 and answered (the last hidden states), in float32. litebert runs ModernBERT's point with every third layer global, with
@@ -32,6 +33,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch
+from results import write as write_results
 from torch.nn import functional as F
 
 SYSTEMS = (
@@ -157,7 +159,7 @@ def main() -> int:
     parser.add_argument("--layers", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, help="write the results to a file too")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     names = ("hidden", "layers", "rounds", "clock")
@@ -175,9 +177,7 @@ def main() -> int:
             found[system][length] = json.loads(done.stdout)
         losses = [found[system][length]["loss"] for system in (SYSTEMS[0], SYSTEMS[3]) if system in found]
         assert max(losses, default=0) - min(losses, default=0) < 1e-4, (length, losses)
-    if arguments.json:
-        print(json.dumps(found, indent=2))
-        return 0
+    write_results(arguments.json, found)
     first = arguments.lengths[0]
     print(f"hidden size {arguments.hidden}, {arguments.layers} layers, window {WINDOW}, {arguments.clock} time, "
           f"{torch.get_num_threads()} threads, medians of {arguments.rounds}")  # fmt: skip

@@ -1,6 +1,6 @@
 """Peak memory of a training step beside `transformers`: the same ALBERT, weights, batch and optimizer, in float32.
 
-    python benchmarks/memory.py [--shapes base-128 base-512 xlarge-512] [--memory 16] [--json]
+    python benchmarks/memory.py [--shapes base-128 base-512 xlarge-512] [--memory 16] [--json FILE]
 
 Each measurement is a process of its own: it loads its libraries and the weights, takes one small step, so that the
 optimizer has its moments, and then one step of the whole batch, whose peak of resident memory counts (Linux). What the
@@ -33,6 +33,7 @@ os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 import torch
+from results import write as write_results
 from torch import Tensor
 
 SHAPES = {
@@ -195,7 +196,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--memory", type=float, default=16.0, help="GiB for the largest batch")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, help="write the results to a file too")
     parser.add_argument("--one", nargs=3, metavar=("SHAPE", "VARIANT", "FOLDER"), help="measure it in this process")
     arguments = parser.parse_args()
     if arguments.one:
@@ -204,14 +205,13 @@ def main() -> int:
         return 0
     if not sys.platform.startswith("linux"):
         print("skipped: the peak of a step is read from Linux's /proc")
+        write_results(arguments.json, {"skipped": "the peak of a step is read from Linux's /proc"})
         return 0
     results = {}
     for shape in arguments.shapes:
         results[shape] = compare(shape, arguments.memory * 2**30)
-        if not arguments.json:
-            show(shape, results[shape], arguments.memory)
-    if arguments.json:
-        print(json.dumps(results, indent=2))
+        show(shape, results[shape], arguments.memory)
+    write_results(arguments.json, results)
     return 0
 
 

@@ -1,6 +1,6 @@
 """Text to token ids on disk: `litebert prepare` beside `datasets.map(batched=True)`; the law is four times as fast.
 
-    python benchmarks/prepare.py [TEXT] [--tokenizer FOLDER]
+    python benchmarks/prepare.py [TEXT] [--tokenizer FOLDER] [--json FILE]
 
 TEXT is a text file or a folder of them (.gz too); without it python-docs is written to a temporary file once. Both
 sides read the same files, unpacked beforehand, with the same sentence splitter, the same tokenizer (`datasets` through
@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--files", type=int, help="only the first so many files")
+    parser.add_argument("--json", type=Path, help="write the results to a file too")
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -44,7 +45,11 @@ def main() -> int:
         folder = Path(held)
         text = _text(arguments.text, folder / "text", arguments.files)
         tokenizer = arguments.tokenizer or _tokenizer(text, folder / "tokenizer")
-        return _measure(text, tokenizer, folder, arguments.processes, arguments.repeats)
+        found = _measure(text, tokenizer, folder, arguments.processes, arguments.repeats)
+    from results import write as write_results  # which loads torch, so not in the processes that are measured
+
+    write_results(arguments.json, found)
+    return int(found["ratio"] < LAW)
 
 
 def _text(source: Path | None, folder: Path, files: int | None) -> Path:
@@ -117,7 +122,7 @@ SIDES = {"litebert": _litebert, "datasets": _datasets}
 # ---- measuring -----------------------------------------------------------------------------------------------------
 
 
-def _measure(text: Path, tokenizer: Path, folder: Path, processes: int, repeats: int) -> int:
+def _measure(text: Path, tokenizer: Path, folder: Path, processes: int, repeats: int) -> dict[str, float]:
     megabytes = sum(path.stat().st_size for path in text.iterdir()) / 1e6
     rates: dict[str, list[float]] = {side: [] for side in SIDES}
     peaks: dict[str, list[float]] = {side: [] for side in SIDES}
@@ -133,7 +138,9 @@ def _measure(text: Path, tokenizer: Path, folder: Path, processes: int, repeats:
         print(f"{side:9} {statistics.median(rates[side]):6.2f} MB/s, at most {max(peaks[side]):.0f} MB resident")
     ratio = statistics.median(rates["litebert"]) / statistics.median(rates["datasets"])
     print(f"ratio {ratio:.2f} (law: at least {LAW:g})")
-    return int(ratio < LAW)
+    sides = {f"{side}_mb_per_second": statistics.median(rates[side]) for side in SIDES}
+    memory = {f"{side}_resident_mb": max(peaks[side]) for side in SIDES}
+    return {"megabytes": megabytes, "ratio": ratio, "law": LAW, **sides, **memory}
 
 
 def _run(command: list[str]) -> tuple[float, int]:

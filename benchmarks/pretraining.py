@@ -16,7 +16,6 @@ With --whole, both train so many steps from the command to the end: `litebert pr
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -33,6 +32,7 @@ os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import torch
+from results import write as write_results
 
 from litebert import cost, recipe, replace
 from litebert.config import Config
@@ -285,8 +285,7 @@ def main() -> int:
         own = found["seconds"]["litebert"]
         others = [f"{name} {value * 1e3:,.0f} ms ({value / own:.2f})" for name, value in found["seconds"].items()]
         print(f"{shape}: {', '.join(others)}; share of the products' speed {found['share_of_products']:.2f}")
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_results(options.json, results)
     return 0
 
 

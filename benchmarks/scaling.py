@@ -19,7 +19,6 @@ goes to communication and to waiting; the bytes are what went over the loopback 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import socket
 import statistics
@@ -35,6 +34,7 @@ from typing import Any
 
 import pretraining  # which sets the environment for torch and transformers
 import torch
+from results import write as write_results
 
 from litebert import replace
 from litebert.config import Config
@@ -230,6 +230,7 @@ def main() -> int:
         return 0
     if options.ranks < 2:
         print("skipped: one GPU has nobody to share its work with")
+        write_results(options.json, {"skipped": "one GPU has nobody to share its work with"})
         return 0
     results: dict[str, Any] = {"machine": devices.choose("auto").describe(), "ranks": options.ranks}
     print(results["machine"])
@@ -238,8 +239,7 @@ def main() -> int:
     for shape in options.shapes:
         results[shape] = compare(shape, sides_of(options.ranks, gpus > 0), options.rounds)
         show(shape, results[shape])
-    if options.json:
-        options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    write_results(options.json, results)
     return 0
 
 

@@ -8,6 +8,7 @@ import re
 import runpy
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,41 @@ from litebert.config.serialization import to_dict
 from litebert.recipes.files import recipe
 
 ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_make_bench_leaves_no_benchmark_out() -> None:
+    """Every program of the folder but the one for a GPU, and each takes the file of its results."""
+    found = runpy.run_path(str(ROOT / "benchmarks" / "all.py"))
+    scripts = {file.stem: file for file in (ROOT / "benchmarks").glob("*.py")}
+    folders = {file.parent.name: file for file in (ROOT / "benchmarks").glob("*/__main__.py")}
+    programs = {name: file for name, file in (scripts | folders).items() if "def main(" in file.read_text()}
+    assert found["SMALL"].keys() == programs.keys() - {"all", *found["APART"]}
+    for name in found["SMALL"]:
+        assert '"--json", type=Path' in programs[name].read_text(), name
+    assert re.search(r"^bench:.*\n\t.*benchmarks/all\.py --out bench$", (ROOT / "Makefile").read_text(), re.M)
+
+
+def test_a_benchmark_writes_its_machine_versions_command_and_results(
+    tmp_path: Path, tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cheapest of them, on little data."""
+    out, script = tmp_path / "out" / "batches.json", str(ROOT / "benchmarks" / "batches.py")
+    words = [script, str(tiny_data), "--repeats", "4", "--tokens", "1024", "--sequences", "4", "--json", str(out)]
+    monkeypatch.setattr(sys, "argv", words)
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    status = runpy.run_path(script)["main"]()  # the law may not hold beside other programs
+    report = json.loads(out.read_text())
+    assert report["benchmark"] == "batches"
+    assert str(out) in report["command"]
+    assert report["seconds"] > 0
+    assert datetime.fromisoformat(report["date"]).tzinfo is not None
+    assert {"python", "torch", "litebert"} <= report["versions"].keys()
+    assert "instructions" in report["machine"]
+    assert status == int(not report["results"]["law_holds"])
+    assert report["results"]["depths"].keys() == {"1", "6"}
+    speeds = report["results"]["million_tokens_per_second"]
+    assert len(speeds) == 9
+    assert all(rate > 0 for one in speeds.values() for rate in one.values())
 
 
 @pytest.mark.slow
@@ -40,7 +76,7 @@ def test_a_step_is_measured_by_one_process_and_by_two(tmp_path: Path) -> None:
     out = tmp_path / "scaling.json"
     words = [sys.executable, ROOT / "benchmarks" / "scaling.py", "--shapes", "h128", "--rounds", "1", "--json", out]
     subprocess.run(words, check=True)  # it ends with an error where the losses differ
-    sides = json.loads(out.read_text())["h128"]
+    sides = json.loads(out.read_text())["results"]["h128"]
     assert {name: one["processes"] for name, one in sides.items()} == {
         "one thread": 1, "one process": 1, "ddp": 2, "fsdp": 2, "no exchange": 2, "transformers": 2
     }  # fmt: skip
@@ -52,7 +88,7 @@ def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path) -> None:
     out = tmp_path / "serving.json"
     words = [sys.executable, ROOT / "benchmarks" / "serving", "--shapes", "tiny", "--quick", "--json", out]
     subprocess.run(words, check=True)  # it ends with an error where answers differ or are missing
-    report = json.loads(out.read_text())
+    report = json.loads(out.read_text())["results"]
     assert set(report["skipped"].values()) == {"no --peers"}
     assert report["tiny"].keys() == {"litebert, torch", "litebert, onnx", "litebert, onnx int8"}
     for found in report["tiny"].values():
@@ -68,7 +104,7 @@ def test_engines_and_peers_answer_alike(tmp_path: Path, tiny_tokenizer: Path) ->
     words = [sys.executable, ROOT / "benchmarks" / "answering.py", "--data", texts, "--tokenizer", tiny_tokenizer,
              "--networks", "minilm", "--rounds", "1", "--latency", "2", "--json", out]  # fmt: skip
     subprocess.run(words, check=True)  # it ends with an error where float32 answers differ
-    report = json.loads(out.read_text())["minilm"]
+    report = json.loads(out.read_text())["results"]["minilm"]
     assert report["rows"] == 12
     assert {"litebert torch", "transformers sdpa"} <= report["systems"].keys()
     assert all(one["apart"] < 0.2 for one in report["systems"].values())
@@ -93,7 +129,7 @@ def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(tmp_pat
     speedrun("--text", tiny_corpus, "--out", tmp_path / "out", *words)  # nothing is missing, so nothing trains
     assert len(json.loads((tmp_path / "out" / "results.json").read_text())["results"]) == 6
     page = (tmp_path / "out" / "report.html").read_text()
-    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr>(.*?)</tr>", page, re.S)]
+    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.S)]
     ours, peer = rows[1:]  # the lower loss first
     assert (ours[0], ours[4:7], ours[9]) == ("albert-tiny-ours", ["4.000", "25.0%", "62.5%"], "0.500")
     assert (peer[0], peer[4]) == ("albert-peer", "6.500")

@@ -33,11 +33,12 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
-from answering import machine, read
+from answering import read
 from numpy.typing import NDArray
+from results import machine
+from results import write as write_results
 
 import litebert
-from litebert.storage import write_json
 from serving.servers import Running, System, running, systems
 from serving.weights import LENGTH, SHAPES, build, words_of
 
@@ -85,8 +86,7 @@ def main() -> int:
             report[shape] = {name: {**summary(one), "rounds": one} for name, one in rounds.items()}
             print(table(shape, report[shape]), flush=True)
     print(report["machine"], f"{given.cores} cores, {given.seconds:g} s a measurement, {given.rounds} rounds", sep=", ")
-    if given.json:
-        write_json(given.json, report)
+    write_results(given.json, report)
     exact = {one.name: one.exact for one in chosen}
     return int(any(wrong(one, exact[name]) for shape in given.shapes for name, one in report[shape].items()))
 

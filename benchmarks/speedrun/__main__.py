@@ -24,11 +24,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
 import protocol
 from protocol import Result
+from results import write as write_results
 
 from litebert.analysis.chart import Chart, Series
 from litebert.analysis.report import Section, Table, write
@@ -209,10 +211,12 @@ def main() -> int:
     parser.add_argument("--blimp", type=Path, help="a folder of pairs of sentences")
     parser.add_argument("--glue", type=Path, help="the folder with SST-2/, CoLA/ and RTE/")
     parser.add_argument("--task-seeds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write the results to this file too")
     options = parser.parse_args()
     results, machine = campaign(options), devices.choose("auto").describe()
     write(options.out / "report.html", "Speedrun", f"{', '.join(options.text)}, on {machine}.", sections(results))
     write_json(options.out / "results.json", {"machine": machine, "results": [vars(one) for one in results]})
+    write_results(options.json, {"results": [vars(one) for one in results]})
     print(f"wrote {options.out / 'report.html'} and {options.out / 'results.json'}")
     return 0
 

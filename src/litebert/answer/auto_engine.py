@@ -103,6 +103,7 @@ class AutoEngine:
     def _leave_out(self, name: str, reason: Exception) -> None:
         self._out[name] = str(reason).partition("\n")[0] or type(reason).__name__
         absent = isinstance(reason, (ConfigError, MissingExtraError))  # not on this machine, which is no news
+        absent |= isinstance(reason, ModelError) and exported_graph(self._loaded.path) is not None  # without weights
         log.log(logging.DEBUG if absent else logging.INFO, f"the engine {name} is left out: {self._out[name]}")
         for found in (self._made, self._seconds, self._apart):
             found.pop(name, None)
