@@ -4,7 +4,8 @@
 
 Each benchmark runs with small options, so that it ends within minutes. Its numbers say whether everything runs, and
 roughly how fast it is. --full gives each benchmark its own defaults, which takes hours. --glue is the folder with
-SST-2/ and CoLA/, for `finetune`. OUT gets NAME.json of each benchmark, with the machine, the date, the versions, the command, the seconds and the results, and NAME.txt with what it printed.
+SST-2/ and CoLA/, for `finetune`. OUT gets NAME.json of each benchmark, with the machine, the date, the versions, the
+command, the seconds and the results, and NAME.txt with what it printed.
 
 A benchmark that fails, or whose law does not hold, does not stop the others. The status is 1 then.
 `benchmarks/gpu.sh` is for a GPU and apart.
