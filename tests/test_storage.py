@@ -19,8 +19,17 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from litebert.errors import DataError, RunError
-from litebert.storage import DEEPEST, atomic_write, locked, parse_json, read_json, write_json, written_whole
+from litebert.errors import ConfigError, DataError, RunError
+from litebert.storage import (
+    DEEPEST,
+    atomic_write,
+    check_output,
+    locked,
+    parse_json,
+    read_json,
+    write_json,
+    written_whole,
+)
 from toys.refusals import refused
 
 needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="kills and forks are POSIX's")
@@ -337,3 +346,30 @@ def _write_much(path: Path) -> None:
     with written_whole(path) as aside:
         aside.mkdir()
         (aside / "inside").write_bytes(bytes(20_000))
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    check_output(path)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    check_output(Path(os.devnull))
+    with refused(ConfigError, path, "--page"):
+        check_output(path, "--page")
+    for place in (tmp_path, tmp_path / "none" / "file", Path("")):
+        with refused(ConfigError, place, "--output"):
+            check_output(place)
+
+
+def test_a_file_system_that_refuses_everything_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+
+    def refuse(name: Path, *rest: object, **more: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(name))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OSError, match="Read-only") as caught, atomic_write(path) as file:
+        file.write(b"some")
+    assert caught.value.filename == str(path)

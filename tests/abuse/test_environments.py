@@ -95,6 +95,7 @@ class TestFullDisk:
             if ended.status != 0:  # a limit above all its files is none
                 assert ended.status == 2
                 assert not left_behind(copy)
+                assert limit == 0 or "new" in ended.err  # what the person named
         again = forked.run(words_of(verb), copy)
         assert again.status == 0, again.err
 

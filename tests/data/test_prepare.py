@@ -228,6 +228,19 @@ def test_a_full_disk(
     assert content(out) == content(whole)
 
 
+def test_a_finished_folder_may_lie_where_nothing_can_be_deleted(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
+
+    def refuse(path: Path, missing_ok: bool = False) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert run(tiny_corpus, tmp_path / "out", tiny_tokenizer).train.documents
+    assert content(tmp_path / "out") == content(whole)
+
+
 def test_bad_text_stops_and_what_is_done_stays(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> None:
     corpus = tmp_path / "a.txt"
     good = tiny_corpus.read_bytes()

@@ -35,8 +35,6 @@ SUFFIXES: dict[str, FileFormat] = {
 }
 """By suffix."""
 
-MOST_NESTED = 100
-"""How deep lists and objects of a cell may stand in each other: what writes them again calls itself for each level."""
 MARK = "\ufeff"
 MARKS = "byte-order marks inside the text were left out"
 _HALVES = re.compile("[\ud800-\udfff]")
@@ -219,7 +217,8 @@ def records(
             row = Record(row.line, tuple(row.values[place] for place in order))
         yield row
     if row is None:
-        raise DataError(f"{source} holds no rows; give a file with some")
+        label = "standard input" if str(source) == STANDARD_INPUT else source
+        raise DataError(f"{label} holds no rows; give a file with some")
 
 
 def read_rows(
@@ -329,21 +328,7 @@ def _jsonl(name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, note
         if not isinstance(row, dict):
             raise DataError(f'{name}:{number} is not a JSON object; write lines like {{"{wanted.columns[0]}": ...}}')
         wanted.places(list(row), f"{name}:{number}")
-        cells = wanted.of(row)
-        if line.count("[") + line.count("{") > MOST_NESTED and _is_deep(cells):
-            raise DataError(f"{name}:{number} has lists in lists more than {MOST_NESTED} deep; flatten them")
-        yield Record(number, cells)
-
-
-def _is_deep(cells: Sequence[Any]) -> bool:
-    """Whether lists and objects stand in each other more than `MOST_NESTED` deep."""
-    level = list(cells)
-    for _ in range(MOST_NESTED):
-        inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
-        level = [value for values in inner for value in values]
-        if not level:
-            return False
-    return True
+        yield Record(number, wanted.of(row))
 
 
 def _parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:

@@ -118,7 +118,8 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
                     yield Document(piece, f"{shown}:{place}")
                 bar.done, bar.text = meter.read / _MEGABYTE, f"{tally.documents:,} documents"
     if not tally.documents:
-        raise DataError(f"there is no text in {', '.join(map(printable, sources))}; give files that hold some")
+        named = ("standard input" if source == STANDARD_INPUT else printable(source) for source in sources)
+        raise DataError(f"there is no text in {', '.join(named)}; give files that hold some")
     if len(tally.encodings) > 1:
         log.info(f"encodings of the files: {listed(tally.encodings)}")
 

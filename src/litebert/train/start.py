@@ -30,7 +30,7 @@ from litebert.model import compiled
 from litebert.model.distillation import Teacher
 from litebert.model.heads import SpanBoundaryHead, VocabularyHead
 from litebert.model.pretrainer import Pretrainer
-from litebert.storage import atomic_write, fault_of, read_json
+from litebert.storage import atomic_write, fault_of, naming, read_json
 from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, sensible_batch, with_budget
 from litebert.train.device import Device
@@ -86,7 +86,8 @@ def new_run(
     if folder.ranks.main:
         if overwrite:
             folder.clear()
-        shards.tokenizer.save(folder.path / "tokenizer")
+        with naming(folder.path / "tokenizer"):
+            shards.tokenizer.save(folder.path / "tokenizer")
         with atomic_write(folder.path / "recipe.json") as file:
             file.write(to_json(config).encode())
         folder.claim(run)
