@@ -25,14 +25,16 @@ if TYPE_CHECKING:
     from litebert.finetuning.scoring import Logits
     from litebert.finetuning.task import Task
 
-CHARACTERS = 8_000_000
+CHARACTERS = 6_000_000
 """Of the training texts that are read: more would take minutes and gigabytes."""
 FEATURES = 1 << 18
 """Of words, and of characters, at most."""
 WEIGHTS = 1 << 25
 """Of a linear model at most: features times classes."""
-FITTED = 3_000_000_000
+FITTED = 300_000_000
 """Numbers other than zero in the training rows, times classes, at most: half a minute."""
+COMPARED = 100_000_000
+"""The same of the rows that the strength is looked for on, times the strengths."""
 FEW_CLASSES = 50
 """With more classes the strength of the model is not looked for."""
 TRIED = 16_000
@@ -92,9 +94,10 @@ def _affordable(costs: Sequence[int], most: float) -> list[int]:
     return sorted(order[within].tolist())
 
 
-def _folds(count: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows to learn from and rows to try on: each row is tried once, but of many rows one fold is enough."""
-    order = np.random.default_rng(0).permutation(count)[:TRIED]
+def _folds(count: int, most: int = TRIED) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Rows to learn from and rows to try on: each row is tried once, but of more than `most` rows one fold of so many
+    is enough."""
+    order = np.random.default_rng(0).permutation(count)[:most]
     for number in range(_FOLDS if len(order) == count else 1):
         tried = order[number::_FOLDS]
         yield np.setdiff1d(order, tried), np.sort(tried)
@@ -131,7 +134,9 @@ class LinearClasses(Baseline):
         if truth.shape[1] > FEW_CLASSES or len(truth) < 2 * _FOLDS:
             return _STRENGTHS[1]
         losses = np.zeros(len(_STRENGTHS))
-        for learn, tried in _folds(len(truth)):
+        work = len(_STRENGTHS) * truth.shape[1] * matrix.nnz / len(truth)  # of a row
+        most = min(TRIED, max(2 * _FOLDS, int(COMPARED / max(1, work))))
+        for learn, tried in _folds(len(truth), most):
             for i, strength in enumerate(_STRENGTHS):
                 models = [_logistic(matrix[learn], column[learn], strength) for column in truth.T]
                 losses[i] += self._loss(_log_odds(models, matrix[tried]), truth[tried])
