@@ -396,6 +396,17 @@ def test_the_documented_entry_point_exists() -> None:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back and can be told not to")
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit is that of Linux")
+def test_a_process_without_memory_ends_in_one_sentence() -> None:
+    limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (300_000 << 10,) * 2)"
+    code = f"{limit}\nfrom litebert.cli import main\nsys.exit(main(['predict', 'nowhere', '--input', 'x']))"
+    alone = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=alone, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (2, "")
+    names(done.stderr.splitlines()[-1], "memory")
+    assert "Traceback" not in done.stderr
+
+
 def test_training_keeps_freed_memory_and_a_setting_of_malloc_wins() -> None:
     code = (
         "import resource, sys; from litebert.train.device import keep_freed_memory\n"

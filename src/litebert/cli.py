@@ -48,6 +48,10 @@ OUT_OF_MEMORY = (
     "shorter sequences or a smaller model"
 )
 
+NO_ROOM = (
+    "memory ran out while libraries were loaded; raise the limit of this process (ulimit -v, or that of its container) "
+    "to 2 GB or more"
+)
 
 SPEECH = {
     "--quiet": "show only warnings and errors, no progress bars",
@@ -167,6 +171,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0  # the reader of our output has gone, as in `litebert recipes | head -1`
         place = error.filename if error.filename is not None else "standard output" if stopped else None
         return _refuse(words[0], _fault_of_system(error, place))
+    except ImportError as error:  # of a library that finds no room
+        if not _out_of_memory(error):
+            raise
+        return _refuse(words[0], NO_ROOM)
     except (MemoryError, RuntimeError) as error:
         if not _out_of_memory(error):
             raise
@@ -251,7 +259,8 @@ def _point_at_nothing(stream: TextIO) -> None:
 def _out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, of the machine or of an accelerator."""
     stack = ("can't start new thread", os.strerror(errno.EAGAIN))  # a new thread found no room for it
-    reported = ("DefaultCPUAllocator", "out of memory", *stack)
+    linker = ("failed to map segment", os.strerror(errno.ENOMEM))  # a library did not fit into it
+    reported = ("DefaultCPUAllocator", "out of memory", *linker, *stack)
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
     return named or any(part in str(error) for part in reported)
 

@@ -18,6 +18,7 @@ from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, are_finite, l
 from litebert.finetuning.task import Task
 from litebert.text.records import shown
 from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.coverage import Coverage
 
 if TYPE_CHECKING:
     from litebert.answer.engines import Engine
@@ -109,6 +110,7 @@ class Predictor:
         """Examples with their items, few at first, so that the first answers come soon, and then up to `WINDOW`."""
         source, size = iter(examples), FIRST
         fault: LitebertError | None = None
+        coverage = Coverage(self.tokenizer)
         while fault is None:
             chunk: list[Any] = []
             try:
@@ -116,10 +118,13 @@ class Predictor:
             except LitebertError as error:
                 fault = error
             if chunk:
-                yield chunk, self.task.encode(chunk, self.tokenizer, self.length)
+                items = self.task.encode(chunk, self.tokenizer, self.length)
+                coverage.add(row.ids for item in items for row in item.rows)
+                yield chunk, items
             if len(chunk) < size:
                 break
             size = min(2 * size, WINDOW)
+        coverage.warn()
         if fault is not None:
             raise fault
 

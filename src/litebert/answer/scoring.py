@@ -13,6 +13,7 @@ from litebert.answer.predicting import Predictor
 from litebert.answer.predictor import Model
 from litebert.errors import DataError
 from litebert.tasks.parts import Source
+from litebert.tokenizer.coverage import Coverage
 
 log = logging.getLogger("litebert")
 
@@ -57,6 +58,9 @@ def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Sco
         items = task.encode(examples, predictor.tokenizer, predictor.length)
     for note in task.notes:
         log.info(f"{where}: {note}")
+    coverage = Coverage(predictor.tokenizer)
+    coverage.add(row.ids for item in items for row in item.rows)
+    coverage.warn()
     if not items:
         raise DataError(f"{where} has no examples to score; give a file that has some")
     predictor.compare(examples, items)

@@ -29,6 +29,7 @@ from litebert.model.heads import Pooling
 from litebert.storage import atomic_text, atomic_write, check_output, is_written_into, json_text, naming
 from litebert.tasks.table import Table
 from litebert.text.records import FileFormat
+from litebert.tokenizer.coverage import Coverage
 
 DType = Literal["float32", "int8"]
 SUFFIXES = (".npy", ".parquet", ".jsonl", ".ndjson")
@@ -76,9 +77,11 @@ def embed_file(
             rows.append({**file, **carried(cells, {**file, "vector": None}, place, "jsonl")})
             yield example.text
 
-    found = encoder.blocks(texts(), ahead=all(Path(file).is_file() for file in files))
+    coverage = Coverage(encoder.tokenizer)
+    found = encoder.blocks(texts(), ahead=all(Path(file).is_file() for file in files), coverage=coverage)
     blocks: Iterator[Block] = ((block, [rows.popleft() for _ in block]) for block in found)
     with ExitStack() as stack:
+        stack.callback(coverage.warn)
         if dtype == "int8":
             assert isinstance(out, (str, Path))
             check_output(Path(out))

@@ -29,6 +29,7 @@ from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
 from litebert.text.records import shown
 from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.coverage import Coverage
 
 log = logging.getLogger("litebert")
 
@@ -141,7 +142,9 @@ class SentenceEncoder:
         return cls(vectors, loaded.tokenizer, width, length, shape.max_positions, own, tokens, padding, computing,
                    str(loaded.path))  # fmt: skip
 
-    def blocks(self, texts: Iterable[str], *, ahead: bool = False) -> Iterator[NDArray[np.float32]]:
+    def blocks(
+        self, texts: Iterable[str], *, ahead: bool = False, coverage: Coverage | None = None
+    ) -> Iterator[NDArray[np.float32]]:
         """The vectors of up to `CHUNK` texts at a time, (n, H), in order and in constant memory.
 
         Longer texts are truncated, which is logged.
@@ -149,6 +152,7 @@ class SentenceEncoder:
         Args:
             ahead: read and tokenize the next texts while these are computed, in a thread. For sources that never wait
                 for somebody, as files are.
+            coverage: counts the tokens that are read.
 
         Raises:
             DataError: something is no text.
@@ -158,6 +162,8 @@ class SentenceEncoder:
         with progress.task("encoding", unit="texts") as bar, closing(in_advance(chunks) if ahead else chunks) as source:
             for rows, cut in source:
                 truncated += cut
+                if coverage is not None:
+                    coverage.add(row.ids for row in rows)
                 yield self._vectors(rows, bar)
         if truncated:
             log.info(f"texts longer than {self.length} tokens were truncated ({truncated:,})")

@@ -180,12 +180,15 @@ def fill(words: list[str]) -> int:
     arguments = console.parse(FillArguments, words, "fill")
     from litebert import progress
     from litebert.answer.predictor import load
+    from litebert.tokenizer.coverage import Coverage
 
     model = load(arguments.model, device=arguments.device)
+    coverage = Coverage(model.mask_reader.tokenizer)
     found, count = [], 0
     with progress.tracked(arguments.texts or _lines(), "filling", len(arguments.texts) or None, "texts") as texts:
         for text in texts:
             masks, count = model.fill(text, arguments.top), count + 1
+            coverage.add([model.mask_reader.row(text)])
             if arguments.json:
                 found.append({"text": text, "masks": [[guess._asdict() for guess in mask] for mask in masks]})
                 continue
@@ -198,6 +201,7 @@ def fill(words: list[str]) -> int:
         raise DataError("standard input holds no text; pipe texts with a mask into it, or give them as arguments")
     if arguments.json:
         console.print_json(found)
+    coverage.warn()
     return 0
 
 

@@ -14,13 +14,12 @@ from typing import Any
 
 from litebert.data.shards import ShardInfo
 from litebert.text.tally import Tally, counted, listed
+from litebert.tokenizer.coverage import unfit
 
 log = logging.getLogger("litebert")
 
 MASKED = 0.15
 """Share of tokens that evaluation masks."""
-MANY_UNKNOWN = 0.03
-"""Share of unknown pieces above which a tokenizer does not fit the text."""
 
 
 def summary(tally: Tally, shards: Sequence[ShardInfo], words: int, unknown_pieces: int, pairs: int) -> dict[str, Any]:
@@ -56,9 +55,8 @@ def warn(index: Mapping[str, Any]) -> None:
     if known and index["settings"]["heldout"] and not known["heldout"]["tokens"]:
         remedy = "give more documents, or shorter ones (--split sets where one ends)"
         log.warning(f"nothing is held out, because only one document has text, and training needs it; {remedy}")
-    if known.get("unknown_share", 0) > MANY_UNKNOWN:
-        share = f"{known['unknown_share']:.1%} of the pieces are unknown"
-        log.warning(f"{share}: the tokenizer does not cover this text; train one on it with litebert tokenizer train")
+    if fault := unfit(known.get("unknown_share", 0)):
+        log.warning(f"{fault}; train one on it with litebert tokenizer train")
 
 
 def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:

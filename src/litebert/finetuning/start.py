@@ -38,6 +38,7 @@ from litebert.model.task_model import TaskModel
 from litebert.recipes.files import names_recipe, recipe
 from litebert.recipes.finetuning import default_point
 from litebert.tokenizer import Tokenizer
+from litebert.tokenizer.coverage import Coverage
 from litebert.train.run_folder import RunFolder
 from litebert.train.teacher import record_of, refuse_other_teacher, with_layers
 
@@ -274,6 +275,9 @@ def prepare_task(
     more = None if unlabelled is None else unlabelled_part(task, list(unlabelled), words, length)
     notes: list[str] = []
     train, *others = (_part(task, name, words, length, notes) for name in ("train", *task.dev, *task.tests))
+    coverage = Coverage(words)
+    coverage.add(row.ids for part in (train, *others) for item in part.items for row in item.rows)
+    coverage.warn()
     for note in (*start.notes, *filter(None, [task.output.balance([item.target for item in train.items])])):
         notes.append(note)
         log.info(note)

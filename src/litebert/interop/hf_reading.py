@@ -6,6 +6,7 @@ less than that class. The class decides only if the classifiers of several class
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -66,6 +67,16 @@ def opened(
     found = _found(layout, tensors)
     head = _head(layout, settings, found, head, source)
     notes: list[str] = []
+    if foreign := _foreign_heads(layout, tensors):
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in foreign}
+        notes.append(f"{file} also holds {_listed(foreign)}, of a head that litebert does not know; it is left out")
+    if head is not None and (unread := [part for part in found if part not in _read_with(layout, head)]):
+        found = [part for part in found if part not in unread]
+        kept = {name for part in ("backbone", *found) for name in _names(layout.parts[part])}
+        dropped = {name for part in unread for name in _names(layout.parts[part])} - kept
+        notes.append(f"{file} also holds {_listed(dropped & {*tensors})}, which {layout.class_of(head)} does not read; "
+                     "it is left out")  # fmt: skip
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in dropped}
     if "dense" in found and "pooler" in found:  # older classifiers of RoBERTa's have both, and read one
         found.remove("pooler")
         tensors = {name: tensor for name, tensor in tensors.items() if name not in _names(layout.parts["pooler"])}
@@ -180,6 +191,31 @@ def _found(layout: Layout, tensors: Collection[str]) -> list[str]:
     names = {part: _names(modules) for part, modules in layout.parts.items() if part != "backbone"}
     return [part for part, own in names.items()
             if own.difference(*(of for other, of in names.items() if other != part)) & {*tensors}]  # fmt: skip
+
+
+def _read_with(layout: Layout, head: HeadName) -> tuple[str, ...]:
+    """The parts that may stand beside the backbone of a fine-tuned model."""
+    return (*layout.heads[head], "pooler", "projection")
+
+
+def _foreign_heads(layout: Layout, tensors: Collection[str]) -> set[str]:
+    """The tensors of heads that no part of the layout knows; never what may belong to an encoder."""
+    known = {name for modules in layout.parts.values() for name in _names(modules)} | {*layout.tied}
+    outside = (name for name in tensors if name not in known and not name.startswith(layout.backbone_prefix))
+    return {name for name in outside if name.endswith((".weight", ".bias")) and not _ENCODER_WORDS.search(name)}
+
+
+_ENCODER_WORDS = re.compile(
+    r"(^|[._])(encoder|embeddings?|embed|layers?|block|attention|attn|lora|adapters?|generator|model|bert|albert|"
+    r"roberta|electra)([._]|$)"
+)
+"""Words in the names of weights that an encoder, or an addition to one, is made of."""
+
+
+def _listed(names: Collection[str]) -> str:
+    """The first of some names, and how many more there are."""
+    first = min(names)
+    return f"'{first}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _names(modules: Sequence[Names]) -> set[str]:

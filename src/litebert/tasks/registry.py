@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from litebert.errors import ConfigError
+from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.outputs import saved_output
 from litebert.finetuning.task import Task
 from litebert.registry import TASKS
@@ -55,8 +55,41 @@ def saved_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
         folder: of the model.
 
     Raises:
-        ModelError: no task has such a head, or a file that it needs is missing or damaged.
+        ModelError: no task has such a head, a setting is of another kind, or a file is missing or damaged.
     """
     name = str(settings.get("task"))
-    restored: Task[Any] = TASKS[name if name in TASKS else saved_output(settings).task].from_settings(settings)
+    kind = TASKS[name if name in TASKS else saved_output(settings).task]
+    for key, value in settings.items():
+        if wanted := _wanted(key, value, kind.usual):
+            raise ModelError(f"{folder / 'task.json'} has {key} {value!r}; it must be {wanted}")
+    restored: Task[Any] = kind.from_settings(settings)
     return restored.opened(folder)
+
+
+def _wanted(key: str, value: Any, usual: Mapping[str, Any]) -> str:
+    """What a setting of a task must be instead; empty where it is right, or no task reads it.
+
+    Args:
+        usual: the defaults of settings that the task of the model has alone.
+    """
+    if key == "columns":
+        names = list(value.values()) if isinstance(value, Mapping) else [value]
+        right = value is None or (isinstance(value, Mapping) and all(isinstance(name, str | None) for name in names))
+        return "" if right else "a name for each of text, pair and label"
+    if key == "vectors":
+        return "" if isinstance(value, Mapping) else "an object with pooling and normalized"
+    if key in _SWITCHES:
+        return "" if isinstance(value, bool) or value is None else "true or false"
+    if key in _NAMES:
+        return "" if isinstance(value, str) or value is None else "a text"
+    default = usual.get(key)
+    if default is None or key not in usual:  # None: a number that may be absent
+        right = key not in usual or value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+        return "" if right else "a number or null"
+    kinds = (int, float) if isinstance(default, float) else (type(default),)
+    right = isinstance(value, kinds) and isinstance(value, bool) == isinstance(default, bool)
+    return "" if right else f"of the kind of {default!r}"
+
+
+_SWITCHES = ("pair", "header")
+_NAMES = ("separator", "metric")

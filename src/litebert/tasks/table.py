@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from litebert.errors import ConfigError, DataError, nearest
+from litebert.errors import ConfigError, DataError, ModelError, nearest
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.parts import Layout, Source, given_files, layout_of, named, visible
@@ -127,7 +127,9 @@ class Table(TextTask):
         task._texts = columns(there.get("text", "text"), there.get("pair", "pair") if task.pair else None)
         task._label, task._remarks = there.get("label", "label"), Notes()
         task.separator = settings.get("separator")
-        task.metric = settings.get("metric", task.metric)
+        task.metric = settings.get("metric") or task.metric
+        if task.metric not in task.output.scores:
+            raise ModelError(f"its metric is {task.metric!r}; {nearest(task.metric, task.output.scores)}")
         task._layout = Layout(header=settings.get("header", True))
         return task
 

@@ -213,8 +213,12 @@ class TokenizersEngine:
         except Exception as error:  # the library raises plain Exception
             raise DataError(f"{name} is not a tokenizer.json file or is damaged ({error}); save it again") from error
         self._bytes = _part(self._spec.get("pre_tokenizer"), "ByteLevel") if kind == "BPE" else None
-        if kind not in _TYPE_FIELDS or (kind == "BPE" and self._bytes is None):
-            raise DataError(f"{name} holds a {kind} tokenizer; use a WordPiece, Unigram or byte-level BPE one")
+        if kind not in (*_TYPE_FIELDS, "WordLevel") or (kind == "BPE" and self._bytes is None):
+            raise DataError(
+                f"{name} holds a {kind} tokenizer; use a WordPiece, Unigram, byte-level BPE or WordLevel one"
+            )
+        if kind in ("WordPiece", "WordLevel") and (unknown := model.get("unk_token")) not in model["vocab"]:
+            raise DataError(f"{name} has no piece {unknown!r}, which its unk_token names; add it to its vocab")
         self.kind = kind.lower()
         self.pair_separators = separators or (2 if self.kind == "bpe" else 1)
         self._tokenizer.no_truncation()
@@ -271,6 +275,8 @@ class TokenizersEngine:
             return byte_word_starts(self.pieces)
         if self.kind == "unigram":
             return marked_word_starts(self.pieces)
+        if self.kind == "wordlevel":
+            return np.ones(len(self.pieces), bool)
         prefix = self._spec["model"].get("continuing_subword_prefix")
         return prefixed_word_starts(self.pieces, prefix) if prefix else None
 
@@ -281,7 +287,7 @@ class TokenizersEngine:
 
     def files(self) -> dict[str, bytes]:
         """The vocabulary as older programs read it."""
-        if self.kind == "unigram":
+        if self.kind in ("unigram", "wordlevel"):
             return {}
         if self.kind == "wordpiece":
             return {"vocab.txt": "".join(f"{piece}\n" for piece in self.pieces).encode()}

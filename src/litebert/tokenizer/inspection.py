@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from litebert.progress import tracked
 from litebert.text.sentences import split_lines
+from litebert.tokenizer.coverage import unfit
 
 if TYPE_CHECKING:
     from litebert.tokenizer.tokenizer import Tokenizer
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 _EXAMPLES = 20
-MOST_UNKNOWN = 0.01
-"""Share of unknown pieces above which a tokenizer does not suit a text; its own text gives a ten-thousandth."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Inspection:
 def inspect(tokenizer: Tokenizer, texts: Iterable[str], warns: bool = True) -> Inspection:
     """Run the tokenizer over `texts` (any number, read once) and count what happens.
 
-    With `warns`, a tokenizer that does not know more than `MOST_UNKNOWN` of the pieces is warned of.
+    With `warns`, a tokenizer that does not cover the texts is warned of (coverage.py).
     """
     found = Inspection()
     characters: Counter[str] = Counter()
@@ -121,8 +120,8 @@ def inspect(tokenizer: Tokenizer, texts: Iterable[str], warns: bool = True) -> I
         if becomes and tokenizer.unk_id in tokenizer.encode([char])[0]:
             unknown.append(Changed(char, becomes, count))
     found.changed, found.unknown = tuple(changed[:_EXAMPLES]), tuple(unknown[:_EXAMPLES])
-    if warns and found.unknown_rate > MOST_UNKNOWN:
-        log.warning(f"{found.unknown_rate:.1%} of the pieces are unknown: train a tokenizer on text like this")
+    if warns and (fault := unfit(found.unknown_rate)):
+        log.warning(f"{fault}; train one on text like this with litebert tokenizer train")
     return found
 
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import tokenizers
 
+from litebert.errors import DataError
 from litebert.tokenizer.engines import SPECIAL_NAMES
 from litebert.tokenizer.tokenizer import Tokenizer
 from litebert.tokenizer.words import BYTES, WORD_MARK, continues_word
@@ -43,6 +44,9 @@ class Speller:
     """A tokenizer that cuts words into pieces, not ids, and knows what they spell."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
+        if tokenizer.kind == "wordlevel":
+            raise DataError("a WordLevel tokenizer has whole words only, so its words cannot be cut into pieces; train "
+                            "a tokenizer of another kind with litebert tokenizer train")  # fmt: skip
         self.tokenizer, self.kind = tokenizer, tokenizer.kind
         spec = tokenizer.engine.portable()
         self._library = tokenizers.Tokenizer.from_str(json.dumps({**spec, "truncation": None, "padding": None}))

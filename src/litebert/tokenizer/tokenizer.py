@@ -41,9 +41,9 @@ from litebert.tokenizer.offsets import encode_offsets
 class Tokenizer:
     """Pieces, their ids and what each is for.
 
-    Attributes: `kind` (unigram, wordpiece or bpe), `vocab_size`, the ids `pad_id`, `unk_id`, `cls_id`, `sep_id`,
-    `mask_id`, `special_ids` (ascending; all that is no text), and `pair_separators` between two segments: 2 in the
-    layout `<s> A </s></s> B </s>`, else 1. Can be pickled to worker processes.
+    Attributes: `kind` (unigram, wordpiece, bpe or wordlevel), `vocab_size`, the ids `pad_id`, `unk_id`, `cls_id`,
+    `sep_id`, `mask_id`, `special_ids` (ascending; all that is no text), and `pair_separators` between two segments: 2
+    in the layout `<s> A </s></s> B </s>`, else 1. Can be pickled to worker processes.
     """
 
     def __init__(self, engine: Engine) -> None:

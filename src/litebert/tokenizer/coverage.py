@@ -1,0 +1,51 @@
+"""How much of a text a tokenizer knows, and when a person must hear of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from litebert.tokenizer.tokenizer import Tokenizer
+
+log = logging.getLogger("litebert")
+
+MANY_UNKNOWN = 0.03
+"""Share of unknown tokens above which a tokenizer does not fit a text; its own text gives a ten-thousandth."""
+
+
+def unfit(unknown_share: float) -> str | None:
+    """What is wrong with a tokenizer that does not know this share of the tokens of a text, or None."""
+    if unknown_share <= MANY_UNKNOWN:
+        return None
+    return f"{unknown_share:.1%} of the tokens are unknown: the tokenizer does not cover this text"
+
+
+class Coverage:
+    """Counts the tokens that a model reads, and how many of them its tokenizer does not know."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.unknown = self.tokens = 0
+        self._unknown_id = tokenizer.unk_id
+        self._added = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id]
+
+    def add(self, rows: Iterable[Sequence[int] | NDArray[Any]]) -> None:
+        """Count the ids of rows; the special ones that litebert adds are no tokens of the text."""
+        ids = [np.asarray(row) for row in rows]
+        if not ids:
+            return
+        flat = np.concatenate(ids)
+        self.unknown += int((flat == self._unknown_id).sum())
+        self.tokens += len(flat) - int(np.isin(flat, self._added).sum())
+
+    def warn(self) -> None:
+        """Log the share, where it is above `MANY_UNKNOWN`."""
+        if fault := unfit(self.unknown / max(self.tokens, 1)):
+            log.warning(
+                f"{fault}, so the model reads only a part of it; take a model whose tokenizer was trained on text "
+                "like this (litebert tokenizer inspect shows the unknown characters)"
+            )
