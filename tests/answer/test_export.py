@@ -179,6 +179,20 @@ def test_a_wrong_window_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         litebert.export(tmp_path / "ours", tmp_path / "out")
 
 
+def test_what_windows_cost_in_a_graph_is_told(tmp_path: Path, run: Run) -> None:
+    shape = {"positions": "rotary", "norm": "pre", "max_positions": 64, "sharing": "all"}
+    for name, window in (("windowed", 8), ("whole", 0)):
+        save_litebert(
+            tiny(("mlm",), window=window, global_every=2 if window else 1, **shape).eval(), None, tmp_path / name
+        )
+        status, _, err = run("export", tmp_path / name, tmp_path / f"{name}-out")
+        assert status == 0, err
+        told = [line for line in err.splitlines() if "all pairs of tokens" in line]
+        assert len(told) == (1 if window else 0)
+        for line in told:
+            names(line, "64", f"{4 * 2 * 64**2 / 1e9:.2g} GB")
+
+
 def test_a_model_that_no_class_of_transformers_computes(tmp_path: Path, run: Run) -> None:
     model = tiny(("mlm",), sharing="groups", groups=2, positions="rotary", norm="pre")
     save_litebert(model.eval(), None, tmp_path / "ours")

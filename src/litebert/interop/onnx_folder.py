@@ -113,6 +113,7 @@ def save_onnx(
         check(partial / NAME)
         write_digests(partial / NAME)
         settings, notes = _settings(loaded, head)
+        notes += _windows_note(loaded)
         (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
         task = _task_record(loaded, head)
@@ -124,6 +125,19 @@ def save_onnx(
         (partial / CARD).write_text(exported_card(loaded, head, f"ORTModel{_CLASSES[head]}"), encoding="utf-8")
         notes += carry_modules(loaded, partial, foreign=head == "backbone")
     return Written(Path(folder), head, size, difference, tuple(notes))
+
+
+def _windows_note(loaded: LoadedModel) -> list[str]:
+    """What a graph of a network with windows costs; the graph masks whole S x S scores."""
+    shape = loaded.config.encoder
+    if not any(shape.windowed()):
+        return []
+    longest = shape.max_positions
+    scores = 4 * shape.heads * longest**2
+    return [
+        f"the graph scores all pairs of tokens, although the model has windows: with a text of {longest:,} tokens, a "
+        f"layer takes {scores / 1e9:.2g} GB for them; for long texts take the engine torch"
+    ]
 
 
 def _task_record(loaded: LoadedModel, head: HeadName) -> dict[str, Any]:
