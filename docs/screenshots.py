@@ -16,8 +16,8 @@ from PIL import Image
 from playwright.sync_api import sync_playwright
 
 PICTURES = {  # model, width, height, light or dark
-    "playground-class": ("reviews", 1280, 560, "light"),
-    "playground-tags": ("names", 1280, 560, "dark"),
+    "playground-class": ("reviews", 1280, 680, "light"),
+    "playground-tags": ("names", 1280, 680, "dark"),
     "playground-phone": ("questions", 390, 900, "dark"),
 }
 

@@ -186,8 +186,15 @@ def test_a_fine_tuning_report_gives_the_error_of_a_share_of_rows(tmp_path: Path)
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     read = Reader(write_run(tmp_path).read_text(encoding="utf-8"))
     assert read.texts["dt"] == ["accuracy", "macro F1"], "the metric first"
-    assert read.texts["small"] == ["± 3.1%"]
+    assert read.texts["b"][0] == "0.750"
+    assert read.texts["small"] == ["± 0.031"]
     assert "on 200 rows" in read.texts["dd"]
+
+
+def test_a_long_table_stays_a_table_on_a_phone() -> None:
+    for count, is_cards in ((8, True), (9, False)):
+        html = render("t", "", [Table("t", ("a", "b", "c"), (("1", "2", "3"),) * count)])
+        assert ('class="cards"' in html) is is_cards
 
 
 def test_long_names_break_at_their_joints_only() -> None:

@@ -38,6 +38,10 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on
 
 SHAPE: dict[str, Any] = {"embedding_size": 8, "hidden_size": 16, "layers": 3, "heads": 2, "intermediate_size": 32,
                          "max_positions": 64}  # fmt: skip
+EXAMPLES = [
+    {"text": "a fine film, quiet and funny", "label": "good"},
+    {"text": "a dull film", "label": "bad"},
+]
 ANSWER = "[role=tabpanel]:not([hidden]) .result"
 
 
@@ -58,6 +62,7 @@ def service(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     classifier = randomised(TaskModel(shape, True, 3))
     save_litebert(classifier, words, place / "reviews", labels=("bad", "so-so", "good"),
                   task={"kind": "sequence", "length": 64, "exits": exits})  # fmt: skip
+    (place / "reviews" / "examples.json").write_text(json.dumps({"examples": EXAMPLES}))
     without = EncoderConfig(vocab_size=words.vocab_size, pooler=False, **SHAPE)
     tags = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
     save_litebert(randomised(TaskModel(without, False, 5)), words, place / "names", labels=tags,
@@ -249,7 +254,8 @@ def test_every_view_by_keyboard_alone(opened: Callable[..., Any]) -> None:
     assert "The library opened" in seen["Answer"]
     assert seen["Fill masks"].count("%") == 10
     assert "We waited an hour" in seen["Similar sentences"]
-    assert "[CLS]" in seen["Pieces"]
+    assert "We open at nine" in seen["Rank texts"]
+    assert "[CLS]" in seen["Tokens"]
 
 
 def test_answers_are_those_of_the_service(opened: Callable[..., Any], service: str) -> None:
@@ -268,6 +274,100 @@ def test_answers_are_those_of_the_service(opened: Callable[..., Any], service: s
     )
     page.click("summary")
     assert json.dumps(text) in page.inner_text("details pre")
+
+
+def test_examples_of_the_model_are_offered_and_labels_named(opened: Callable[..., Any], service: str) -> None:
+    page = opened()
+    assert page.locator(f"{ANSWER} .chips li").all_inner_texts() == ["bad", "so-so", "good"]
+    assert page.input_value("#predict-text") == EXAMPLES[0]["text"]
+    offered = page.locator("[role=tabpanel]:not([hidden]) .samples button")
+    assert offered.count() == len(EXAMPLES)
+    assert EXAMPLES[1]["label"] in offered.nth(1).inner_text()
+    offered.nth(1).click()
+    shown = answered(page)
+    assert page.input_value("#predict-text") == EXAMPLES[1]["text"]
+    answer = httpx.post(f"{service}/predict", json={"inputs": EXAMPLES[1]["text"], "model": "reviews"}).json()
+    assert shown.startswith(answer["predictions"][0]["prediction"])
+    well_laid_out(page)
+    page.select_option("#model", label="names")
+    assert page.locator(f"{ANSWER} .chips li").all_inner_texts() == ["PER", "LOC"]
+    assert page.locator("[role=tabpanel]:not([hidden]) .samples").count() == 0, "a model without examples"
+
+
+def test_a_model_of_another_script_begins_with_empty_fields(opened: Callable[..., Any]) -> None:
+    def route(request: Any) -> None:
+        if request.request.url.endswith("/info"):
+            info = request.fetch().json()
+            for model in info["models"]:
+                assert model["reads_english"]
+                model["reads_english"] = False
+            request.fulfill(json=info)
+        else:
+            request.continue_()
+
+    page = opened(route)
+    page.select_option("#model", label="base")
+    assert page.input_value("#fill-mask-text") == ""
+    page.keyboard.press("Tab")
+    assert page.input_value("#similarity-sentences") == ""
+
+
+def test_what_was_typed_stays_over_a_change_of_model(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.fill("#predict-text", "Ada met Charles")
+    page.select_option("#model", label="names")
+    assert page.input_value("#predict-text") == "Ada met Charles"
+    page.click("[role=tab]:has-text('Tokens')")
+    page.fill("#tokenize-text", "kept")
+    page.select_option("#model", label="reviews")
+    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "Tokens", "the tab stays too"
+    assert page.input_value("#tokenize-text") == "kept"
+
+
+def test_a_text_that_is_cut_is_said_to_be(opened: Callable[..., Any], service: str) -> None:
+    page, text = opened(), "a fine folder " * 400
+    page.fill("#predict-text", text)
+    page.click("text=Try it")
+    shown = answered(page)
+    (answer,) = httpx.post(f"{service}/predict", json={"inputs": [text], "model": "reviews"}).json()["predictions"]
+    whole = answer["tokens"] + answer["truncated"]
+    assert (answer["tokens"], whole > 1000) == (64, True)
+    assert f"read 64 of {whole:,} tokens" in shown
+    page.fill("#predict-text", "a fine folder")
+    page.click("text=Try it")
+    page.wait_for_function("() => !document.querySelector('.notice')")
+    assert "read 64 of" not in answered(page)
+    page.click("[role=tab]:has-text('Rank')")
+    page.fill("#rerank-query", "a folder")
+    page.fill("#rerank-texts", f"{text}\nshort")
+    page.keyboard.press("Control+Enter")
+    assert "tokens of the texts were cut off" in answered(page)
+
+
+def test_ranks_are_those_of_the_service(opened: Callable[..., Any], service: str) -> None:
+    page, texts = opened(), ["a folder", "the window opens", "a fine film"]
+    page.click("[role=tab]:has-text('Rank')")
+    page.fill("#rerank-query", "an open window")
+    page.fill("#rerank-texts", "\n".join(texts))
+    page.keyboard.press("Control+Enter")
+    answered(page)
+    body = {"query": "an open window", "texts": texts, "model": "reviews"}
+    ranked = httpx.post(f"{service}/rerank", json=body).json()
+    shown = page.locator(f"{ANSWER} .bars .name > :first-child").all_inner_texts()
+    assert shown == [texts[rank["index"]] for rank in ranked]
+
+
+def test_a_missing_mask_is_explained_in_plain_words(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.select_option("#model", label="base")
+    page.fill("#fill-mask-text", "no mask")
+    page.keyboard.press("Control+Enter")
+    assert "Write [MASK] where a word is missing" in answered(page)
+    page.fill("#fill-mask-text", "[MASK] folder " * 400)
+    page.keyboard.press("Control+Enter")
+    shown = answered(page)
+    assert shown.startswith("The text has")
+    assert "nputs" not in shown
 
 
 def test_texts_are_shown_as_texts(opened: Callable[..., Any]) -> None:

@@ -20,7 +20,7 @@ from litebert.serve.refusals import Refusal
 from litebert.serve.routes import _labels_of
 from litebert.serve.served import Served
 from litebert.serve.wire import Group, Row
-from litebert.tokenizer import Tokenizer
+from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.folders import save_litebert
 from toys.points import randomise, shape
 from toys.refusals import refused
@@ -84,6 +84,14 @@ def test_every_kind_of_head_answers_as_predict(
         if kind == "span" and one["prediction"]:
             assert value[1][one["start"] : one["end"]] == one["prediction"]
     assert served.info()["kind"] == {"sequence": (task or {}).get("problem")}.get(kind, kind)
+
+
+def test_a_tokenizer_of_another_script_is_told(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    korean = ["러스트는 안전하고 빠른 언어이다", "소유권은 메모리를 지킨다", "함수는 값을 돌려준다"] * 20
+    train_tokenizer(korean, kind="unigram", vocab_size=46).save(tmp_path / "tokenizer")
+    for tokenizer, reads in ((tiny_tokenizer, True), (tmp_path / "tokenizer", False)):
+        folder = made(tmp_path / str(reads), tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"})
+        assert Served(folder, OPENING).info()["reads_english"] is reads
 
 
 EXITS: dict[str, Any] = {"problem": "classes", "exits": {"patience": 1, "threshold": 0.5}}

@@ -158,7 +158,7 @@ _JOINT = re.compile(r"(?<=[/\\_=:])(?=[^\s/])|(?<=[^\W\d][.,])(?=[^\W\d])")
 
 
 def _table(table: Table) -> str:
-    """The table; on a phone each row of a table of more than two columns is a card."""
+    """The table; on a phone each row is a card, unless there are two columns or many rows."""
     if not table.rows:
         return '<p class="note">Nothing was recorded yet.</p>'
     columns = zip(*table.rows, strict=True)
@@ -167,7 +167,7 @@ def _table(table: Table) -> str:
         f'<th role="columnheader" scope="col"{look}>{escape(name.replace(", ", _JOINED))}</th>' for look, name in titles
     )
     rows = "\n".join(f'<tr role="row">{_cells(titles, row)}</tr>' for row in table.rows)
-    look = ' class="cards"' if len(table.columns) > 2 else ""
+    look = ' class="cards"' if len(table.columns) > 2 and len(table.rows) <= _MOST_CARDS else ""
     # A browser forgets that cards are a table; the roles remind it.
     return (
         f'<div class="wide" tabindex="0"><table role="table"{look}><thead role="rowgroup"><tr role="row">{head}</tr>'
@@ -175,6 +175,8 @@ def _table(table: Table) -> str:
     )
 
 
+_MOST_CARDS = 8
+"""Rows that a reader of a phone leafs through; a longer table scrolls to the side."""
 _JOINED = ",\N{NO-BREAK SPACE}"
 """Before a unit, which stays beside its name."""
 _SHORT = 30

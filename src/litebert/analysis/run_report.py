@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from litebert.analysis.chart import value_with_error
 from litebert.analysis.report import (
     Headline,
     HeadlineScore,
@@ -154,11 +155,11 @@ def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Sec
 
 def _task_score(name: str, value: float, count: int, baseline: float | None) -> HeadlineScore:
     """A score of a task; `count` is how many rows it is a share of, or 0."""
-    beside = () if baseline is None else (f"baseline: {baseline:.1%}" if count else f"baseline: {baseline:.4g}",)
+    beside = () if baseline is None else (f"baseline: {baseline:.3f}" if count else f"baseline: {baseline:.4g}",)
     if not count:
         return HeadlineScore(score_title(name), f"{value:.4g}", notes=beside)
-    error = f"± {share_error(value, count):.1%}"
-    return HeadlineScore(score_title(name), f"{value:.1%}", error, (*beside, f"on {count:,} rows"))
+    shown, error = value_with_error(value, share_error(value, count)).split(" ", 1)
+    return HeadlineScore(score_title(name), shown, error, (*beside, f"on {count:,} rows"))
 
 
 def _cell(value: float | None) -> str:

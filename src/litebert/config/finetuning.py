@@ -70,6 +70,8 @@ class FinetuneConfig:
     """What is learned from a teacher; nothing without one (docs/distillation.md)."""
     restart: bool = True
     """If a run collapses to one answer, start once more at a third of the learning rate."""
+    examples: bool = True
+    """Keep at most four short development texts with the model, for the playground (docs/trust.md)."""
     train: LoopConfig = field(default_factory=_train)
     """The loop; its fields are those of `train` in pretraining, without those that only pretraining has."""
 
@@ -98,6 +100,7 @@ _LATER: dict[str, Any] = {
     "choose": [],
     "head_reads": "paper",
     "fit_head": False,
+    "examples": True,
 }
 _LATER_IN_TRAIN = {"recompute": False}
 """Fields that the config, and its `train`, did not have at first, with what runs did without them."""

@@ -8,7 +8,8 @@ A run folder holds
     speed.jsonl       seconds and tokens per second, one row per window of steps
     checkpoints/      the newest valid ones; the same command continues
     best.safetensors  the weights with the best score so far
-    model/            at the end: those weights as a litebert model folder, with tokenizer and labels
+    model/            at the end: those weights as a litebert model folder, with tokenizer and labels, and at most four
+                      short development texts
     predictions/      answers to the development parts and, where there is one, the test part
     teacher.safetensors
                       with a teacher: its logits for every training row
@@ -38,6 +39,8 @@ from litebert.finetuning.baselines import BaselineScores, RunBaseline, advise, r
 from litebert.finetuning.baselines.scores import BASELINE, FIELD, scores_fields
 from litebert.finetuning.batches import TaskBatch, TaskBatches
 from litebert.finetuning.defaults import recorded_choices
+from litebert.finetuning.examples import FILE as EXAMPLES
+from litebert.finetuning.examples import choose_examples, write_examples
 from litebert.finetuning.exits import Exits, calibrate
 from litebert.finetuning.probe import FITTED, choose_start
 from litebert.finetuning.scoring import metric_name, score_parts
@@ -325,6 +328,8 @@ def _run(
         # Here, so that a run that was killed as it was set aside reports it too.
         log.warning(f"the model gave one answer to every example of {prepared.dev[0].name}; this run starts again with "
                     f"a learning rate of {rate:.1e} (the first one was moved to {ASIDE}/)")  # fmt: skip
+    if not config.examples and ranks.main:  # a finished run may hold some
+        (folder / "model" / EXAMPLES).unlink(missing_ok=True)
     file = folder / "scores.json"  # the last to be written
     if config.exits:
         ranks.decide(lambda: _require_calibrated(folder, config.exit_drop))
@@ -416,4 +421,10 @@ def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask, card: s
         about["exits"] = exits.record()
     words = prepared.start.tokenizer
     loaded = LoadedModel(model, whole, words, folder, output.labels, task=about, card=card)
-    save_litebert(loaded, folder, beside=task.write_beside)
+
+    def write_beside(partial: Path) -> None:
+        task.write_beside(partial)
+        if prepared.config.examples:
+            write_examples(partial, choose_examples(task, prepared.dev[0]))
+
+    save_litebert(loaded, folder, beside=write_beside)

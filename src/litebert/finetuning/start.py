@@ -309,7 +309,7 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: 
 # ---- which run it is -----------------------------------------------------------------------------------------------
 
 _FREE = ("format", "model", "teacher", "teacher_fingerprint", "steps", "chosen", "tokenizer_fingerprint",
-         "test_fingerprint", "config.exit_drop",
+         "test_fingerprint", "config.exit_drop", "config.examples",
          "config.train.save_every", "config.train.keep_checkpoints", "config.train.parallel",
          "config.train.recompute")  # fmt: skip
 """Fields of finetune.json that may change between calls: they change no weight, follow from the rest, or are compared

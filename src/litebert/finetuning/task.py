@@ -22,6 +22,7 @@ from litebert.text.records import FileFormat, Notes
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from litebert.finetuning.examples import ModelExample
     from litebert.finetuning.scoring import Logits
 
 E = TypeVar("E")
@@ -142,6 +143,10 @@ class Task(ABC, Generic[E]):
         Raises:
             TypeError: it is of another form than `inputs` says.
         """
+
+    def show_example(self, example: E) -> ModelExample | None:
+        """The example as a person would ask it; None of a task that has no such form."""
+        return None
 
     @abstractmethod
     def stream(

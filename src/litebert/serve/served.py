@@ -24,6 +24,7 @@ from litebert.answer.graphs import check_device
 from litebert.answer.mask_texts import masked_row
 from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError, DataError, ModelError
+from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import unit
 from litebert.interop.sentence_modules import vector_width
@@ -79,6 +80,7 @@ class Served:
         self.compares = record.get("kind") == "backbone"  # a model of pairs, or an export of states
         self.predictor: Predictor | None = self.model.predictor if record and not self.compares else None
         self.exits = bool(record.get("exits")) and not self.exported and settings["exit"] != "off"
+        self.examples = read_examples(folder)
         scores = self._pairs_to_number
         self._does: dict[str, Callable[..., list[Row]]] = {"tokenize": self.tokenize}
         if self.predictor is not None:
@@ -117,7 +119,16 @@ class Served:
             "mask": self.tokenizer.piece(self.tokenizer.mask_id) if "fill-mask" in self._does else None,
             "engine": self.engine,
             "tokenizer": self.tokenizer.kind,
+            "examples": [{**example.inputs, "label": example.label} for example in self.examples],
+            "reads_english": self._reads_english,
         }
+
+    @property
+    def _reads_english(self) -> bool:
+        """Whether most words and letters of its tokenizer are Latin, so that the samples of the page mean something."""
+        tokens = map(self.tokenizer.piece, range(self.tokenizer.vocab_size))
+        written = [letters for token in tokens if (letters := [sign for sign in token if sign.isalpha()])]
+        return 3 * sum(all(map(str.isascii, letters)) for letters in written) >= 2 * len(written)
 
     def warmed(self) -> tuple[list[tuple[int, float]], float]:
         """How many short inputs took how many seconds, each the best of three, and the characters of one.

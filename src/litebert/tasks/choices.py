@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, get_args
 import numpy as np
 
 from litebert.errors import ConfigError, DataError, nearest
+from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer
 from litebert.finetuning.text_outputs import OneChoice
@@ -97,6 +98,12 @@ class ChoiceTask(FileTask[Choice]):
         if len(choices) < 2:
             raise TypeError
         return Choice(context, question, choices, None, name)
+
+    def show_example(self, example: Choice) -> ModelExample:
+        """The context, the question and the choices, with the right one."""
+        label = None if example.label is None else example.choices[example.label]
+        question = {"question": example.question} if example.question else {}
+        return ModelExample({"context": example.context, **question, "choices": list(example.choices)}, label)
 
     def stream(
         self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError
+from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, PlainItem, build_row, single_rows
 from litebert.finetuning.outputs import Answer, Output, saved_output
 from litebert.storage import atomic_text
@@ -76,6 +77,19 @@ class TextTask(FileTask[Example]):
         counts = (1, 2) if self.pair is None else (1 + self.pair,)
         found = texts([value] if isinstance(value, str) else value, *counts)
         return Example(found[0], found[1] if len(found) > 1 else None)
+
+    def show_example(self, example: Example) -> ModelExample:
+        """The text or the pair, with the names of its labels or its number."""
+        pair = {} if example.pair is None else {"pair": example.pair}
+        return ModelExample({"text": example.text, **pair}, self._label_name(example.label))
+
+    def _label_name(self, label: Label | None) -> str | None:
+        names = self.output.labels
+        if isinstance(label, tuple):
+            return ", ".join(name for name, applies in zip(names, label, strict=True) if applies) or "none"
+        if label is None or not names:
+            return None if label is None else f"{label:g}"
+        return names[int(label)]
 
     def stream(
         self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None

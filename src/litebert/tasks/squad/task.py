@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError, nearest
+from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.token_outputs import OneSpan
@@ -185,6 +186,11 @@ class Squad(FileTask[Question]):
         """Of a question and a context."""
         question, context = texts(value, 2)
         return Question(name, question, context, (), False)
+
+    def show_example(self, example: Question) -> ModelExample:
+        """The question and its context, with the first of the right answers."""
+        label = example.answers[0].text if example.answers else "no answer" if example.impossible else None
+        return ModelExample({"question": example.text, "context": example.context}, label)
 
     def stream(
         self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None

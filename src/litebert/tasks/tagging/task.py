@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from litebert.data import IGNORED
 from litebert.errors import ConfigError, DataError
+from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, PlainItem, build_row
 from litebert.finetuning.outputs import Answer, saved_output
 from litebert.finetuning.token_outputs import Tags
@@ -110,6 +111,10 @@ class TaggingTask(FileTask[Sentence]):
     def example(self, value: Any, name: str) -> Sentence:
         """Of a list of words, or of a text that is split at spaces."""
         return _sentence(texts(value.split() if isinstance(value, str) else value))
+
+    def show_example(self, example: Sentence) -> ModelExample:
+        """The words; their tags have no short form."""
+        return ModelExample({"words": list(example.words)})
 
     def stream(
         self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None
