@@ -181,7 +181,7 @@ def test_a_run_keeps_it_beside_its_scores(
     (row,) = compare_tasks([tmp_path / "run"])
     assert task_table([row]).rows[0][-1] == f"{100 * found.scores['accuracy']:.1f}"
     page = (write_run(tmp_path / "run")).read_text(encoding="utf-8")
-    assert f"baseline: {found.scores['accuracy']:.1%}" in page
+    assert f"baseline: {found.scores['accuracy']:.3f}" in page
     assert found.name in page
     # It has learned the task after one pass, which the network has not.
     assert done.scores["accuracy"] < found.scores["accuracy"]
