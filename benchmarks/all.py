@@ -35,8 +35,8 @@ SMALL: dict[str, list[str]] = {
                  "1e-3"],
 }  # fmt: skip
 """Of each benchmark, options with which it ends within minutes."""
-APART = ("gpu",)
-"""Benchmarks that a CPU cannot run."""
+APART = {"gpu": "needs a GPU", "defaults": "is a campaign of hours, over models and files that have to be named"}
+"""Benchmarks that are run by themselves, and why."""
 
 
 def main() -> int:
