@@ -12,6 +12,7 @@ from litebert.config import (
     OptimizerConfig,
     ScheduleConfig,
     SequenceConfig,
+    TableConfig,
     TrainConfig,
     replace,
 )
@@ -19,7 +20,8 @@ from litebert.recipes.published import SPANS
 
 
 def small(name: str, hidden: int, embedding: int, layers: int, length: int, budget: str) -> Config:
-    """The block that learns fastest here: pre-norm, gated, rotary, without biases; Muon; depth that grows.
+    """The block that learns fastest here: pre-norm, gated, rotary, without biases; Muon; depth that grows. The token
+    table starts from counts of neighboring tokens.
 
     ModernBERT's classes in `transformers` compute it, so all of these convert (docs/finetuning.md).
     """
@@ -47,6 +49,7 @@ def small(name: str, hidden: int, embedding: int, layers: int, length: int, budg
         sequences=SequenceConfig(length=length),
         masking=MaskingConfig(unit="word", span="ngram", max_span=3, copies=0),
         objectives=("mlm", "sop"),
+        table=TableConfig(start="cooccurrence"),
         train=TrainConfig(
             budget=budget,
             batch="64 sequences",

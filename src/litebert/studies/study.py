@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from litebert.config import Config
+from litebert.config import Config, TableConfig
 from litebert.config.serialization import from_dict, to_dict
 from litebert.errors import ConfigError, LitebertError, nearest, require
 from litebert.recipes.files import recipe
@@ -108,11 +108,12 @@ def base_config(scale: Scale) -> Config:
     """The config that the studies vary: a shared encoder trained on masked words and sentence order.
 
     toy to mini have the block of the small recipes, which learns within minutes; base is the paper's. Depth does not
-    grow, so that every layer of every variant is trained for as long. micro is trained on single masked tokens alone,
+    grow, so that every layer of every variant is trained for as long. The token table is drawn at random, as in the
+    papers. micro is trained on single masked tokens alone,
     which is what a few seconds of training can learn.
     """
     config = recipe({"mini": "albert-mini", "base": "albert-base"}.get(scale, "albert-tiny"))
-    config = replace(config, train=replace(config.train, depth_schedule=()))
+    config = replace(config, table=TableConfig(), train=replace(config.train, depth_schedule=()))
     if scale == "toy":
         shape = {"hidden_size": 32, "embedding_size": 16, "layers": 2, "heads": 2, "intermediate_size": 64}
         train = {"batch": "16 sequences", "evaluate_sequences": 32}
