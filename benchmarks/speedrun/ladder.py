@@ -215,7 +215,7 @@ def write(out: Path) -> None:
             row["name"], f"`{row['change']}`" if row["change"] else "", *(f"{loss:.3f}" for loss in row["curve"]),
             " ".join(f"{loss:.3f}" for loss in row["losses"]),
             "" if row["against_base"] is None else f"{row['against_base']:+.3f}", f"{row['accuracy']:.1%}",
-            " ".join(f"{score:.1f}" for score in row["scores"]),
+            " ".join(f"{score:.3f}" for score in row["scores"]),
             f"{times[-1]:.0f} s ({times[-1] / reference:.2f})" if times and reference else "",
         ])  # fmt: skip
     lines.insert(1, ["---"] * len(lines[0]))
