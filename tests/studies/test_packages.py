@@ -65,9 +65,7 @@ def test_the_table_is_written_once(tmp_path: Path, monkeypatch: MonkeyPatch) -> 
         packages.write_table(tmp_path / "other")
 
 
-def test_the_same_network_pretrained_and_not(
-    tiny_data: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: MonkeyPatch
-) -> None:
+def test_the_classifier_stands_beside_its_baseline(tiny_data: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     from litebert.recipes.files import recipe
     from litebert.train.pretrain import pretrain
 
@@ -80,12 +78,10 @@ def test_the_same_network_pretrained_and_not(
     config = recipe("albert-tiny")
     config = replace(config, train=replace(config.train, budget="2 steps", batch="4 sequences", precision="float32"))
     pretrain(config, tiny_data, tmp_path / "run")
-    found = packages.compare(tmp_path / "run", "albert-tiny", tiny_tokenizer, tmp_path)
-    assert found.classes == 3
-    assert found.signal is None
-    assert 0 <= found.untrained["accuracy"] <= 1
-    assert found.pretrained["accuracy"] > 0.5  # a third would be guessing, and the first word tells
-    assert found.baseline is not None
-    assert found.baseline.scores["accuracy"] > 0.9  # the first word tells
+    done, classes = packages.classify(tmp_path / "run", tmp_path)
+    assert classes == 3
+    assert done.outcome.finished
+    assert done.scores["accuracy"] > 0.5  # a third would be guessing, and the first word tells
+    assert done.baseline is not None
+    assert done.baseline.scores["accuracy"] > 0.9  # the first word tells
     assert (tmp_path / "classifier" / "model").is_dir()
-    assert (tmp_path / "untrained-classifier" / "scores.json").exists()

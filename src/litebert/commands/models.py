@@ -396,7 +396,7 @@ class QuickstartArguments:
     """Language of the text, for sentence boundaries, as in litebert prepare."""
     vocab_size: int | None = None
     """Number of pieces of the tokenizer; by default 8192, or as many as a smaller text allows."""
-    budget: str = "8m"
+    budget: str = "4m"
     """Budget of pretraining, as a time, steps or tokens, such as 30m, 5000 steps or 300M tokens."""
     blimp: str | None = None
     """Also score good and bad sentences: a file or folder of JSON Lines, as in litebert evaluate."""

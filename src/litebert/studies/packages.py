@@ -1,4 +1,4 @@
-"""Which package does a docstring come from? A classifier on the built-in corpus, pretrained and not.
+"""Which package does a docstring come from? A pretrained classifier on the built-in corpus, beside its baseline.
 
 The question is easy to ask and has a right answer, and there are few examples: what pretraining bought shows.
 """
@@ -9,13 +9,11 @@ import csv
 import io
 import random
 from collections import defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import DataError
-from litebert.finetuning.baselines import BaselineScores
 from litebert.finetuning.run import Finetuned, finetune
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.storage import atomic_write
@@ -30,43 +28,24 @@ _MODULES_APART = 0.35
 TEXT, LABEL = "docstring", "package"
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Scores of the same network, pretrained and not, and of counting; empty where the work was interrupted."""
-
-    pretrained: dict[str, float]
-    untrained: dict[str, float]
-    classes: int
-    signal: int | None = None
-    """What interrupted it."""
-    baseline: BaselineScores | None = None
-    """What a model that counts words and characters scores on the same rows; None in folders of earlier versions."""
-
-
 def settings() -> FinetuneConfig:
-    """The hyper-parameters of both: best of the rates that were tried, for the pretrained one (docs/decisions.md)."""
+    """The hyper-parameters of the classifier, with the best of the rates that were tried (docs/decisions.md)."""
     base = finetune_recipe("small", "table")
     optimizer = replace(base.train.optimizer, learning_rate=2e-3)
     return replace(base, length=160, epochs=8, train=replace(base.train, save_every="1m", optimizer=optimizer))
 
 
-def compare(pretrained: Path, recipe: str, tokenizer: Path, folder: Path) -> Comparison:
-    """Fine-tune a run, and its recipe untrained, in `folder`/classifier and `folder`/untrained-classifier.
+def classify(pretrained: Path, folder: Path) -> tuple[Finetuned, int]:
+    """Fine-tune a run in `folder`/classifier, beside the baseline that counts words and characters.
 
     The table goes to `folder`/packages. The same call again continues.
+
+    Returns:
+        The run, and the number of packages.
     """
     train, dev = write_table(folder / "packages")
-    runs: list[Finetuned] = []
-    classes = 0
-    for model, out in ((str(pretrained), "classifier"), (recipe, "untrained-classifier")):
-        task = Table(train, dev, text=TEXT, label=LABEL)
-        classes = len(task.output.labels)
-        # Both have the same rows, so one baseline is enough.
-        done = finetune(model, task, folder / out, settings(), tokenizer=tokenizer, baseline=not runs)
-        if not done.outcome.finished:
-            return Comparison({}, {}, classes, done.outcome.signal or 0)
-        runs.append(done)
-    return Comparison(runs[0].scores, runs[1].scores, classes, baseline=runs[0].baseline)
+    task = Table(train, dev, text=TEXT, label=LABEL)
+    return finetune(pretrained, task, folder / "classifier", settings()), len(task.output.labels)
 
 
 def write_table(folder: Path) -> tuple[Path, Path]:

@@ -26,6 +26,7 @@ from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines import advise
+from litebert.finetuning.run import Finetuned
 from litebert.interop import read_folder
 from litebert.model.objectives import score_rows, shown_scores
 from litebert.model.pretrainer import Pretrainer
@@ -59,7 +60,7 @@ def quickstart(
     *,
     language: str = "en",
     vocab_size: int | None = None,
-    budget: str = "8m",
+    budget: str = "4m",
     blimp: str | Path | None = None,
     show: Callable[..., None],
     program: str = "litebert",
@@ -108,13 +109,13 @@ def quickstart(
     if paradigms is not None:
         tables.insert(1, _pairs_table(minimal_pairs.score_paradigms(load(run.folder), paradigms)))
     if tuple(text) == ("python-docs",):
-        log.info("5/6  a classifier: which package does a docstring come from, with this pretraining and without")
+        log.info("5/6  a classifier: which package does a docstring come from, beside a baseline that counts words")
         with _indented():
-            bought = packages.compare(run.folder, RECIPE, folder / "tokenizer", folder)
-        if bought.signal is not None:
+            classifier, classes = packages.classify(run.folder, folder)
+        if not classifier.outcome.finished:
             log.info("saved; run the same command to continue")
-            return 128 + bought.signal
-        tables.append(_classifier_table(bought))
+            return 128 + (classifier.outcome.signal or 0)
+        tables.append(_classifier_table(classifier, classes))
     else:
         log.info("5/6  no classifier: that step needs the docstrings of python-docs; see litebert finetune --help")
 
@@ -268,23 +269,20 @@ def _guess_table(guesses: Sequence[Example]) -> report.Table:
     )
 
 
-def _classifier_table(bought: packages.Comparison) -> report.Table:
-    kinds = [("pretrained", bought.pretrained), ("the same, untrained", bought.untrained)]
-    if bought.baseline is not None:
-        kinds.append((f"baseline: {bought.baseline.name}", bought.baseline.scores))
+def _classifier_table(classifier: Finetuned, classes: int) -> report.Table:
+    accuracy, baseline = classifier.scores["accuracy"], classifier.baseline
+    rows = [("pretrained here, then fine-tuned", accuracy)]
+    if baseline is not None:
+        rows.append((f"baseline: {baseline.name}", baseline.scores["accuracy"]))
+    advice = advise("accuracy", accuracy, baseline)
     return report.Table(
         title="Which package does a docstring come from?",
-        columns=("model", "accuracy", "guessing"),
-        rows=tuple((name, f"{scores['accuracy']:.1%}", f"{1 / bought.classes:.1%}") for name, scores in kinds),
-        note=f"{bought.classes} packages, {packages.TRAIN} docstrings of each to learn from and {packages.DEV}, of "
-        f"other modules, to score on; the best of the epochs.{_advice(bought)}",
+        columns=("model", "accuracy"),
+        rows=(*((name, f"{share:.1%}") for name, share in rows), ("guessing", f"{1 / classes:.1%}")),
+        note=f"{classes} packages, {packages.TRAIN} docstrings of each to learn from and "
+        f"{packages.DEV}, of other modules, to score on; the best of the epochs."
+        + (f" {advice[0].upper()}{advice[1:]}." if advice else ""),
     )
-
-
-def _advice(bought: packages.Comparison) -> str:
-    """A sentence where counting is better than the classifier."""
-    advice = advise("accuracy", bought.pretrained["accuracy"], bought.baseline)
-    return f" {advice[0].upper()}{advice[1:]}." if advice else ""
 
 
 def _write_report(
