@@ -76,6 +76,7 @@ JSON = {"content-type": "application/json"}
         ("/embed", b'{"inputs": []}', (422,), "inputs"),
         ("/rerank", b'{"query": "a", "texts": ["' + b"x" * 200_000 + b'"]}', (413,), "texts[0]"),
         ("/fill-mask", b'{"inputs": "[MASK]", "top": 0}', (422,), "top"),
+        ("/fill-mask", json.dumps({"inputs": ["[MASK] " * 60] * 20, "top": 100}).encode(), (413,), "top"),
         ("/v1/embeddings", b'{"input": [[1, 99999]]}', (422,), "input[0]"),
         ("/v1/embeddings", b'{"input": [[1, -2]]}', (422,), None),
         ("/v1/embeddings", b'{"input": [[1, true]]}', (422,), None),

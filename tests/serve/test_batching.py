@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.serve.batching import OVERHEAD, Batch, Job, Queue
+from litebert.serve.batching import Batch, Job, Queue
+from litebert.serve.costs import OVERHEAD
 from litebert.serve.refusals import Refusal
 from litebert.serve.wire import Group, Row
 
@@ -25,9 +26,9 @@ def ask(waiting: Queue, *texts: str) -> Job:
     return waiting.put(Group("predict", (), list(texts)), "texts[{}]")
 
 
-async def taken(waiting: Queue) -> Batch:
-    """The next batch, which must be there at once."""
-    return await asyncio.wait_for(waiting.take(), 5)
+async def taken(waiting: Queue, long: bool = False) -> Batch:
+    """The next batch, of short requests or of a long one, which must be there at once."""
+    return await asyncio.wait_for(waiting.take_long() if long else waiting.take(), 5)
 
 
 def texts_of(batch: Batch) -> list[str]:
@@ -96,8 +97,47 @@ def test_a_full_batch_waits_for_nobody() -> None:
         ask(waiting, "a")
         ask(waiting, "b")
         waiting.finished(await taken(waiting))
-        ask(waiting, "c" * 200)
-        assert texts_of(await taken(waiting)) == ["c" * 200]
+        ask(waiting, "c" * 60)
+        ask(waiting, "d")
+        assert texts_of(await taken(waiting)) == ["c" * 60]
+
+    asyncio.run(check())
+
+
+def test_long_requests_take_turns_and_hold_up_no_short_one() -> None:
+    async def check() -> None:
+        waiting = queue(most=3 * OVERHEAD)
+        first = ask(waiting, *(f"first {place}" for place in range(5)))
+        second = ask(waiting, "second 0" * 100, "second 1")
+        turns = [texts_of(await taken(waiting, long=True)) for _ in range(2)]
+        assert turns == [["first 0", "first 1"], ["second 0" * 100]]
+        ask(waiting, "short")
+        assert texts_of(await taken(waiting)) == ["short"]
+        turns = [texts_of(await taken(waiting, long=True)) for _ in range(2)]
+        assert turns == [["first 2", "first 3"], ["second 1"]]
+        waiting.leave(first)
+        waiting.leave(second)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(waiting.take_long(), 0.1)
+
+    asyncio.run(check())
+
+
+def test_a_long_request_that_waits_lets_short_ones_in() -> None:
+    async def check() -> None:
+        waiting = queue(most=3 * OVERHEAD, patience=0.1)
+        waiting.measured([(1, 0.02), (4, 0.05)], 10.0, 1)  # 45 ms a batch
+        ask(waiting, *(["long"] * 1000))
+        await taken(waiting, long=True)
+        for _ in range(2):
+            ask(waiting, "short")
+        refusals = 0
+        for _ in range(50):
+            try:
+                ask(waiting, "short")
+            except Refusal:
+                refusals += 1
+        assert 0 < refusals < 50
 
     asyncio.run(check())
 
@@ -119,7 +159,7 @@ def test_every_input_is_computed_once_and_in_its_place(sizes: list[list[int]], g
             waiting.leave(job)
         computed: list[str] = []
         while waiting.rows:
-            batch = await taken(waiting)
+            batch = await taken(waiting, long=not waiting._jobs)
             texts = texts_of(batch)
             assert len(texts) == 1 or batch.cost <= most
             computed += texts

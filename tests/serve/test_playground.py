@@ -88,7 +88,7 @@ class Here(Worker):
     def pid(self) -> int | None:
         return os.getpid()
 
-    async def compute(self, groups: Any) -> Any:
+    async def compute(self, groups: Any, step: float = 0.0) -> Any:
         return [self._served.answer(group) for group in groups], 0.001
 
     async def stop(self) -> None:

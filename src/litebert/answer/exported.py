@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -127,8 +127,8 @@ class Exported:
             raise not_finite(self.path)
         return found if settings.map is None else settings.map.of(found)
 
-    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """The `top` likeliest pieces for each mask of a text, as `MaskReader.fill` gives them.
+    def fill(self, text: str, top: int = 5, pause: Callable[[], None] = lambda: None) -> list[list[Guess]]:
+        """The `top` likeliest pieces for each mask of a text, as `MaskReader.fill` gives them; `pause` as there.
 
         Raises:
             ModelError: it cannot guess masked tokens.
@@ -141,7 +141,11 @@ class Exported:
         logits = self.engine.run(self._padded([row]))[0]
         if not np.isfinite(logits[0, places]).all():
             raise not_finite(self.path)
-        return [guesses(self.tokenizer, logits[0, place], top) for place in places]
+        found = []
+        for place in places:
+            pause()
+            found.append(guesses(self.tokenizer, logits[0, place], top))
+        return found
 
     def _padded(self, rows: Sequence[Sequence[int] | NDArray[np.int32]]) -> PaddedRows:
         ids, mask = padded(rows, self.tokenizer.pad_id, max(map(len, rows)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -26,14 +27,18 @@ class Guess(NamedTuple):
     id: int
 
 
+def mask_pattern(own: str) -> re.Pattern[str]:
+    """What a mask is written as in a text: [MASK], <mask>, `own`, which is the tokenizer's, or ___."""
+    return re.compile(rf"\[MASK\]|<mask>|{re.escape(own)}|_{{3,}}")
+
+
 def masked_row(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
     """The ids of `[CLS] text [SEP]`, with a mask where the text has one: [MASK], <mask>, the tokenizer's own, or ___.
 
     Raises:
         DataError: it is longer than `length` tokens.
     """
-    own = tokenizer.piece(tokenizer.mask_id)
-    before, *after = re.split(rf"\[MASK\]|<mask>|{re.escape(own)}|_{{3,}}", text)
+    before, *after = mask_pattern(tokenizer.piece(tokenizer.mask_id)).split(text)
     inner = _around(tokenizer, before, after) if after else tokenizer.encode([text])[0]
     if len(inner) + 2 > length:
         raise DataError(f"{text[:40]!r} has {len(inner) + 2:,} tokens, and the model reads {length}; shorten it")
@@ -42,16 +47,18 @@ def masked_row(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
 
 def _around(tokenizer: Tokenizer, before: str, after: Sequence[str]) -> list[int]:
     """The ids of texts with a mask between each two. The texts are cut together, so that spaces count as ever."""
-    text, places = before, []
+    parts, places, length = [before], list[int](), len(before)
     for piece in after:
-        text += " " * (text[-1:] == _STAND_IN)  # two masks are two words
-        places.append(len(text))
-        text += _STAND_IN + piece
-    ids, spans = tokenizer.encode_offsets([text])[0]
+        joint = " " * (parts[-1][-1:] == _STAND_IN)  # two masks are two words
+        places.append(length + len(joint))
+        parts.append(joint + _STAND_IN + piece)
+        length += len(parts[-1])
+    ids, spans = tokenizer.encode_offsets(["".join(parts)])[0]
     out: list[int] = []
-    waiting = list(places)
+    waiting = set(places)
     for token, (begin, end) in zip(ids.tolist(), spans.tolist(), strict=True):
-        place = next((place for place in places if begin <= place < end), None)
+        number = bisect_left(places, begin)
+        place = places[number] if number < len(places) and places[number] < end else None
         if place is None:
             out.append(token)
         elif end - begin > 1:  # the tokenizer knows the letter: cut the texts apart
@@ -93,4 +100,4 @@ def guesses(tokenizer: Tokenizer, logits: NDArray[np.float32], top: int) -> list
 
 def word_of(tokenizer: Tokenizer, piece: int) -> str:
     """What a piece says, without the mark of a word."""
-    return tokenizer.decode([piece]).strip() or tokenizer.piece(piece)
+    return tokenizer.word(piece)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -23,6 +23,9 @@ from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.words import word_ends
+
+MASKS = 16
+"""Masks of a text whose logits are computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +96,14 @@ class MaskReader:
                 bar.advance(len(places))
         return found
 
-    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
+    def fill(self, text: str, top: int = 5, pause: Callable[[], None] = lambda: None) -> list[list[Guess]]:
         """The `top` likeliest pieces for each mask of a text, in order, the likeliest first.
 
         A mask is written [MASK], <mask>, as the tokenizer writes its own, or as three or more underscores. Each is
         guessed on its own, while the others are masked; special pieces are never guessed.
+
+        Args:
+            pause: called before each mask, for a program that does other work in between.
 
         Raises:
             DataError: the text has no mask, or is too long.
@@ -107,10 +113,16 @@ class MaskReader:
         (text,) = texts_of([text])
         row = self.row(text)
         places = places_of(self.tokenizer, row, text, top)
-        logits = self._at(np.array([row]), torch.tensor(places))
-        if not logits.isfinite().all():
-            raise not_finite("the model")
-        return [self._guesses(one, top) for one in logits]
+        states, found = self._states(np.array([row])), list[list[Guess]]()
+        for begin in range(0, len(places), MASKS):
+            pause()
+            logits = self._logits(states, torch.tensor(places[begin : begin + MASKS]))
+            if not logits.isfinite().all():
+                raise not_finite("the model")
+            for values in logits:
+                pause()
+                found.append(self._guesses(values, top))
+        return found
 
     def score(self, texts: Iterable[str]) -> Iterator[Score]:
         """The pseudo-log-likelihood of each text, in order and in constant memory: each token is masked in turn.
@@ -175,16 +187,28 @@ class MaskReader:
     def _with_specials(self, ids: Sequence[int]) -> list[int]:
         return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
 
-    @torch.no_grad()
     def _at(self, ids: NDArray[np.int64], places: Tensor, mask: NDArray[np.bool_] | None = None) -> Tensor:
         """float32 (K, V) logits at flat positions of rows; `mask` says where tokens stand and no padding."""
+        return self._logits(self._states(ids, mask), places)
+
+    @property
+    def _objective(self) -> MaskedLanguageModeling:
         objective = self.network.named_objectives[self.name]
         assert isinstance(objective, MaskedLanguageModeling)
-        context = self.network.context(self.name)
+        return objective
+
+    @torch.no_grad()
+    def _states(self, ids: NDArray[np.int64], mask: NDArray[np.bool_] | None = None) -> Tensor:
+        """(R, S, H) last states of rows."""
         device = self.network.encoder.embedding.word.weight.device
         attention = None if mask is None or mask.all() else torch.from_numpy(mask).to(device)
-        output = objective.read(context, torch.from_numpy(ids).to(device), None, attention)
-        return objective.guesses(output.last, places.to(device), context).float()
+        context = self.network.context(self.name)
+        return self._objective.read(context, torch.from_numpy(ids).to(device), None, attention).last
+
+    @torch.no_grad()
+    def _logits(self, states: Tensor, places: Tensor) -> Tensor:
+        """float32 (K, V) logits at flat positions of states."""
+        return self._objective.guesses(states, places.to(states.device), self.network.context(self.name)).float()
 
     def _guesses(self, logits: Tensor, top: int) -> list[Guess]:
         likely = logits.softmax(-1)

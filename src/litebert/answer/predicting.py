@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from litebert import progress
 from litebert.answer.ahead import in_advance
 from litebert.answer.exits import EarlyExit
 from litebert.errors import DataError, LitebertError, ModelError
 from litebert.finetuning.items import Item
+from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, are_finite, logits_of
 from litebert.finetuning.task import Task
 from litebert.text.records import shown
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from litebert.answer.engines import Engine
     from litebert.answer.precision import Comparison
 
+Compute = Callable[[PaddedRows], NDArray[np.float32]]
+"""Rows of one length -> what an engine computes of them, (R, ...)."""
 FIRST = 256
 """Examples that are answered first, before a window of more is read."""
 WINDOW = 4096
@@ -55,6 +61,8 @@ class Predictor:
     """What messages call the model."""
     comparison: Comparison | None = None
     """What compares an engine of fewer bits with float32 on the first rows."""
+    around: Callable[[Compute], Compute] = lambda compute: compute
+    """What is put around the computation of each pass, such as a pause after it."""
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """One answer per input, in order.
@@ -135,7 +143,7 @@ class Predictor:
             ModelError: a logit is not a finite number.
         """
         early = self.engine if isinstance(self.engine, EarlyExit) else None
-        compute = early.logits_and_layers if early else self.engine.logits
+        compute = self.around(early.logits_and_layers if early else self.engine.logits)
         most, padding = getattr(self.engine, "tokens", EVALUATION_TOKENS), getattr(self.engine, "padding", None)
         output, pad_id = self.task.output, self.tokenizer.pad_id
         found = logits_of(compute, items, output, pad_id, self.positions, most=most, padding=padding)

@@ -1,8 +1,8 @@
 """The queue of a model: bounded by how long a request would wait, and cut into batches by size and a deadline.
 
-Requests are counted in characters, for only the workers know the tokens; what these take is measured with every batch
-(pace.py). A request that is longer than a batch is computed in turns with the others, so that it does
-not hold up short ones.
+Requests are counted in characters and what comes to them (costs.py), for only the workers know the tokens; what these
+take is measured with every batch (pace.py). A request that is longer than a batch waits apart. Such requests are
+computed in turns with each other, and short batches pass between the steps of a turn (steps.py).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from litebert.serve.limits import characters
+from litebert.serve.costs import OVERHEAD, costs_of
 from litebert.serve.pace import Pace
 from litebert.serve.refusals import Refusal
 from litebert.serve.wire import Group, Row
 
-OVERHEAD = 32.0
-"""Characters that an input counts for, however short it is: what there is to do for each."""
+STEPS = 4
+"""Steps of long requests, in the time that a request may have to wait."""
 MOST_ROWS = 10_000
 """Inputs that may wait in all, so that memory is bounded."""
 
@@ -48,11 +48,6 @@ class Job:
 
     def __post_init__(self) -> None:
         self.waiting, self.rows = sum(self.costs), [None] * len(self.costs)
-
-
-def cost_of(value: Any) -> float:
-    """Of an input: its characters, and the same for every one."""
-    return OVERHEAD + characters(value)
 
 
 class Batch:
@@ -106,7 +101,8 @@ class Queue:
         linger: seconds for which the first request of a batch waits for others, while fewer requests wait than waited
             or were being computed, each counted once, when the last batch was formed: a client that asks alone is
             answered at once.
-        patience: seconds that a request may have to wait; None takes four times those of a short request alone.
+        patience: seconds that a request may have to wait; None takes four times those of a short request alone. It is
+            never less than twice the seconds of the longest step of a long request.
     """
 
     def __init__(self, most: float, linger: float, patience: float | None,
@@ -114,33 +110,43 @@ class Queue:
         self._most, self._linger, self._given, self._watch = most, linger, patience, watch
         self.patience = patience or 1.0
         self._jobs: deque[Job] = deque()
+        self._long: deque[Job] = deque()
+        self._some_long, self._long_underway = asyncio.Event(), set[Batch]()
         self._more, self._full, self._turn = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._underway, self._expected = set[Batch](), 1
         self._pace, self._workers = Pace(), 1
-        self._closed: Refusal | None = None
+        self.closed: Refusal | None = None
+        """Why nothing is taken now, if so."""
 
     @property
     def rows(self) -> int:
         """Inputs that wait."""
-        return sum(len(job.costs) - job.next for job in self._jobs)
+        return sum(len(job.costs) - job.next for job in (*self._jobs, *self._long))
+
+    @property
+    def step(self) -> float:
+        """Seconds after which short batches may pass a long request."""
+        return self.patience / STEPS
 
     @property
     def _room(self) -> float:
         """Characters of the next batch: it shall not take longer than half of what may be waited for."""
         return min(self._most, self._pace.size(self.patience / 2))
 
-    def measured(self, trials: Sequence[tuple[int, float]], characters: float, workers: int) -> None:
+    def measured(
+        self, trials: Sequence[tuple[int, float]], characters: float, workers: int, longest: float = 0.0
+    ) -> None:
         """What requests of some short inputs of so many characters take alone: (inputs, seconds) of the first request
-        and others."""
+        and others; and what the longest step of a long request takes, which nothing can pass."""
         self._workers, seconds = workers, trials[0][1]
         for rows, took in trials:
             self._pace.add(rows * (characters + OVERHEAD), took)
-        if self._given is None:
-            self.patience = 4 * (seconds + 0.003)
+        self.patience = max(4 * (seconds + 0.003) if self._given is None else self._given, 2 * longest)
 
-    def computed(self, batch: Batch, seconds: float) -> None:
+    def computed(self, batch: Batch, seconds: float, long: bool = False) -> None:
         """What a batch took."""
-        self._pace.add(batch.cost, seconds)
+        if not long:  # of a long one, the cost says little about the time
+            self._pace.add(batch.cost, seconds)
         self._watch(batch, seconds)
 
     def put(self, group: Group, input_name: str) -> Job:
@@ -149,12 +155,17 @@ class Queue:
         Raises:
             Refusal: it would wait for too long.
         """
-        job = Job(group, input_name, [cost_of(one) for one in group.inputs], asyncio.get_running_loop().create_future())
-        if (refusal := self.refusal()) is not None:
+        job = Job(group, input_name, costs_of(group), asyncio.get_running_loop().create_future())
+        long = job.waiting > self._room
+        if (refusal := self.refusal(long)) is not None:
             raise refusal
-        self._jobs.append(job)
-        self._more.set()
-        self._weigh()
+        if long:
+            self._long.append(job)
+            self._some_long.set()
+        else:
+            self._jobs.append(job)
+            self._more.set()
+            self._weigh()
         return job
 
     def _weigh(self) -> None:
@@ -164,41 +175,60 @@ class Queue:
         else:
             self._full.clear()
 
-    def refusal(self) -> Refusal | None:
+    def refusal(self, long: bool = False) -> Refusal | None:
         """Why a request that came now would be refused, if it would."""
-        if self._closed is not None:
-            return self._closed
-        if not self._jobs or ((wait := self._wait()) <= self.patience and self.rows <= MOST_ROWS):
+        if self.closed is not None:
+            return self.closed
+        wait = self._wait_long() if long else self._wait()
+        if wait <= self.patience and self.rows <= MOST_ROWS:
             return None
         retry = max(1, math.ceil(wait))
         return Refusal(429, "overloaded", "too many requests wait; send this one again later", retry=retry)
 
     def _wait(self) -> float:
-        """Seconds that a request would have to wait now; of a long one before it, only what is computed in a turn."""
+        """Seconds that a short request would have to wait now; 0 where no other waits.
+
+        A step of a long request comes before each batch.
+        """
+        if not self._jobs:
+            return 0.0
+        room = max(self._room, self._jobs[0].costs[0])
+        ahead = sum(batch.cost for batch in self._underway) + sum(other.waiting for other in self._jobs)
+        batches = math.ceil(ahead / room)
+        steps = batches * self.step if self._long or self._long_underway else 0.0
+        return (batches * self._pace.fixed + self._pace.slope * ahead + steps) / self._workers
+
+    def _wait_long(self) -> float:
+        """Seconds that a long request would have to wait now for its first turn; 0 where no other waits."""
+        if not self._long:
+            return 0.0
         room = self._room
-        ahead = sum(batch.cost for batch in self._underway)
-        ahead += sum(min(other.waiting, max(room, other.costs[0])) for other in self._jobs)
-        batches = math.ceil(ahead / max(room, self._jobs[0].costs[0]))
+        ahead = sum(batch.cost for batch in (*self._underway, *self._long_underway))
+        ahead += sum(other.waiting for other in self._jobs)
+        ahead += sum(min(other.waiting, max(room, other.costs[other.next])) for other in self._long)
+        batches = math.ceil(ahead / max(room, 1.0))
         return (batches * self._pace.fixed + self._pace.slope * ahead) / self._workers
 
     def close(self, refusal: Refusal) -> None:
         """Refuse what waits and what comes, until it is opened."""
-        self._closed = refusal
-        for job in self._jobs:
+        self.closed = refusal
+        for job in (*self._jobs, *self._long):
             if not job.done.done():
                 job.done.set_exception(refusal)
         self._jobs.clear()
+        self._long.clear()
         self._weigh()
 
     def open(self) -> None:
         """Take requests again."""
-        self._closed = None
+        self.closed = None
 
     def leave(self, job: Job) -> None:
         """Take a request out whose client has gone."""
         job.done.cancel()
-        if job in self._jobs:
-            self._jobs.remove(job)
+        for jobs in (self._jobs, self._long):
+            if job in jobs:
+                jobs.remove(job)
 
     async def full(self, before: Collection[asyncio.Task[Any]]) -> None:
         """Wait until there is a batch of full size, or one of the tasks is done."""
@@ -225,6 +255,30 @@ class Queue:
                 if batch := self._cut():
                     return batch
 
+    async def take_long(self) -> Batch:
+        """The next turn of the long request that waits longest for one, when there is one."""
+        while True:
+            while not self._long:
+                self._some_long.clear()
+                await self._some_long.wait()
+            job, room, batch = self._long.popleft(), self._room, Batch()
+            if job.done.done():
+                continue
+            self._fill(batch, job, room)
+            if job.next < len(job.costs):
+                self._long.append(job)
+                self._some_long.set()  # for another worker
+            self._long_underway.add(batch)
+            return batch
+
+    def _fill(self, batch: Batch, job: Job, room: float) -> None:
+        """Put what fits of a request into a batch, and one input at least into an empty one."""
+        while job.next < len(job.costs) and (not batch.rows or batch.cost + job.costs[job.next] <= room):
+            cost = job.costs[job.next]
+            batch.rows.append((job, job.next))
+            batch.cost, job.waiting, job.next = batch.cost + cost, job.waiting - cost, job.next + 1
+            job.taken = job.taken or time.monotonic()
+
     def _cut(self) -> Batch | None:
         """What waits longest; the rest of a request that does not fit comes after the others."""
         batch, room = Batch(), self._room
@@ -234,14 +288,10 @@ class Queue:
             if job.done.done():
                 continue
             first = job.next
-            while job.next < len(job.costs) and (not batch.rows or batch.cost + job.costs[job.next] <= room):
-                cost = job.costs[job.next]
-                batch.rows.append((job, job.next))
-                batch.cost, job.waiting, job.next = batch.cost + cost, job.waiting - cost, job.next + 1
+            self._fill(batch, job, room)
             if job.next == first:
                 self._jobs.appendleft(job)
                 break
-            job.taken = job.taken or time.monotonic()
             if job.next < len(job.costs):
                 self._jobs.append(job)
                 break
@@ -254,3 +304,4 @@ class Queue:
     def finished(self, batch: Batch) -> None:
         """A batch is computed or has failed."""
         self._underway.discard(batch)
+        self._long_underway.discard(batch)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import os
 import sys
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -35,7 +35,8 @@ class Worker:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
         self._process: asyncio.subprocess.Process | None = None
-        self._pending: deque[asyncio.Future[Any]] = deque()
+        self._pending: dict[int, asyncio.Future[Any]] = {}
+        self._numbers, self._writing = itertools.count(), asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
         self.ended: asyncio.Future[int] | None = None
         """Done when the process has ended."""
@@ -47,7 +48,7 @@ class Worker:
         """Of the process; None while there is none."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
-    async def start(self) -> tuple[dict[str, Any], list[tuple[int, float]], float]:
+    async def start(self) -> tuple[dict[str, Any], list[tuple[int, float]], float, float]:
         """Open the model; what it can do, and what `Queue.measured` takes.
 
         Raises:
@@ -77,27 +78,34 @@ class Worker:
         if reply[0] == "failed":
             await self.stop()
             raise ModelError(reply[1])
-        self._pending = deque()
+        self._pending = {}
         self._reader, self.ready = asyncio.create_task(self._read()), True
-        return reply[1], reply[2], reply[3]
+        return reply[1], reply[2], reply[3], reply[4]
 
-    async def compute(self, groups: Sequence[wire.Group]) -> tuple[list[list[wire.Row]], float]:
-        """The rows of each group, and the seconds they took. Batches are answered in the order they came in.
+    async def compute(self, groups: Sequence[wire.Group], step: float = 0.0) -> tuple[list[list[wire.Row]], float]:
+        """The rows of each group, and the seconds they took.
+
+        Args:
+            step: seconds after which short batches may pass; 0 for a short batch.
 
         Raises:
             OSError: the process has died.
         """
-        reply = asyncio.get_running_loop().create_future()
-        self._pending.append(reply)
-        await self._send([tuple(group) for group in groups])
-        answered, seconds = await reply
+        reply, number, pending = asyncio.get_running_loop().create_future(), next(self._numbers), self._pending
+        pending[number] = reply
+        try:
+            await self._send((number, step, [tuple(group) for group in groups]))
+            answered, seconds = await reply
+        finally:
+            pending.pop(number, None)
         return [[wire.Row(*row) for row in rows] for rows in answered], seconds
 
     async def _send(self, value: Any) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
-        self._process.stdin.write(wire.packed(value))
-        await self._process.stdin.drain()
+        async with self._writing:
+            self._process.stdin.write(wire.packed(value))
+            await self._process.stdin.drain()
 
     async def _receive(self) -> Any:
         assert self._process is not None
@@ -110,12 +118,12 @@ class Worker:
         pending = self._pending
         try:
             while True:
-                answered = await self._receive()
-                reply = pending.popleft()
-                if not reply.done():
-                    reply.set_result(answered)
+                number, answered, seconds = await self._receive()
+                reply = pending.get(number)
+                if reply is not None and not reply.done():
+                    reply.set_result((answered, seconds))
         except (OSError, asyncio.IncompleteReadError):
-            for reply in pending:
+            for reply in pending.values():
                 if not reply.done():
                     reply.set_exception(ConnectionError("the worker has ended"))
 
@@ -164,9 +172,10 @@ class Pool:
             ModelError: it cannot be opened.
         """
         for worker in self._workers:
-            self.info, trials, characters = await worker.start()
-            self.queue.measured(trials, characters, len(self._workers))
+            self.info, trials, characters, step = await worker.start()
+            self.queue.measured(trials, characters, len(self._workers), step)
         self._tasks = [asyncio.create_task(self._run(worker)) for worker in self._workers]
+        self._tasks += [asyncio.create_task(self._run_long(worker)) for worker in self._workers]
 
     async def stop(self) -> None:
         """End the workers; nothing may wait any more."""
@@ -218,6 +227,19 @@ class Pool:
             for task in underway:
                 task.cancel()
 
+    async def _run_long(self, worker: Worker) -> None:
+        """Keep a worker busy with long requests, a turn at a time; in the worker, short batches pass."""
+        while True:
+            batch = await self.queue.take_long()
+            while worker.pid is None or not worker.ready:
+                if self.queue.closed is not None:
+                    batch.fail(self.queue.closed)
+                    self.queue.finished(batch)
+                    break
+                await asyncio.sleep(0.05)
+            else:
+                await self._answer(worker, batch, self.queue.step)
+
     async def _taken(self, worker: Worker) -> Batch | None:
         """The next batch, None where the worker ends before there is one."""
         assert worker.ended is not None
@@ -243,10 +265,10 @@ class Pool:
         logs.event("a worker was replaced", logging.WARNING, model=self.name, pid=worker.pid)
         return True
 
-    async def _answer(self, worker: Worker, batch: Batch) -> bool:
+    async def _answer(self, worker: Worker, batch: Batch, step: float = 0.0) -> bool:
         """Have a batch answered, or fail what is in it; whether it was answered."""
         try:
-            answered, seconds = await asyncio.wait_for(worker.compute(batch.groups), self._timeout)
+            answered, seconds = await asyncio.wait_for(worker.compute(batch.groups, step), self._timeout)
         except Exception as error:  # the process has died, or what it wrote is no answer
             slow = isinstance(error, asyncio.TimeoutError)
             await worker.kill()
@@ -262,6 +284,6 @@ class Pool:
             raise
         finally:
             self.queue.finished(batch)
-        self.queue.computed(batch, seconds + PASSING)
+        self.queue.computed(batch, seconds + PASSING, long=step > 0)
         batch.answer(answered)
         return True

@@ -15,6 +15,7 @@ from fastapi.routing import APIRoute
 
 from litebert.errors import nearest
 from litebert.serve import bodies, metrics
+from litebert.serve.costs import masks_of
 from litebert.serve.limits import SCORES, TOP, shortened
 from litebert.serve.refusals import Refusal
 from litebert.serve.service import ABOUT, Service
@@ -100,6 +101,7 @@ def api(service: Service) -> APIRouter:
     @router.post("/fill-mask", response_model=bodies.Predictions, summary="Predictions for masked words")
     async def fill_mask(request: Request, body: bodies.FillMask) -> Response:
         pool = service.choose(request, body.model, "fill-mask")
+        _check_masks(_inputs(body.inputs)[0], body.top or 5)
         rows = await service.ask(request, pool, "fill-mask", *_inputs(body.inputs), top=body.top)
         return wrapped(request, pool.name, rows)
 
@@ -116,7 +118,7 @@ def api(service: Service) -> APIRouter:
     async def similarity(request: Request, body: bodies.Similarity) -> Response:
         pool = service.choose(request, body.model, "similarity")
         pairs = [(body.inputs.source_sentence, one) for one in body.inputs.sentences]
-        rows = await service.ask(request, pool, "score", pairs, "inputs.sentences[{}]", cosine=True)
+        rows = await service.ask(request, pool, "cosine", pairs, "inputs.sentences[{}]")
         return _answer(_listed([row.payload for row in rows]), rows)
 
     @router.post("/rerank", response_model=list[bodies.Rank], response_model_exclude_none=True,
@@ -124,9 +126,10 @@ def api(service: Service) -> APIRouter:
     async def rerank(request: Request, body: bodies.Rerank) -> Response:
         pool = service.choose(request, body.model, "rerank")
         pairs = [(body.query, text) for text in body.texts]
-        rows = await service.ask(
-            request, pool, "score", pairs, "texts[{}]", raw=body.raw_scores, truncate=body.truncate
-        )
+        pairs_to_number = pool.info["kind"] == "number" and pool.info["pair"] is not False
+        options = {"truncate": body.truncate, "raw": body.raw_scores if pairs_to_number else None}
+        operation = "score" if pairs_to_number else "cosine"
+        rows = await service.ask(request, pool, operation, pairs, "texts[{}]", **options)
         ranked: list[dict[str, Any]] = [
             {"index": place, "score": float(row.payload), "tokens": row.tokens, "truncated": row.truncated}
             for place, row in enumerate(rows)
@@ -189,6 +192,18 @@ def _labels_of(info: dict[str, Any], top: int | None, inputs: int) -> int | None
         message = f"top asks for {few:,} labels of each of {inputs:,} inputs, and an answer holds at most {SCORES:,}"
         raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer inputs", "top")
     return few if few < count else None
+
+
+def _check_masks(texts: list[str], top: int) -> None:
+    """Refuse masks whose predictions would be too large an answer.
+
+    Raises:
+        Refusal: they would be.
+    """
+    masks = sum(map(masks_of, texts))
+    if masks * top > SCORES:
+        message = f"top asks for {top} predictions of each of {masks:,} masks, and an answer holds at most {SCORES:,}"
+        raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer masks", "top")
 
 
 def _check_parameters(parameters: bodies.Parameters, kind: str) -> None:

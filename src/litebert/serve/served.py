@@ -6,7 +6,6 @@ Every input is answered or refused on its own. A refusal never holds a text.
 from __future__ import annotations
 
 import base64
-import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 
 from litebert.answer.exported import Exported, is_exported
 from litebert.answer.graphs import check_device
-from litebert.answer.mask_texts import masked_row
+from litebert.answer.mask_texts import mask_pattern, masked_row
 from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.examples import read_examples
@@ -29,6 +28,9 @@ from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import unit
 from litebert.interop.sentence_modules import vector_width
 from litebert.serve.details import detailed
+from litebert.serve.long_texts import LongTexts
+from litebert.serve.payloads import Longest, as_json, texts_of, too_many, unknown_token, without_nul
+from litebert.serve.steps import Steps
 from litebert.serve.wire import Group, Row
 from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
@@ -78,7 +80,11 @@ class Served:
         self.length = int(record.get("length", config.sequences.length))
         self.layers, self.width = config.encoder.layers, vector_width(folder, record, config.encoder.hidden_size)
         self.compares = record.get("kind") == "backbone"  # a model of pairs, or an export of states
-        self.predictor: Predictor | None = self.model.predictor if record and not self.compares else None
+        self.steps = Steps()
+        self.predictor: Predictor | None = None
+        if record and not self.compares:
+            self.predictor = replace(self.model.predictor, around=self.steps.passes)
+        self._read = LongTexts(tokenizer, self.steps.end)
         self.exits = bool(record.get("exits")) and not self.exported and settings["exit"] != "off"
         self.examples = read_examples(folder)
         scores = self._pairs_to_number
@@ -89,7 +95,8 @@ class Served:
             self._does["fill-mask"] = self.fill
         if vectors:
             self._does["embed"] = self.embed
-        if vectors or scores:
+            self._does["cosine"] = self.cosine
+        if scores:
             self._does["score"] = self.score
 
     @property
@@ -105,7 +112,11 @@ class Served:
         """What clients may know about it."""
         task = self.predictor.task if self.predictor is not None else None
         routes: list[str] = [name for name in ("predict", "fill-mask", "embed") if name in self._does]
-        routes += [*["similarity"] * ("embed" in self._does), *["rerank"] * ("score" in self._does), "tokenize"]
+        routes += [
+            *["similarity"] * ("embed" in self._does),
+            *["rerank"] * bool({"score", "cosine"} & {*self._does}),
+            "tokenize",
+        ]
         return {
             "kind": task.output.name if task is not None else "similarity" if self.compares else "pretrained",
             "routes": routes,
@@ -130,8 +141,9 @@ class Served:
         written = [letters for token in tokens if (letters := [sign for sign in token if sign.isalpha()])]
         return 3 * sum(all(map(str.isascii, letters)) for letters in written) >= 2 * len(written)
 
-    def warmed(self) -> tuple[list[tuple[int, float]], float]:
-        """How many short inputs took how many seconds, each the best of three, and the characters of one.
+    def warmed(self) -> tuple[list[tuple[int, float]], float, float]:
+        """How many short inputs took how many seconds, each the best of three; the characters of one; and the seconds
+        of the longest step of a request that fills a row.
 
         The engine `auto` chooses before that, so that no client waits for its measurements. So are engines made that
         need more than the weights, and what has fewer bits is compared with float32.
@@ -147,7 +159,25 @@ class Served:
                 self.answer(Group(operation, (), [value] * rows))
                 best = min(best, time.perf_counter() - start)
             trials.append((rows, best))
-        return trials[1:], float(len(EXAMPLE))
+        if "fill-mask" in self._does:
+            for token in range(self.tokenizer.vocab_size):
+                self.tokenizer.word(token)  # a table, so that no answer decodes
+        return trials[1:], float(len(EXAMPLE)), self._longest_step(value, operation)
+
+    def _longest_step(self, value: Any, operation: str) -> float:
+        """Seconds of the least that a request of long texts takes at a time: one row of full length."""
+        long = " ".join([EXAMPLE] * (1 + self.length // len(EXAMPLE.split())))
+        texts = [long, value[1], *value[2:]] if isinstance(value, list) else f"{long} [MASK]"
+        if operation == "fill-mask":
+            words = long.split()[: max(1, self.length // 3)]  # in the length, whatever the tokenizer
+            texts = f"{' '.join(words)} [MASK]"
+        best = math.inf
+        for _ in range(2):
+            longest = Longest()
+            with self.steps.of(1e-9, longest):
+                self.answer(Group(operation, (), [texts]))
+            best = min(best, longest.seconds)
+        return best
 
     def _prepare_engines(self) -> None:
         """Make the engine of answers and that of vectors, and let `auto` choose."""
@@ -186,8 +216,8 @@ class Served:
     # ---- answering -------------------------------------------------------------------------------------------------
 
     def answer(self, group: Group) -> list[Row]:
-        """A row for each input of a group."""
-        return self._does[group.operation](list(map(_without_nul, group.inputs)), **dict(group.options))
+        """A row for each input of a group; within `Steps.of`, in steps."""
+        return self._does[group.operation](list(map(without_nul, group.inputs)), **dict(group.options))
 
     def predict(
         self, inputs: Sequence[Any], truncate: bool = True, top: int | None = None, listed: bool = False
@@ -201,24 +231,33 @@ class Served:
         assert self.predictor is not None
         predictor, task = self.predictor, self.predictor.task
         rows: list[Row | None] = [None] * len(inputs)
-        chosen, examples = [], []
+        chosen, examples, left_out = [], [], []
         for place, value in enumerate(inputs):
+            short, cut = value, 0
+            if any(map(self._read.is_long, texts_of(value))):
+                if task.output.reads_cls:
+                    short, cut = self._read.shortened(value, predictor.length)
+                elif (size := sum(len(self._read.encode(text)) for text in texts_of(value))) > self.most_tokens:
+                    rows[place] = too_many(size, "this service reads", self.most_tokens)
+                    continue
             try:
-                examples.append(task.example(value, str(place)))
+                examples.append(task.example(short, str(place)))
                 chosen.append(place)
+                left_out.append((short, cut))
             except (TypeError, ValueError, DataError):
                 rows[place] = Row(b"", 0, f" does not fit this model; {task.inputs}", "validation")
         items = task.encode(examples, self.tokenizer, predictor.length) if examples else []
         sizes, truncated = [0] * len(examples), [0] * len(examples)
         for item in items:
             if sizes[item.example] == 0:
-                truncated[item.example] = self._cut_off(inputs[chosen[item.example]], item)
+                short, cut = left_out[item.example]
+                truncated[item.example] = cut + self._cut_off(short, item)
             sizes[item.example] += sum(len(row.ids) for row in item.rows)
         for number, place in enumerate(chosen):
             if sizes[number] > self.most_tokens:
-                rows[place] = _too_many(sizes[number], "this service reads", self.most_tokens)
+                rows[place] = too_many(sizes[number], "this service reads", self.most_tokens)
             elif not truncate and truncated[number]:
-                rows[place] = _too_many(max(self._row_lengths(inputs[place])), "the model reads", self.length)
+                rows[place] = too_many(sizes[number] + truncated[number], "the model reads", self.length)
         kept = {number: new for new, number in enumerate(n for n, place in enumerate(chosen) if rows[place] is None)}
         if kept:
             own = [replace(item, example=kept[item.example]) for item in items if item.example in kept]
@@ -229,7 +268,7 @@ class Served:
                     likely = sorted(record["probabilities"].items(), key=lambda pair: -pair[1])[:top]
                     record["probabilities"] = dict(likely)
                     record = [{"label": label, "score": score} for label, score in likely] if listed else record
-                rows[place] = Row(_json(record), sizes[number], truncated=truncated[number])
+                rows[place] = Row(as_json(record), sizes[number], truncated=truncated[number])
         return [row for row in rows if row is not None]
 
     def _cut_off(self, value: Any, item: Item) -> int:
@@ -252,17 +291,28 @@ class Served:
         return [plain + length for length in choices or [0]]
 
     def fill(self, inputs: Sequence[str], top: int = 5) -> list[Row]:
-        """Guesses for the masks of each text."""
-        return [self._filled(text, top) for text in inputs]
+        """Predictions for the masks of each text."""
+        rows = []
+        for text in inputs:
+            rows.append(self._filled(text, top))
+            self.steps.end()
+        return rows
 
     def _filled(self, text: str, top: int) -> Row:
+        masks = len(mask_pattern(self.tokenizer.piece(self.tokenizer.mask_id)).findall(text))
+        if masks == 0:
+            return Row(b"", 0, " has no mask; write [MASK] where a word should be predicted", "validation")
+        least = masks + 2 if masks + 2 > self.length or not self._read.is_long(text) else len(self._read.encode(text))
+        if least > self.length:  # and nothing that takes long is done with it
+            return too_many(least, "the model reads", self.length)
         row = masked_row(self.tokenizer, text, 1 << 40)
         if len(row) > self.length:
-            return _too_many(len(row), "the model reads", self.length)
-        if self.tokenizer.mask_id not in row:
-            return Row(b"", 0, " has no mask; write [MASK] where a word should be guessed", "validation")
-        masks = [[one._asdict() for one in guesses] for guesses in self.model.fill(text, top)]
-        return Row(_json({"masks": masks, "tokens": len(row), "truncated": 0}), len(row))
+            return too_many(len(row), "the model reads", self.length)
+        listed = []
+        for words in self.model.fill(text, top, self.steps.end):
+            listed.append(as_json([word._asdict() for word in words]))
+            self.steps.end()
+        return Row(b'{"masks":[%b],"tokens":%d,"truncated":0}' % (b",".join(listed), len(row)), len(row))
 
     def embed(
         self, inputs: Sequence[Any], normalize: bool = True, truncate: bool = True, base: bool = False
@@ -274,11 +324,11 @@ class Served:
         for ids in encoded:
             length = len(ids) + 2
             if (largest := max(ids, default=0)) >= self.tokenizer.vocab_size:
-                rows.append(_unknown_token(largest, self.tokenizer.vocab_size))
+                rows.append(unknown_token(largest, self.tokenizer.vocab_size))
                 continue
             vector = next(vectors)
             if length > most and not truncate:
-                rows.append(_too_many(length, "the model reads", most))
+                rows.append(too_many(length, "the model reads", most))
                 continue
             if base:
                 payload = b'"' + base64.b64encode(vector.astype("<f4").tobytes()) + b'"'
@@ -287,53 +337,73 @@ class Served:
             rows.append(Row(payload, min(length, most), truncated=max(0, length - most)))
         return rows
 
-    def score(self, inputs: Sequence[Any], raw: bool = False, truncate: bool = True, cosine: bool = False) -> list[Row]:
-        """A score of each pair of texts: what the model was trained to answer, or the cosine of their vectors."""
+    def score(self, inputs: Sequence[Any], raw: bool = False, truncate: bool = True) -> list[Row]:
+        """The number that the model answers for each pair of texts, or (without `raw`) its logistic function."""
+        assert self.predictor is not None
         most = self.length
-        if self._pairs_to_number and not cosine:
-            assert self.predictor is not None
-            found = np.array([one["prediction"] for one in self.predictor.predict([list(pair) for pair in inputs])])
-            scores = found if raw else 0.5 * (1 + np.tanh(found / 2))
-            longest = [max(self._row_lengths(pair)) for pair in inputs]
-            sizes = [min(size, most) for size in longest]
-            truncated = [max(0, size - most) for size in longest]
-        else:
-            most = self._vector_length
-            texts = list(dict.fromkeys(text for pair in inputs for text in pair))
-            encoded = self.tokenizer.encode(texts)
-            vectors = dict(zip(texts, self._vectors(encoded, True), strict=True))
-            length = {text: len(ids) + 2 for text, ids in zip(texts, encoded, strict=True)}
-            scores = np.array([vectors[first] @ vectors[second] for first, second in inputs])
-            sizes = [min(length[second], most) for _, second in inputs]
-            longest = [max(length[first], length[second]) for first, second in inputs]
-            truncated = [sum(max(0, length[text] - most) for text in pair) for pair in inputs]
+        shortened = [self._read.shortened(list(pair), most) for pair in inputs]
+        numbers = np.array([one["prediction"] for one in self.predictor.predict([pair for pair, _ in shortened])])
+        scores = numbers if raw else 0.5 * (1 + np.tanh(numbers / 2))
+        full = [cut + max(self._row_lengths(pair)) for pair, cut in shortened]
         return [
-            Row(repr(float(score)).encode(), size, truncated=cut)
-            if truncate or full <= most
-            else _too_many(full, "the model reads", most)
-            for score, size, full, cut in zip(scores, sizes, longest, truncated, strict=True)
+            Row(repr(float(score)).encode(), min(size, most), truncated=max(0, size - most))
+            if truncate or size <= most
+            else too_many(size, "the model reads", most)
+            for score, size in zip(scores, full, strict=True)
         ]
 
-    def tokenize(self, inputs: Sequence[str], special: bool = True) -> list[Row]:
-        """The pieces of each text with their characters."""
+    def cosine(self, inputs: Sequence[Any], truncate: bool = True) -> list[Row]:
+        """The cosine of the vectors of each pair of texts. A text that stands in several pairs is read once."""
+        most = self._vector_length
+        texts = list(dict.fromkeys(text for pair in inputs for text in pair))
+        encoded = self._ids(texts)
+        vectors = dict(zip(texts, self._vectors(encoded, True), strict=True))
+        size = {text: len(ids) + 2 for text, ids in zip(texts, encoded, strict=True)}
         rows = []
-        for ids, spans in self.tokenizer.encode_offsets(inputs):
-            pieces = [
-                {"id": one, "text": self.tokenizer.piece(one), "special": False, "start": start, "stop": stop}
-                for one, (start, stop) in zip(ids.tolist(), spans.tolist(), strict=True)
-            ]
-            if special:
-                first, last = map(self._special, (self.tokenizer.cls_id, self.tokenizer.sep_id))
-                pieces = [first, *pieces, last]
-            rows.append(Row(_json(pieces), len(pieces)))
+        for first, second in inputs:
+            if not truncate and (longest := max(size[first], size[second])) > most:
+                rows.append(too_many(longest, "the model reads", most))
+                continue
+            cut = sum(max(0, size[text] - most) for text in (first, second))
+            score = float(vectors[first] @ vectors[second])
+            rows.append(Row(repr(score).encode(), min(size[second], most), truncated=cut))
         return rows
+
+    def tokenize(self, inputs: Sequence[str], special: bool = True) -> list[Row]:
+        """The tokens of each text with their characters."""
+        first, last = (self._special(token) for token in (self.tokenizer.cls_id, self.tokenizer.sep_id))
+        rows = []
+        for text in inputs:
+            listed, count = [as_json([first])[1:-1]] if special else [], 2 * special
+            for begin, part in self._read.parts(text):
+                tokens = self._tokens(part, begin)
+                count += len(tokens)
+                listed += [as_json(tokens)[1:-1]] if tokens else []
+                self.steps.end()
+            listed += [as_json([last])[1:-1]] if special else []
+            rows.append(Row(b"[%b]" % b",".join(listed), count))
+        return rows
+
+    def _tokens(self, part: str, begin: int) -> list[dict[str, Any]]:
+        """The tokens of a part of a text that begins at a character."""
+        space = len(part) - len(part.lstrip()) if begin else 0  # what marks its first word stands behind the space
+        ids, spans = self.tokenizer.encode_offsets([part])[0]
+        tokens = []
+        for token, (start, stop) in zip(ids.tolist(), spans.tolist(), strict=True):
+            start, stop = (start, stop) if stop else (space, space)
+            name = self.tokenizer.piece(token)
+            tokens.append({"id": token, "text": name, "special": False, "start": begin + start, "stop": begin + stop})
+        return tokens
 
     def _special(self, piece: int) -> dict[str, Any]:
         return {"id": piece, "text": self.tokenizer.piece(piece), "special": True, "start": None, "stop": None}
 
     def _ids(self, inputs: Sequence[Any]) -> list[list[int]]:
         """Tokens of each text, without special ones; those of a list of tokens are its own."""
-        encoded = iter(self.tokenizer.encode([value for value in inputs if isinstance(value, str)]))
+        texts = [value for value in inputs if isinstance(value, str)]
+        long = {text for text in texts if self._read.is_long(text)}
+        others = iter(self.tokenizer.encode([text for text in texts if text not in long]))
+        encoded = iter([self._read.encode(text) if text in long else next(others) for text in texts])
         ends = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
         return [
             next(encoded) if isinstance(value, str) else value[1:-1] if (value[:1], value[-1:]) == ends else value
@@ -343,7 +413,10 @@ class Served:
     def _vectors(self, encoded: Sequence[Sequence[int]], normalize: bool) -> NDArray[np.float32]:
         """(N, D) of texts given as tokens without special ones."""
         rows = [build_row(self.tokenizer, ids, None, self._vector_length) for ids in encoded]
-        vectors: NDArray[np.float32] = self._encoder.of_rows(rows)
+        parts = [
+            self._encoder.of_rows(rows[begin:end]) for begin, end in self.steps.parts([len(row.ids) for row in rows])
+        ]
+        vectors: NDArray[np.float32] = np.concatenate(parts) if parts else np.zeros((0, self.width), np.float32)
         return unit(vectors) if normalize else vectors
 
     @cached_property
@@ -374,28 +447,3 @@ def _fills(model: Any) -> bool:
         return model.mask_reader is not None
     except ModelError:
         return False
-
-
-def _without_nul(value: Any) -> Any:
-    """An input whose NUL characters are spaces, as in every file that litebert reads."""
-    if isinstance(value, str):
-        return value.replace("\0", " ")
-    return list(map(_without_nul, value)) if isinstance(value, (list, tuple)) else value
-
-
-def _unknown_token(token: int, vocabulary: int) -> Row:
-    message = f" has the token {token}, and the model knows {vocabulary:,}; send texts, or ids of its own tokenizer"
-    return Row(b"", 0, message, "validation")
-
-
-def _too_many(count: int, who: str, most: int) -> Row:
-    return Row(b"", 0, f" has {count:,} tokens, and {who} {most:,}; shorten it", "too_large")
-
-
-def _json(value: Any) -> bytes:
-    """Without what JSON does not know: a number that is none becomes null."""
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    except ValueError:
-        plain = json.loads(json.dumps(value), parse_constant=lambda _: None)
-        return json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()

@@ -100,7 +100,7 @@ class Service:
             Refusal: the request is beyond a limit, the queue is full, or there is no answer in time.
         """
         name = field.replace("[{}]", "")
-        if operation == "score":  # pairs of one query with each text
+        if operation in ("score", "cosine"):  # pairs of one query with each text
             self.limits.check(name, [text for _, text in inputs], inputs[0][0])
         else:
             self.limits.check(name, inputs)

@@ -10,11 +10,13 @@ import gc
 import logging
 import os
 import signal
+import threading
 import time
 import warnings
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, BinaryIO
 
 from litebert.errors import DataError, LitebertError
 from litebert.serve import logs, wire
@@ -43,10 +45,39 @@ def main() -> None:
     logging.getLogger("litebert").setLevel(logging.CRITICAL)  # from here on, messages may quote texts
     logs.LOG.setLevel(logging.ERROR)
     out.write(wire.packed(("ready", *ready)))
-    while (groups := wire.read(source)) is not None:
-        start = time.perf_counter()
+    _serve(served, source, out)
+
+
+def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
+    """Answer batches until there are no more: short ones in this thread, long ones in another, in steps."""
+    from litebert.serve.steps import Turns
+
+    turns, writing = Turns(), threading.Lock()
+    long: SimpleQueue[Any] = SimpleQueue()
+
+    def answer(number: int, groups: Any) -> None:
+        start, paused = time.perf_counter(), turns.paused
         answered = [[tuple(row) for row in _answered(served, wire.Group(*group))] for group in groups]
-        out.write(wire.packed((answered, time.perf_counter() - start)))
+        seconds = time.perf_counter() - start - (turns.paused - paused)
+        with writing:
+            out.write(wire.packed((number, answered, seconds)))
+
+    def answer_long() -> None:
+        while (batch := long.get()) is not None:
+            number, step_seconds, groups = batch
+            with turns.long(), served.steps.of(step_seconds, turns.step):
+                answer(number, groups)
+
+    thread = threading.Thread(target=answer_long)
+    thread.start()
+    while (batch := wire.read(source)) is not None:
+        if batch[1] > 0:
+            long.put(batch)
+        else:
+            with turns.short():
+                answer(batch[0], batch[2])
+    long.put(None)
+    thread.join()
 
 
 def _opened(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
@@ -56,9 +87,9 @@ def _opened(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
     for name in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
         python_file(Path(name).resolve())
     served = Served(Path(settings["path"]), settings)
-    trials, characters = served.warmed()
+    trials, characters, step = served.warmed()
     _give_back()
-    return served, (served.info(), trials, characters)
+    return served, (served.info(), trials, characters, step)
 
 
 def _give_back() -> None:

@@ -53,6 +53,7 @@ class Tokenizer:
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = engine.roles.values()
         self.special_ids = engine.special_ids
         self.pair_separators = engine.pair_separators
+        self._words: dict[int, str] = {}
 
     @cached_property
     def fingerprint(self) -> str:
@@ -76,6 +77,13 @@ class Tokenizer:
     def piece(self, id: int) -> str:  # noqa: A002
         """The piece as the vocabulary writes it, mark included."""
         return self.engine.pieces[id]
+
+    def word(self, id: int) -> str:  # noqa: A002
+        """What a piece says, without the mark of a word. Each is decoded once."""
+        word = self._words.get(id)
+        if word is None:
+            word = self._words[id] = self.decode([id]).strip() or self.piece(id)
+        return word
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text, on the calling thread, without special pieces. An empty text gives no ids."""

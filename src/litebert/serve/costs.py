@@ -1,0 +1,38 @@
+"""What the inputs of a request cost, in characters of a text that is read once."""
+
+from __future__ import annotations
+
+import re
+
+from litebert.serve.limits import characters
+from litebert.serve.wire import Group
+
+OVERHEAD = 32.0
+"""Characters that an input counts for, however short it is: what there is to do for each."""
+MASK = 100.0
+"""Characters that a mask counts for: the logits of the whole vocabulary, and their order."""
+QUERY = 4096
+"""Characters of a query that count for every pair; more are read once, and then no pair holds them."""
+_MASKS = re.compile(r"\[MASK\]|<[^<>\s]{1,30}>|_{3,}")
+"""What may be a mask, whatever the tokenizer writes its own as."""
+
+
+def masks_of(text: str) -> int:
+    """What may be masks in a text."""
+    return len(_MASKS.findall(text))
+
+
+def costs_of(group: Group) -> list[float]:
+    """Of each input: what it has to read, and masks x predictions where masks are filled.
+
+    Vectors are made of a query once, with the first of its pairs.
+    """
+    options = dict(group.options)
+    if group.operation == "fill-mask":
+        each = MASK + options.get("top", 5)
+        return [OVERHEAD + len(text) + each * masks_of(text) for text in group.inputs]
+    if group.operation in ("score", "cosine"):
+        query, (first, _) = QUERY if group.operation == "score" else 0, group.inputs[0]
+        costs = [OVERHEAD + min(len(first), query) + len(text) for _, text in group.inputs]
+        return [costs[0] + len(first), *costs[1:]]
+    return [OVERHEAD + characters(value) for value in group.inputs]

@@ -1,0 +1,84 @@
+"""Texts far longer than a model reads: tokenized in parts, once each, and shortened to what the model can read."""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from litebert.tokenizer import Tokenizer
+
+PART = 4096
+"""Characters of a part, about: the next white space ends it, for tokens do not reach over white space."""
+KEPT = 4
+"""Long texts whose tokens are kept, for a query comes back with every batch of its request."""
+_END = re.compile(r"(?<=\S)(?=\s)")
+
+
+class LongTexts:
+    """Reads long texts.
+
+    Args:
+        pause: called after each part.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, pause: Callable[[], None]) -> None:
+        self._tokenizer, self._pause = tokenizer, pause
+        self._kept: OrderedDict[str, list[list[int]]] = OrderedDict()
+
+    @staticmethod
+    def is_long(text: str) -> bool:
+        """Whether a text has several parts."""
+        return len(text) > PART
+
+    @staticmethod
+    def parts(text: str) -> Iterator[tuple[int, str]]:
+        """The parts of a text, each with the place of its first character."""
+        begin = 0
+        while begin < len(text):
+            match = _END.search(text, begin + PART) if len(text) - begin > PART else None
+            end = len(text) if match is None else match.start()
+            yield begin, text[begin:end]
+            begin = end
+        if not text:
+            yield 0, ""
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text, without special ones."""
+        return [token for part in self._encoded(text) for token in part]
+
+    def shortened(self, value: Any, most: int) -> tuple[Any, int]:
+        """An input whose long texts end where `most` tokens are full, and how many tokens that leaves out.
+
+        What is left is read alike: of such a text, a row holds fewer tokens than `most`.
+        """
+        if isinstance(value, str):
+            return self._shortened(value, most)
+        if not isinstance(value, Sequence):
+            return value, 0
+        pairs = [self.shortened(part, most) for part in value]
+        return [part for part, _ in pairs], sum(cut for _, cut in pairs)
+
+    def _shortened(self, text: str, most: int) -> tuple[str, int]:
+        if not self.is_long(text):
+            return text, 0
+        tokens, end, encoded = 0, 0, self._encoded(text)
+        for ids, (begin, part) in zip(encoded, self.parts(text), strict=True):
+            if tokens > most:
+                break
+            tokens, end = tokens + len(ids), begin + len(part)
+        return text[:end], sum(map(len, encoded)) - tokens
+
+    def _encoded(self, text: str) -> list[list[int]]:
+        """The tokens of each part."""
+        encoded = self._kept.pop(text, None)
+        if encoded is None:
+            encoded = []
+            for _, part in self.parts(text):
+                encoded.append(self._tokenizer.encode([part])[0])
+                self._pause()
+        self._kept[text] = encoded
+        if len(self._kept) > KEPT:
+            self._kept.popitem(last=False)
+        return encoded

@@ -1,0 +1,148 @@
+"""Long work in steps of bounded time, between which short batches are computed.
+
+One thread of a worker computes short batches, another long ones. Only one of them works at a time, so no model and no
+engine needs to be safe for threads. The long one offers its turn after every step, and gets one step at least after
+every short batch, so neither of them starves.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.finetuning.rows import PaddedRows
+
+NEWEST = 0.3
+"""How much the newest pass counts in the speed of the passes."""
+Compute = Callable[[PaddedRows], NDArray[np.float32]]
+
+
+class Turns:
+    """Which of the two threads works."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._busy = False
+        self._short_waits = self._long_waits = self._long_is_next = False
+        self.paused = 0.0
+        """Seconds for which long work has waited in all."""
+
+    @contextmanager
+    def short(self) -> Iterator[None]:
+        """Compute a short batch, after the step that long work is at."""
+        with self._changed:
+            self._short_waits = True
+            self._changed.wait_for(lambda: not self._busy and not (self._long_waits and self._long_is_next))
+            self._short_waits, self._busy = False, True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy, self._long_is_next = False, True
+                self._changed.notify_all()
+
+    @contextmanager
+    def long(self) -> Iterator[None]:
+        """Compute long work, which calls `step` wherever a short batch may pass."""
+        self._take()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+
+    def step(self) -> None:
+        """Let a short batch pass, if one waits."""
+        if self._short_waits:
+            with self._changed:
+                self._busy = self._long_is_next = False
+                self._changed.notify_all()
+            self._take()
+
+    def _take(self) -> None:
+        begun = time.perf_counter()
+        with self._changed:
+            self._long_waits = True
+            self._changed.wait_for(lambda: not self._busy and (self._long_is_next or not self._short_waits))
+            self._long_waits, self._busy, self._long_is_next = False, True, False
+        self.paused += time.perf_counter() - begun
+
+
+class Steps:
+    """Passes of as many tokens as fit into a step, by the speed of those before."""
+
+    def __init__(self) -> None:
+        self._mine = threading.local()
+        self._speed = math.nan
+
+    @contextmanager
+    def of(self, seconds: float, step: Callable[[], None]) -> Iterator[None]:
+        """In this thread, call `step` about every so many seconds."""
+        self._mine.seconds, self._mine.step = seconds, step
+        try:
+            yield
+        finally:
+            del self._mine.seconds, self._mine.step
+
+    def end(self) -> None:
+        """The end of a step, where work is done in steps at all."""
+        if (step := getattr(self._mine, "step", None)) is not None:
+            step()
+
+    def passes(self, compute: Compute) -> Compute:
+        """`compute` for fewer rows at a time: (R, ...) of rows that are padded to one length."""
+
+        def computed(rows: PaddedRows) -> NDArray[np.float32]:
+            count, width = rows.ids.shape
+            parts, begin = list[NDArray[np.float32]](), 0
+            while begin < count or not parts:
+                end = min(count, begin + self._rows(width, count))
+                began = time.perf_counter()
+                part = PaddedRows(rows.ids[begin:end], rows.types[begin:end], rows.mask[begin:end])
+                parts.append(compute(part))
+                self._measure((end - begin) * width, time.perf_counter() - began)
+                begin = end
+                self.end()
+            return parts[0] if len(parts) == 1 else _joined(parts)
+
+        return computed
+
+    def parts(self, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+        """The begin and end of as many rows as fit into a step each, which is measured and ended after each."""
+        begin = 0
+        while begin < len(lengths):
+            most, end, tokens = self._rows(1, sum(lengths)), begin, 0
+            while end < len(lengths) and (end == begin or tokens + lengths[end] <= most):
+                tokens, end = tokens + lengths[end], end + 1
+            began = time.perf_counter()
+            yield begin, end
+            self._measure(tokens, time.perf_counter() - began)
+            begin = end
+            self.end()
+
+    def _rows(self, width: int, count: int) -> int:
+        """Rows of a pass: all where work is not done in steps, and one at least."""
+        seconds = getattr(self._mine, "seconds", math.inf)
+        if math.isinf(seconds):
+            return count
+        tokens = seconds * self._speed if self._speed > 0 else 0.0
+        return max(1, int(tokens // max(1, width)))
+
+    def _measure(self, tokens: int, seconds: float) -> None:
+        speed = tokens / max(seconds, 1e-6)
+        self._speed = speed if math.isnan(self._speed) else (1 - NEWEST) * self._speed + NEWEST * speed
+
+
+def _joined(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Parts one under the other; where they have states of tokens, they may end where only padding follows."""
+    if parts[0].ndim == 3:
+        most = max(part.shape[1] for part in parts)
+        parts = [np.pad(part, ((0, 0), (0, most - part.shape[1]), (0, 0))) for part in parts]
+    return np.concatenate(parts)

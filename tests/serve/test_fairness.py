@@ -1,0 +1,172 @@
+"""One legal request, however long, delays the short ones of another client by no more than the documented bound."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import litebert
+from answer.test_predict import made
+from litebert.finetuning.rows import PaddedRows
+from litebert.serve.costs import costs_of
+from litebert.serve.long_texts import LongTexts
+from litebert.serve.served import Served
+from litebert.serve.steps import Steps, Turns
+from litebert.serve.wire import Group
+from litebert.tokenizer import Tokenizer
+from serve.test_served_answers import LINES, OPENING, close, rows
+from toys.serving import Service, serving
+
+LONG = "ba de fi " * 20_000
+
+
+@pytest.fixture(scope="module")
+def patient(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service whose bound is far above what this machine does to a thread at times."""
+    words = (models / "x-colours", models / "x-base", models / "x-masks", "--max-wait", 600)
+    with serving(tmp_path_factory.mktemp("patient"), *words) as service:
+        yield service
+
+
+@pytest.mark.parametrize(
+    ("path", "heavy", "light"),
+    [
+        ("/fill-mask", {"inputs": ["[MASK] " * 60] * 64, "top": 20}, {"inputs": "ba [MASK]"}),
+        ("/fill-mask", {"inputs": ["[MASK] " * 28_000], "top": 1}, {"inputs": "ba [MASK]"}),
+        ("/rerank", {"query": LONG, "texts": ["ba"] * 256}, {"query": "ba", "texts": ["de"]}),
+        ("/similarity", {"inputs": {"source_sentence": LONG, "sentences": [f"ba {i}" for i in range(256)]}},
+         {"inputs": {"source_sentence": "ba", "sentences": ["de"]}}),
+        ("/embed", {"inputs": [LONG[:780]] * 256}, {"inputs": "ba"}),
+        ("/tokenize", {"inputs": LONG}, {"inputs": "ba"}),
+        ("/predict", {"inputs": [LONG[:700]] * 256}, {"inputs": "ba"}),
+        ("/predict", {"inputs": LONG}, {"inputs": "ba"}),
+    ],
+)  # fmt: skip
+def test_short_requests_pass_a_long_one(path: str, heavy: Any, light: Any, patient: Service) -> None:
+    patience = max(event["patience_ms"] for event in patient.events("a model is ready")) / 1000
+    statuses: list[int] = []
+    thread = threading.Thread(
+        target=lambda: statuses.append(httpx.post(patient.url + path, json=heavy, timeout=60).status_code)
+    )
+    with patient.client() as client:
+        assert client.post(path, json=light).status_code == 200
+        thread.start()
+        seconds = []
+        while thread.is_alive():
+            begun = time.monotonic()
+            assert client.post(path, json=light).status_code == 200
+            seconds.append(time.monotonic() - begun)
+    assert max(seconds) <= 1.5 * patience
+    assert statuses[0] in (200, 413)
+
+
+def test_a_turn_goes_to_short_work_after_each_step_and_back() -> None:
+    turns, seen = Turns(), list[str]()
+    started = threading.Event()
+
+    def work() -> None:
+        with turns.long():
+            started.set()
+            for number in range(6):
+                seen.append(f"long {number}")
+                time.sleep(0.05)
+                turns.step()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    started.wait()
+    for number in range(3):
+        with turns.short():
+            seen.append(f"short {number}")
+    thread.join()
+    assert seen == [
+        "long 0", "short 0", "long 1", "short 1", "long 2", "short 2", "long 3", "long 4", "long 5",
+    ]  # fmt: skip
+    assert turns.paused < 0.05
+
+
+@given(st.integers(1, 30), st.integers(1, 9), st.sampled_from([1e-9, 1e-4, 1.0]))
+def test_passes_in_steps_compute_the_same(count: int, width: int, seconds: float) -> None:
+    ids = np.arange(count * width).reshape(count, width)
+    whole, steps, ends = PaddedRows(ids, np.zeros_like(ids), np.ones(ids.shape, bool)), Steps(), list[int]()
+    compute = steps.passes(lambda rows: rows.ids.astype(np.float32) * 2)
+    assert np.array_equal(compute(whole), 2 * ids)
+    with steps.of(seconds, lambda: ends.append(1)):
+        assert np.array_equal(compute(whole), 2 * ids)
+        parts = list(steps.parts([width] * count))
+    assert [place for begin, end in parts for place in range(begin, end)] == [*range(count)]
+    assert 2 <= len(ends) <= 2 * count
+
+
+@given(st.lists(st.sampled_from(["ba", "de", "  ", "\n", "fi" * 3000, "x"]), max_size=40).map(" ".join))
+def test_parts_of_a_text_are_the_text(text: str) -> None:
+    parts = list(LongTexts.parts(text))
+    assert "".join(part for _, part in parts) == text
+    assert all(text[begin:].startswith(part) for begin, part in parts)
+
+
+def test_a_long_text_is_read_as_a_whole_one(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    tokenizer, ends = Tokenizer.load(tiny_tokenizer), list[int]()
+    read = LongTexts(tokenizer, lambda: ends.append(1))
+    assert read.encode(LONG) == tokenizer.encode([LONG])[0]
+    assert len(ends) > 20
+    assert read.encode(LONG)
+    assert len(ends) < 60, "and read once"
+    short, cut = read.shortened([LONG, "ba"], 64)
+    assert len(tokenizer.encode([short[0]])[0]) + cut == len(tokenizer.encode([LONG])[0])
+
+    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"})
+    served, model = Served(folder, OPENING), litebert.load(folder)
+    (found,) = rows(served, "predict", [LONG])
+    assert found.truncated == len(tokenizer.encode([LONG])[0]) + 2 - found.tokens
+    record = json_of(found)
+    (expected,) = model.predict([LONG])
+    assert close({name: record[name] for name in expected}, expected)
+    pieces = json_of(rows(served, "tokenize", [LONG])[0])[1:-1]
+    ids, spans = tokenizer.encode_offsets([LONG])[0]
+    assert [piece["id"] for piece in pieces] == ids.tolist()
+    assert [[piece["start"], piece["stop"]] for piece in pieces] == spans.tolist()
+
+
+def json_of(row: Any) -> Any:
+    import json
+
+    return json.loads(row.payload)
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "labels", "task", "asked"),
+    [
+        ("sequence", 3, ("a", "b", "c"), {"problem": "classes"}, LINES),
+        ("tokens", 3, ("O", "B-X", "I-X"), None, [LINES[0] * 60]),
+        ("span", 2, (), None, [[LINES[0], " ".join(LINES * 9)]]),
+        ("choice", 1, (), None, [[LINES[0], LINES[1], LINES * 5]]),
+    ],
+)
+def test_answers_in_steps_are_the_same(
+    kind: str, classes: int, labels: tuple[str, ...], task: Any, asked: list[Any], tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    served, ends = Served(made(tmp_path / "m", tiny_tokenizer, kind, classes, labels, task), OPENING), list[int]()
+    whole = rows(served, "predict", asked)
+    with served.steps.of(1e-9, lambda: ends.append(1)):
+        apart = rows(served, "predict", asked)
+    assert len(ends) > 4
+    assert all(close(json_of(one), json_of(other)) for one, other in zip(whole, apart, strict=True))
+
+
+def test_masks_times_predictions_and_a_query_once_are_what_a_request_costs() -> None:
+    few = costs_of(Group("fill-mask", (("top", 5),), ["[MASK] ___ <mask>"]))
+    many = costs_of(Group("fill-mask", (("top", 100),), ["[MASK] ___ <mask>", "ba"]))
+    assert many[0] - few[0] == 3 * 95
+    pairs = costs_of(Group("cosine", (), [("q" * 9000, "ba")] * 3))
+    assert pairs[0] - pairs[1] == 9000
+    assert pairs[1] == pairs[2] < 100
