@@ -69,7 +69,9 @@ class MaskReader:
         if not isinstance(network, Pretrainer):
             raise ModelError(f"{path} is fine-tuned and can no longer guess masked tokens; give the pretrained model")
         if loaded.tokenizer is None:
-            raise ModelError(f"{path} has no tokenizer; put the one it was trained with there")
+            raise ModelError(
+                f"{path} has no tokenizer; put the one it was trained with there, or name it with --tokenizer"
+            )
         heads = [name for name, one in network.named_objectives.items() if isinstance(one, MaskedLanguageModeling)]
         if not heads or heads[0] in loaded.untrained:
             raise ModelError(f"{path} has no trained head for masked tokens (mlm); give a model that was pretrained "

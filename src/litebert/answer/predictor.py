@@ -152,6 +152,7 @@ def load(
     engine: str | None = None,
     device: str = "auto",
     exit: Exit = "auto",  # noqa: A002
+    tokenizer: str | Path | None = None,
 ) -> Model:
     """Open a run folder, a litebert model folder or a Hugging Face folder; a fine-tuned model answers, too.
 
@@ -164,15 +165,19 @@ def load(
             only when `Model.model` is asked for, and need not be there.
         exit: of a model that was fine-tuned with `exits`, when texts leave the network early: `auto`, as calibrated;
             `off`, never; or a threshold of your own.
+        tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model, vocab.txt or
+            tokenizer.json.
 
     Raises:
-        ConfigError: there is no such engine.
-        ModelError: it is none of them, or a file of it is damaged, missing or of another model.
+        ConfigError: there is no such engine, or the folder has another tokenizer than `tokenizer`.
+        DataError: `tokenizer` cannot be read.
+        ModelError: it is none of them, a file of it is damaged, missing or of another model, or `tokenizer` does not
+            fit the model.
     """
     if engine is None:
         engine = "torch" if exported_graph(Path(path)) is None else "onnx"
     ENGINES[engine]
-    opened = read_folder(path, head, lazy=engine not in ("torch", "exact"))
+    opened = read_folder(path, head, lazy=engine not in ("torch", "exact"), tokenizer=tokenizer)
     return Model(
         **{one.name: getattr(opened, one.name) for one in fields(opened)}, engine=engine, device=device, exit=exit
     )

@@ -170,6 +170,9 @@ class FillArguments:
     """Texts with a mask; if there are none, each line of standard input is one."""
     top: int = 5
     """Number of guesses for each mask."""
+    tokenizer: Path | None = None
+    """The tokenizer of a model folder that lacks one, or whose tokenizer cannot be read: a folder, *.model, vocab.txt
+    or tokenizer.json."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
@@ -182,7 +185,7 @@ def fill(words: list[str]) -> int:
     from litebert.answer.predictor import load
     from litebert.tokenizer.coverage import Coverage
 
-    model = load(arguments.model, device=arguments.device)
+    model = load(arguments.model, device=arguments.device, tokenizer=arguments.tokenizer)
     coverage = Coverage(model.mask_reader.tokenizer)
     found, count = [], 0
     with progress.tracked(arguments.texts or _lines(), "filling", len(arguments.texts) or None, "texts") as texts:

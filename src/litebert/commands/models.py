@@ -299,6 +299,9 @@ class ConvertArguments:
     head: HeadName | None = None
     """To Hugging Face: the class to write, by default the one that holds most (mlm of a model trained with rtd is its
     generator). From Hugging Face or TensorFlow: what the classifier is for, if config.json does not say."""
+    tokenizer: Path | None = None
+    """The tokenizer of a SOURCE that lacks one, or whose tokenizer cannot be read: a folder, *.model, vocab.txt or
+    tokenizer.json. It is written with the model."""
     positions: int | None = None
     """Longest text in tokens. Learned positions are repeated, rotary ones get a larger base."""
     window: int | None = None
@@ -360,7 +363,15 @@ def convert(words: list[str]) -> int:
             config_of(arguments.source).encoder, arguments.source, shrinking.hidden_size, shrinking.intermediate_size
         )
     before = None if arguments.data is None else score(arguments.source, arguments.data)  # which may find a mistake
-    done = run(arguments.source, arguments.destination, to=to, head=arguments.head, shrinking=shrinking, **longer)
+    done = run(
+        arguments.source,
+        arguments.destination,
+        to=to,
+        head=arguments.head,
+        shrinking=shrinking,
+        tokenizer=arguments.tokenizer,
+        **longer,
+    )
     for note in done.notes:
         log.warning(note)
     if done.shrunk is not None:

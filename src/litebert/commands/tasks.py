@@ -84,7 +84,8 @@ class FinetuneArguments:
     """Fixed hyper-parameters: small (ours, for H up to 256 and 8 layers), or a paper's: albert, bert, roberta, electra,
     electra-large, spanbert. Without it, what is not given is chosen from the model and the training rows (--choose)."""
     tokenizer: Path | None = None
-    """The tokenizer to use when MODEL is a recipe, which means an untrained network."""
+    """The tokenizer to use when MODEL is a recipe, which means an untrained network, or a folder that lacks a tokenizer
+    or whose tokenizer cannot be read: a folder, *.model, vocab.txt or tokenizer.json."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
     """A model fine-tuned on the same task, whose answers are learned beside the labels (--distill.weight,
     --distill.temperature), and with --distill.states and --distill.relations its layers. It may be of any size, and

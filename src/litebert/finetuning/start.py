@@ -78,26 +78,19 @@ def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: T
         ModelError: the folder is no model.
         ConfigError: a recipe without a tokenizer, a folder that has none, or another tokenizer than the folder's.
     """
-    given = None if tokenizer is None else Tokenizer.load(tokenizer)
     if names_recipe(str(model)):
-        if given is None:
+        if tokenizer is None:
             raise ConfigError(f"{model} is a recipe, an untrained network; give it a --tokenizer")
-        config = recipe(str(model))
+        words, config = Tokenizer.load(tokenizer), recipe(str(model))
         note = f"{model} is a recipe: the network starts untrained"
         if Path(model).is_dir():
             note += f" (for the folder of that name, write ./{model})"
-        encoder = replace(config.encoder, vocab_size=given.vocab_size)
-        return InitialModel(encoder, None, given, fresh_dense(config), (note,))
-    loaded = read_folder(model)
-    if given is not None and loaded.tokenizer is not None and given.fingerprint != loaded.tokenizer.fingerprint:
-        raise ConfigError(f"{tokenizer} is not the tokenizer that {model} was trained with; leave --tokenizer out")
-    words = given or loaded.tokenizer
-    if words is None:
+        encoder = replace(config.encoder, vocab_size=words.vocab_size)
+        return InitialModel(encoder, None, words, fresh_dense(config), (note,))
+    loaded = read_folder(model, tokenizer=tokenizer)
+    if loaded.tokenizer is None:
         raise ConfigError(f"{model} has no tokenizer; give it a --tokenizer")
-    shape = loaded.config.encoder
-    if words.vocab_size > shape.vocab_size:
-        raise ConfigError(f"the tokenizer has {words.vocab_size} pieces, but {model} has embeddings for "
-                          f"{shape.vocab_size}; give the model's own")  # fmt: skip
+    words, shape = loaded.tokenizer, loaded.config.encoder
     unread = untrained_notes(loaded.untrained, loaded.config, loaded.path)  # of heads that fine-tuning has no use for
     notes = [note for note in loaded.notes if note not in unread]
     head, hidden = _pretrained_head(loaded), shape.prediction == "hidden"

@@ -18,7 +18,7 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_tokenizer, read_weights, weights_file
 from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
-from litebert.interop.loaded import LoadedModel, built, check, fill, outputs_of, untrained_notes
+from litebert.interop.loaded import LoadedModel, built, check, choose_tokenizer, fill, outputs_of, untrained_notes
 from litebert.interop.sentence_modules import modules_note
 from litebert.interop.settings import encoder_config, layout_of, pooling_of, problem_of, unties
 from litebert.interop.weights import generator_pairs, modernise, pairs, shared_again, to_ours
@@ -31,11 +31,12 @@ from litebert.tokenizer import Tokenizer
 M = TypeVar("M", Pretrainer, TaskModel)
 
 
-def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
+def read_hf(folder: Path, head: HeadName | None = None, tokenizer: str | Path | None = None) -> LoadedModel:
     """Open a Hugging Face folder.
 
     Args:
         head: what its classifier is for, where its config.json does not name the class.
+        tokenizer: for a folder without a readable one; see `choose_tokenizer`.
 
     Raises:
         ModelError: a file is damaged or missing, or the model is one that cannot be computed.
@@ -44,7 +45,8 @@ def read_hf(folder: Path, head: HeadName | None = None) -> LoadedModel:
     settings = read_json(config, ModelError)
     layout_of(settings, str(config))  # a model that is not known is refused before megabytes are read
     file = weights_file(folder)
-    return opened(folder, config, settings, file, read_weights(file), read_tokenizer(folder), head)
+    words = choose_tokenizer(lambda: read_tokenizer(folder), tokenizer, folder)
+    return opened(folder, config, settings, file, read_weights(file), words, head)
 
 
 def opened(

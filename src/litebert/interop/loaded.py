@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from litebert.config import Config
 from litebert.config.finetuning import HeadName
-from litebert.errors import ModelError
+from litebert.errors import ConfigError, LitebertError, ModelError
 from litebert.model.heads import HeadActivation, Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -82,12 +82,62 @@ class LoadedModel:
         return {**self.task, "kind": self.head, "classes": classes, "dense": dense, **read, "labels": list(self.labels)}
 
     def __post_init__(self) -> None:
-        pieces = self.config.encoder.vocab_size
-        if self.tokenizer is not None and self.tokenizer.vocab_size > pieces:
+        rows = self.config.encoder.vocab_size
+        if self.tokenizer is not None and self.tokenizer.vocab_size > rows:
             raise ModelError(
-                f"{self.path} has a tokenizer of {self.tokenizer.vocab_size} pieces for a model of {pieces}; put the "
-                "tokenizer it was trained with there"
+                f"the tokenizer of {self.path} has {self.tokenizer.vocab_size} tokens, and the model has {rows} rows "
+                "for tokens; give the tokenizer that the model was trained with"
             )
+
+
+def choose_tokenizer(
+    read: Callable[[], Tokenizer | None], substitute: str | Path | None, folder: Path
+) -> Tokenizer | None:
+    """The tokenizer of a model folder, or the one that a person names for a folder without a readable tokenizer.
+
+    Args:
+        read: reads the folder's tokenizer; None where the folder has none.
+        substitute: what a person names: a folder, *.model, vocab.txt or tokenizer.json.
+
+    Raises:
+        DataError: the file cannot be read.
+        ConfigError: the folder has a readable tokenizer, and `substitute` is another tokenizer.
+    """
+    if substitute is None:
+        return read()
+    chosen = Tokenizer.load(substitute)
+    try:
+        stored = read()
+    except LitebertError:  # the substitute is for such a folder
+        return chosen
+    if stored is not None and stored.fingerprint != chosen.fingerprint:
+        raise another_tokenizer(substitute, folder)
+    return chosen
+
+
+def another_tokenizer(substitute: str | Path, folder: Path) -> ConfigError:
+    """The refusal of a tokenizer that is not the model's."""
+    return ConfigError(
+        f"{substitute} is not the tokenizer that {folder} was trained with; leave --tokenizer out, or name that one"
+    )
+
+
+def require_fit(loaded: LoadedModel, substitute: str | Path) -> None:
+    """Check that a tokenizer that a person names belongs to the model: it nearly fills the table of the words.
+
+    Published tables are longer than their vocabulary by a few rows, to reach a multiple of 64 or 128. A tokenizer with
+    more tokens than rows is refused by `LoadedModel`.
+
+    Raises:
+        ModelError: a tenth of the rows, and more than 128, would belong to no token.
+    """
+    assert loaded.tokenizer is not None
+    rows, tokens = loaded.config.encoder.vocab_size, loaded.tokenizer.vocab_size
+    if rows - tokens > max(128, rows // 10):
+        raise ModelError(
+            f"{substitute} has {tokens:,} tokens and {loaded.path} has {rows:,} rows for tokens; "
+            "give the tokenizer that the model was trained with"
+        )
 
 
 def outputs_of(head: object) -> dict[str, Any]:

@@ -33,7 +33,17 @@ from litebert.interop import files
 from litebert.interop.cards import CARD, card_of, read_card
 from litebert.interop.hf_reading import read_hf
 from litebert.interop.layouts import TASK_HEADS
-from litebert.interop.loaded import LoadedModel, built, fill, fresh_dense, outputs_of, untrained_notes
+from litebert.interop.loaded import (
+    LoadedModel,
+    another_tokenizer,
+    built,
+    choose_tokenizer,
+    fill,
+    fresh_dense,
+    outputs_of,
+    require_fit,
+    untrained_notes,
+)
 from litebert.interop.longer import lengthened
 from litebert.interop.sentence_modules import carry_modules, map_note
 from litebert.interop.shrinking import Shrinking, Shrunk, shrink
@@ -64,17 +74,34 @@ class Conversion:
 
 
 @progress.task("loading the model")
-def read_folder(path: str | Path, head: HeadName | None = None, *, lazy: bool = False) -> LoadedModel:
+def read_folder(
+    path: str | Path,
+    head: HeadName | None = None,
+    *,
+    lazy: bool = False,
+    tokenizer: str | Path | None = None,
+) -> LoadedModel:
     """Open a run folder, a litebert model folder, a Hugging Face folder or an original TensorFlow checkpoint.
 
     Args:
         head: of the latter two, what the classifier is for, where a config.json does not name the class.
         lazy: of a litebert folder with a task.json, read the weights only when `LoadedModel.model` is asked for.
+        tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model, vocab.txt or
+            tokenizer.json.
 
     Raises:
-        ModelError: it is none of them, or a file of it is damaged, missing or of another model.
+        ConfigError: the folder has another tokenizer than `tokenizer`.
+        DataError: `tokenizer` cannot be read.
+        ModelError: it is none of them, a file of it is damaged, missing or of another model, or `tokenizer` does not
+            fit the model.
     """
-    folder = Path(path)
+    loaded = _read_folder(Path(path), head, lazy, tokenizer)
+    if tokenizer is not None:
+        require_fit(loaded, tokenizer)
+    return loaded
+
+
+def _read_folder(folder: Path, head: HeadName | None, lazy: bool, tokenizer: str | Path | None) -> LoadedModel:
     if not folder.exists():
         raise ModelError(f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder")
     if not folder.is_dir():
@@ -84,11 +111,11 @@ def read_folder(path: str | Path, head: HeadName | None = None, *, lazy: bool = 
             raise ModelError(f"the fine-tuning in {folder} is not finished; run its command again to continue it")
         folder = folder / "model"
     if (folder / "recipe.json").is_file():
-        return replace(_load_own(folder, lazy), card=read_card(folder))
+        return replace(_load_own(folder, lazy, tokenizer), card=read_card(folder))
     if (index := index_of(folder)) is not None:
-        return read_tensorflow(folder, index, head)
+        return read_tensorflow(folder, index, head, tokenizer)
     if (folder / "config.json").is_file():
-        return replace(read_hf(folder, head), card=read_card(folder))
+        return replace(read_hf(folder, head, tokenizer), card=read_card(folder))
     if seeds := sorted(folder.glob("seed-*/finetune.json")):
         raise ModelError(f"{folder} holds several seeds; name one of them, such as {seeds[0].parent}")
     raise ModelError(
@@ -109,6 +136,7 @@ def convert(
     global_every: int | None = None,
     global_tokens: int | None = None,
     shrinking: Shrinking | None = None,
+    tokenizer: str | Path | None = None,
 ) -> Conversion:
     """Read any model folder and write it in another format, for longer texts (`longer.lengthened`) or smaller.
 
@@ -117,15 +145,16 @@ def convert(
         head: the Hugging Face class to write or, of a source without a class name, to read; by default the one that
             holds most of the model.
         shrinking: how to make a pretrained model smaller (interop/shrinking.py).
+        tokenizer: of a source that has none, or one that cannot be read; it is written with the model.
 
     Raises:
-        ConfigError: there is no such format, or a size to shrink to cannot be.
+        ConfigError: there is no such format, a size to shrink to cannot be, or the source has another tokenizer.
         ModelError: the source cannot be read, the destination is taken or lies in the source, or the format cannot
             express the model.
     """
     save = FORMATS[to]
     files.require_new(Path(destination), source)
-    loaded = read_folder(source, head)
+    loaded = read_folder(source, head, tokenizer=tokenizer)
     longer = (positions, window, global_every, global_tokens)
     if any(one is not None for one in longer):
         loaded = lengthened(loaded, *longer)
@@ -187,13 +216,14 @@ def _own_config(recipe: Path) -> Config:
         raise ModelError(f"{recipe}: {error}") from None
 
 
-def _load_own(folder: Path, lazy: bool) -> LoadedModel:
+def _load_own(folder: Path, lazy: bool, substitute: str | Path | None) -> LoadedModel:
     recipe = folder / "recipe.json"
     config = _own_config(recipe)
     if (folder / "task.json").is_file():
-        return _load_tuned(folder, config, lazy)
+        return _load_tuned(folder, config, lazy, substitute)
     file = _weights(folder)
-    tensors, fresh, tokenizer = files.read_weights(file), fresh_dense(config), _own_tokenizer(folder, file)
+    tensors, fresh = files.read_weights(file), fresh_dense(config)
+    tokenizer = _own_tokenizer(folder, file, substitute)
     model = built(recipe, Pretrainer, config, drawn=False)
     untrained = tuple(name for name in model.objectives if model.objectives[name].state_dict()
                       and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
@@ -214,7 +244,7 @@ def _pooling(path: Path) -> Pooling:
     return cast(Pooling, pooling)
 
 
-def _load_tuned(folder: Path, config: Config, lazy: bool) -> LoadedModel:
+def _load_tuned(folder: Path, config: Config, lazy: bool, substitute: str | Path | None) -> LoadedModel:
     task = _task(folder / "task.json")
     labels, usual = tuple(map(str, task.get("labels", []))), next(iter(outputs_of(task["kind"]).values()))
 
@@ -226,7 +256,8 @@ def _load_tuned(folder: Path, config: Config, lazy: bool) -> LoadedModel:
         fill(classifier, tensors, (), file)
         return classifier
 
-    model, tokenizer = network if lazy else network(), _own_tokenizer(folder, folder / files.WEIGHTS)
+    model = network if lazy else network()
+    tokenizer = _own_tokenizer(folder, folder / files.WEIGHTS, substitute)
     dense = task.get("dense") or fresh_dense(config)
     return LoadedModel(model, config, tokenizer, folder, labels, (), (), task, dense, task.get("pooling", "cls"))
 
@@ -236,20 +267,29 @@ def _weights(folder: Path) -> Path:
     return files.newest_weights(folder) if run else files.weights_file(folder)
 
 
-def _own_tokenizer(folder: Path, weights: Path) -> Tokenizer | None:
+def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -> Tokenizer | None:
     """The tokenizer of a model folder, which must be the one that its weights were trained with."""
-    tokenizer = files.read_tokenizer(folder / "tokenizer") or files.read_tokenizer(folder)  # the latter of an export
-    if tokenizer is None:
-        return None
     run = next((file for file in (folder / "run.json", folder.parent / "finetune.json") if file.is_file()), None)
-    record = files.read_metadata(weights) if run is None else read_json(run, ModelError)
-    trained = record.get(_FINGERPRINT)  # none in folders of older versions
-    if trained not in (None, tokenizer.fingerprint):
+
+    def read() -> Tokenizer | None:
+        return files.read_tokenizer(folder / "tokenizer") or files.read_tokenizer(folder)  # the latter of an export
+
+    def recorded() -> object:  # None in folders of older versions
+        record = files.read_metadata(weights) if run is None else read_json(run, ModelError)
+        return record.get(_FINGERPRINT)
+
+    if substitute is not None and (trained := recorded()) is not None:  # it decides, whatever lies in the folder
+        tokenizer = Tokenizer.load(substitute)
+        if trained != tokenizer.fingerprint:
+            raise another_tokenizer(substitute, folder)
+        return tokenizer
+    words = choose_tokenizer(read, substitute, folder)
+    if words is not None and (trained := recorded()) not in (None, words.fingerprint):
         raise ModelError(
-            f"{folder / 'tokenizer'} is another tokenizer ({tokenizer.fingerprint[:12]}) than the one of the training, "
-            f"which {run or weights} records ({str(trained)[:12]}); restore the original"
+            f"{folder / 'tokenizer'} is another tokenizer ({words.fingerprint[:12]}) than the one of the training, "
+            f"which {run or weights} records ({str(trained)[:12]}); restore the original, or name it with --tokenizer"
         )
-    return tokenizer
+    return words
 
 
 def _task(path: Path) -> dict[str, Any]:

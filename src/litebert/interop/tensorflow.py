@@ -28,7 +28,7 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError
 from litebert.interop.files import holds_weights, require_weights
 from litebert.interop.hf_reading import opened
-from litebert.interop.loaded import LoadedModel
+from litebert.interop.loaded import LoadedModel, choose_tokenizer
 from litebert.interop.tensor_bundle import Bundle
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.storage import read_json
@@ -130,11 +130,14 @@ def index_of(folder: Path) -> Path | None:
     return folder / f"{named[1]}.index"
 
 
-def read_tensorflow(folder: Path, index: Path, head: HeadName | None = None) -> LoadedModel:
+def read_tensorflow(
+    folder: Path, index: Path, head: HeadName | None = None, tokenizer: str | Path | None = None
+) -> LoadedModel:
     """Open a TensorFlow 1 checkpoint.
 
     Args:
         head: what its classifier is for, where its names leave that open.
+        tokenizer: for a folder without a readable one; see `choose_tokenizer`.
 
     Raises:
         ModelError: a file is damaged, cut short or missing, or the checkpoint holds something that is not understood.
@@ -155,7 +158,7 @@ def read_tensorflow(folder: Path, index: Path, head: HeadName | None = None) -> 
         shape = ", ".join(f"{key}={settings[key]}" for key in ("num_hidden_layers", "num_attention_heads"))
         notes.append(f"{folder} has no config file; it is read with {shape}, as in the published models")
     _complete(family, settings, tensors)
-    vocabulary = _tokenizer(folder)
+    vocabulary = choose_tokenizer(lambda: _tokenizer(folder), tokenizer, folder)
     if vocabulary is None:
         notes.append(f"{folder} has neither a vocab.txt nor a .model file, so the model has no tokenizer")
     model = opened(folder, config_file or index, settings, index, tensors, vocabulary, head)
