@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
-from litebert.errors import ConfigError
+from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.start import InitialModel, _digest, _weights, load_initial, task_model
 from litebert.interop import convert
 from litebert.model.pretrainer import Pretrainer
@@ -168,7 +168,9 @@ def test_another_tokenizer_than_the_models_own_is_refused(
     with refused(ConfigError, tmp_path / "m", tmp_path / "other", "--tokenizer"):
         load_initial(tmp_path / "m", tmp_path / "other")
     save_litebert(pretrained(), None, tmp_path / "bare")  # a folder without one takes any that fits
-    assert load_initial(tmp_path / "bare", tmp_path / "other").tokenizer.vocab_size == 40
+    assert load_initial(tmp_path / "bare", tiny_tokenizer).tokenizer.vocab_size == 400
+    with refused(ModelError, tmp_path / "bare", tmp_path / "other", 400, 40):
+        load_initial(tmp_path / "bare", tmp_path / "other")
 
 
 def test_a_damaged_checkpoint_that_was_passed_over_is_said(words: Tokenizer, tmp_path: Path, logged: list[str]) -> None:
