@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from litebert.cli import main
@@ -14,6 +15,7 @@ from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import RunError
 from litebert.finetuning.batches import TaskBatch
+from litebert.finetuning.probe import best_rate
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.tasks.table import Table
@@ -154,3 +156,17 @@ def test_a_run_of_few_steps_tries_nothing(
     run(table, tmp_path / "run", tiny_tokenizer, config(epochs=1, rate=2e-3, choose=("rate",)))
     assert recorded(tmp_path / "run")["config"]["train"]["optimizer"]["learning_rate"] == 2e-3
     names(next(line for line in logged if "too few" in line), "2e-03", 4)
+
+
+def test_where_nothing_is_learned_the_network_that_moved_least_does_not_win() -> None:
+    """Losses around those of answering alike; the least of them is that of the smallest rate."""
+    prior = np.array([0.6, 0.7, 0.8, 0.7])
+    noise = np.array([0.01, -0.01, 0.01, -0.01])
+    flat = {3e-5: prior - noise, 1e-3: prior + 0.02 + noise, 3e-3: prior + 0.01 - noise}
+    assert best_rate(flat, prior, usual=1e-3) == 3e-3
+    assert best_rate(flat, prior, usual=1e-2) == 3e-3
+    learned = {**flat, 3e-4: prior - 0.2 + noise}
+    assert best_rate(learned, prior, usual=1e-3) == 3e-4
+    alike = {**learned, 1e-3: prior - 0.2 - noise / 2}
+    assert best_rate(alike, prior, usual=3e-5) == 1e-3, "the largest of those that cannot be told apart"
+    assert best_rate({3e-5: np.full(1, np.inf), 1e-3: prior - 0.1}, prior, usual=3e-5) == 1e-3

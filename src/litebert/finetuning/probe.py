@@ -40,6 +40,9 @@ FITTED = "head.safetensors"
 """What the file of a fitted head in a run folder is called."""
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 """The rates that are tried."""
+LEAST_UNTOLD = 1e-4
+"""Where no short run learns anything, no rate below this is taken: the papers' rates are for networks that were
+pretrained for days, and one that learns nothing is seldom among them."""
 SHARE = 0.5
 """Of the steps of the run, how many the short runs take together, at most."""
 FEWEST, MOST = 4, 100
@@ -88,7 +91,32 @@ def probe_rate(prepared: PreparedTask, folder: Path, machine: devices.Device) ->
         for rate in RATES:
             losses[rate] = _losses_after(prepared, rate, steps, learned, held, folder, machine, bar)
     means = {rate: float(parts.mean()) for rate, parts in losses.items()}
-    return Probe(largest_good(losses), steps, means, len(held))
+    prior = _prior_losses(prepared, learned, held)
+    usual = max(prepared.config.train.optimizer.learning_rate, LEAST_UNTOLD)
+    return Probe(best_rate(losses, prior, usual), steps, means, len(held))
+
+
+def best_rate(losses: Mapping[float, NDArray[np.float64]], prior: NDArray[np.float64] | None, usual: float) -> float:
+    """The rate to take, as `largest_good` says, where a short run learned something.
+
+    Where none did, the lowest loss is that of the network that moved least. Then rates below the usual one are left
+    out, and the lowest loss of the others counts.
+
+    Args:
+        losses: by rate, (P,): the mean loss of each of P parts of the held-out rows.
+        prior: the same of answers that read no text; None where they are not known.
+        usual: the rate of the recipe.
+    """
+    best = min(losses.values(), key=lambda parts: float(parts.mean()))
+    if prior is None or not np.isfinite(best).all() or (prior - best).mean() > _error(prior - best):
+        return largest_good(losses)
+    higher = [rate for rate in losses if rate >= usual] or [max(losses)]
+    return min(higher, key=lambda rate: float(losses[rate].mean()))
+
+
+def _error(differences: NDArray[np.float64]) -> float:
+    """The standard error of their mean; none of a single one."""
+    return float(differences.std(ddof=1) / np.sqrt(len(differences))) if len(differences) > 1 else 0.0
 
 
 def largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
@@ -104,8 +132,7 @@ def largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
     good = []
     for rate, parts in losses.items():
         if np.isfinite(parts).all():
-            error = (parts - best).std(ddof=1) / np.sqrt(len(parts)) if len(parts) > 1 else 0.0
-            good.append((rate, (parts - best).mean() <= error))
+            good.append((rate, (parts - best).mean() <= _error(parts - best)))
     return max((rate for rate, fits in good if fits), default=min(losses))
 
 
@@ -143,13 +170,33 @@ def _losses_after(
         return np.full(1, np.inf)
     model.eval()
     parts = []
-    order = sorted(range(len(held)), key=lambda i: held[i].length)
-    for places in np.array_split(order, min(_PARTS, len(held))):
-        batch = collate([held[i] for i in places.tolist()], output, pad, positions).to(machine.device)
+    for part in _parts_of(held):
+        batch = collate(part, output, pad, positions).to(machine.device)
         with torch.no_grad(), machine.autocast_context():
             losses = trainable.losses(batch, trainable.layers)
         parts.append(sum(float(loss.total) for loss in losses.values()) / max(1, batch.predictions))
     return np.array(parts) if np.isfinite(parts).all() else np.full(1, np.inf)
+
+
+def _parts_of(held: Sequence[Item]) -> list[list[Item]]:
+    """The held-out rows by length, in `_PARTS` parts."""
+    order = sorted(held, key=lambda item: item.length)
+    return [[order[i] for i in places] for places in np.array_split(range(len(order)), min(_PARTS, len(order)))]
+
+
+def _prior_losses(prepared: PreparedTask, learned: list[Item], held: list[Item]) -> NDArray[np.float64] | None:
+    """(P,): the mean loss of each part where every row is answered alike, as the learned targets are on the whole."""
+    if not prepared.task.output.linear:
+        return None
+    output, targets = prepared.task.output.fit([item.target for item in (*learned, *held)])
+    _, bias = output.fit_linear(np.zeros((len(learned), 1)), targets[: len(learned)], 1.0)
+    known = [replace(item, target=target) for item, target in zip(held, targets[len(learned) :], strict=True)]
+    losses = []
+    for part in _parts_of(known):
+        right = torch.from_numpy(output.collate([item.target for item in part], 0))
+        total, _ = output.total(torch.from_numpy(bias.astype(np.float32)).expand(len(part), -1), right)
+        losses.append(float(total) / len(part))
+    return np.array(losses)
 
 
 def choose_start(prepared: PreparedTask, folders: Sequence[RunFolder], device: str, anew: bool) -> PreparedTask:
