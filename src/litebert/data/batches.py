@@ -21,7 +21,7 @@ from litebert.data import IGNORED
 from litebert.data.masking import Masker, unmasked
 from litebert.data.packing import PACKING
 from litebert.data.passages import Segments, SentenceTask
-from litebert.data.random_keys import derive, permute
+from litebert.data.random_keys import Keys, derive, permute
 from litebert.data.segments import sequence_format
 
 if TYPE_CHECKING:
@@ -117,12 +117,7 @@ class Batches:
             causal: whether the batch is to be read from left to right, as it stands.
         """
         place = step * self._batch + np.arange(self._batch, dtype=np.int64)[rows]
-        epoch, number = np.divmod(place, self.examples)
-        example = permute(number, self.examples, derive(self._seed, _PLACE, epoch))
-        version = epoch % self._copies if self._copies else epoch
-        keys = derive(self._seed, _EXAMPLE, example, version)
-
-        segments = self._segments(example, keys)
+        segments, keys = self._segments_at(place)
         ids, types, lengths = self._lay_out(segments)
         masked = unmasked(ids) if causal else self._masker(ids, keys, rate)
         padded = bool((lengths < ids.shape[1]).any())
@@ -137,6 +132,19 @@ class Batches:
             torch.from_numpy(derive(self._seed, _ROW, place).view(np.int64)),
             causal,
         )
+
+    def unlabelled_share(self, sequences: int) -> float:
+        """The share, from 0 to 1, of the first `sequences` of the run that have no label of the sentence task."""
+        segments, _ = self._segments_at(np.arange(min(sequences, self.examples), dtype=np.int64))
+        return sum(item.label == IGNORED for item in segments) / len(segments)
+
+    def _segments_at(self, place: NDArray[np.int64]) -> tuple[list[Segments], Keys]:
+        """The segments at these places of the run, and the key of each."""
+        epoch, number = np.divmod(place, self.examples)
+        example = permute(number, self.examples, derive(self._seed, _PLACE, epoch))
+        version = epoch % self._copies if self._copies else epoch
+        keys = derive(self._seed, _EXAMPLE, example, version)
+        return self._segments(example, keys), keys
 
     def _lay_out(self, segments: list[Segments]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """[CLS] part [SEP] part [SEP] and padding (B, S), the token types (B, S), and the lengths (B,)."""

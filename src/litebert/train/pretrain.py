@@ -71,6 +71,8 @@ PLATEAU_ROWS = 40
 """Rows of metrics, a fifth of a run, before that is called a plateau; and never before `PLATEAU_STEPS`."""
 PLATEAU_STEPS = 300
 
+UNLABELLED_SHARE = 0.2
+"""Above this share of segment pairs without a label, an objective about the order of sentences learns from few."""
 DIVERGED_NATS = 1.0
 """A loss that has risen this much above its lowest, and above the unigram entropy, has diverged."""
 DIVERGED_ROWS = 10
@@ -331,6 +333,8 @@ def _pretrain(
         ends = earlier_ends(run)
         steps = (*ends, run["steps"])[0]
         trainable = TrainablePretrainer(config, model, shards, machine, packing, network, ranks, steps)
+        if fresh and ranks.main:
+            report_unlabelled_pairs(trainable.batch.unlabelled_shares())
         loop = Loop(
             trainable=trainable,
             config=config.train,
@@ -368,6 +372,24 @@ def _pretrain(
         if outcome.finished and (remark := short_run_remark(loss, run["steps"], shards.unigram_entropy)):
             log.info(remark)
         return Run(folder.path, config, run["steps"], outcome)
+
+
+def report_unlabelled_pairs(shares: Mapping[int, float]) -> None:
+    """Log how many pairs of segments have no label, and warn where they are many.
+
+    Args:
+        shares: the share, from 0 to 1, at each length of the run (`PretrainingBatches.unlabelled_shares`).
+    """
+    if not shares:
+        return
+    listed = ", ".join(f"{share:.0%} at length {length}" for length, share in shares.items())
+    log.info(f"pairs of segments without a label for the sentence objective: {listed}")
+    length, share = max(shares.items())  # most training is at the longest
+    if share > UNLABELLED_SHARE:
+        log.warning(
+            f"{share:.0%} of the pairs of segments have no label at length {length}: few sentences of this text fit "
+            "in it; raise --sequences.length, or leave the sentence objective out with --objectives mlm"
+        )
 
 
 def _watched_text(watch: str | Path, shards: Shards) -> Shards:

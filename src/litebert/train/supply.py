@@ -84,6 +84,18 @@ class PretrainingBatches:
             for start, length in zip(starts, (*(length for _, length in lengths), config.sequences.length), strict=True)
         ]
         """The first step and the batches of each length; sequences are dealt anew where a length begins."""
+        self._lengths = (*(length for _, length in lengths), config.sequences.length)
+        self._sentence = sentence
+
+    def unlabelled_shares(self, sequences: int = 512) -> dict[int, float]:
+        """The share of segment pairs without a label at each length of the run, among the first `sequences` of it.
+
+        Empty where no objective reads segment pairs.
+        """
+        if self._sentence is None:
+            return {}
+        phases = zip(self._lengths, self._phases, strict=True)
+        return {length: batches.unlabelled_share(sequences) for length, (_, batches) in phases}
 
     def __call__(self, step: int, rows: slice) -> Batch:
         """Some rows of the batch of a step."""
