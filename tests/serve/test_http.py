@@ -10,11 +10,13 @@ import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from select import select
+from typing import Any
 
 import httpx
 import pytest
 
 from litebert.errors import ConfigError
+from litebert.serve.guard import CLOSING
 from litebert.serve.limits import Limits
 from litebert.serve.metrics import Metrics
 from litebert.serve.server import Settings, _bound, _config, _Server
@@ -231,3 +233,47 @@ def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
         assert "access-control-allow-origin" not in other.headers
         assert "sesame" not in service.log.read_text()
         assert not service.events("request")  # --quiet
+
+
+def test_what_follows_a_whole_request_does_not_take_its_answer(service: Service) -> None:
+    body = b'{"inputs": "ba"}'
+    whole = PREDICT + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    for rest in (b"\0 nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nx: " + b"y" * 600_000):
+        with connected(service) as connection:
+            connection.sendall(whole + whole + rest)
+            file = connection.makefile("rb")
+            answer = b""
+            with suppress(ConnectionError):
+                answer = file.read()
+        assert answer.count(b"HTTP/1.1 200 OK") == 2, answer
+        assert b" 400 " not in answer
+    half = whole.replace(b"Content-Length: 16", b"Transfer-Encoding: chunked")[:-16] + b"z\r\n"
+    assert b" 400 " in raw(service, half).splitlines()[0]
+
+
+def test_a_refused_request_that_waits_to_send_its_body_ends_the_connection(service: Service) -> None:
+    waits = b"Expect: 100-continue\r\nContent-Length: 16\r\n\r\n"
+    assert b"connection: close" in raw(service, PREDICT.replace(b"localhost", b"evil") + waits)
+    assert b" 100 " in raw(service, PREDICT + waits).splitlines()[0]
+
+
+def test_a_client_that_goes_in_its_answer_is_no_failure() -> None:
+    metrics = Metrics()
+    service = Serving({}, Limits(), metrics)
+    app = _config(Settings({}), service).app
+
+    async def lose(message: Any) -> None:
+        raise RuntimeError("the handler is closed")
+
+    async def ask() -> str:
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        scope = {"type": "http", "method": "GET", "path": "/health", "raw_path": b"/health", "query_string": b"",
+                 "http_version": "1.1", "headers": [(b"host", b"localhost")], "root_path": "", "scheme": "http",
+                 "state": {CLOSING: lambda: True}}  # fmt: skip
+        with suppress(RuntimeError):
+            await app(scope, receive, lose)
+        return metrics.text({})
+
+    assert 'status="499"' in asyncio.run(ask())

@@ -9,7 +9,7 @@ from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from litebert.serve.guard import BUSY
+from litebert.serve.guard import BUSY, CLOSING
 from litebert.serve.limits import HEAD, HEADERS, SENDING
 from litebert.serve.refusals import Refusal
 from litebert.serve.service import Service
@@ -45,6 +45,8 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     parser: Any
     _held = 0
     """Bytes of the reads since a head or a part of a body was complete."""
+    _deaf = False
+    """Whether no more is read, and the answers that are underway are the last."""
     _late: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
@@ -53,14 +55,18 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._late = self.loop.call_later(HEADERS, transport.abort)
 
     def data_received(self, data: bytes) -> None:
+        if self._deaf:
+            return
         self._held += len(data)
-        self.app_state = {BUSY: True} if len(self.connections) > self.most else {}
+        self.app_state = {CLOSING: self.transport.is_closing}
+        if len(self.connections) > self.most:
+            self.app_state[BUSY] = True
         if hasattr(AutoHTTPProtocol, "on_body"):  # of httptools
             self._parse(data)
         else:
             super().data_received(data)
         if self._held > HEAD and hasattr(AutoHTTPProtocol, "on_body"):
-            self._end_large()
+            self._refuse(Refusal(431, "too_large", f"the headers have more than {HEAD:,} bytes; send less in them"))
         if self.cycle is not None and not self.cycle.response_complete:
             _cancel(self._late)
             self._late = None
@@ -98,9 +104,8 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
                 raise ValueError("no method of this service")  # httptools says that the request is malformed
             return  # and stops, and `_parse` goes on
         super().on_headers_complete()
-        self.headers: list[
-            tuple[bytes, bytes]
-        ] = []  # what comes behind a body in chunks is no head of it (RFC 9110, section 6.5.1)
+        # What comes behind a body in chunks is no head of it (RFC 9110, section 6.5.1).
+        self.headers: list[tuple[bytes, bytes]] = []
 
     def on_message_complete(self) -> None:
         if not self.parser.should_upgrade():
@@ -110,22 +115,31 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         self._held = 0
         super().on_body(body)
 
-    def _end_large(self) -> None:
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.transport.abort()  # an answer is underway, and another one may not come into it
-        elif not self.transport.is_closing():
-            self._refuse(Refusal(431, "too_large", f"the headers have more than {HEAD:,} bytes; send less in them"))
-
     def send_400_response(self, msg: str) -> None:
         self._refuse(Refusal(400, "bad_request", msg))
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer what is no whole request, log and count it, and end the connection."""
+        """Answer what is no request, log and count it, and end the connection.
+
+        Where whole requests came before it, they are answered, and the last of these answers ends the connection: a
+        refusal in front of them would be read as the answer to the first.
+        """
+        if self._deaf or self.transport.is_closing():
+            return
+        self._deaf = True
+        self.service.note("other", "other", {"start": time.monotonic(), "status": refusal.status})
+        cycle = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            if not cycle.more_body:
+                cycle.keep_alive = False
+                return
+            if cycle.response_started or getattr(self, "pipeline", ()):  # answers are underway to others
+                self.transport.abort()
+                return
         body, phrase = refusal.body("/"), HTTPStatus(refusal.status).phrase
         head = f"HTTP/1.1 {refusal.status} {phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n"
         self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         self.transport.close()
-        self.service.note("other", "other", {"start": time.monotonic(), "status": refusal.status})
 
     def pause_writing(self) -> None:
         super().pause_writing()

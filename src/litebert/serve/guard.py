@@ -33,6 +33,8 @@ HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{0,5})?")
 """A name or an address, and a port."""
 BUSY = "busy"
 """In the `state` of a request's scope where more clients are connected than may be."""
+CLOSING = "closing"
+"""In that `state`: a function that says whether the connection has ended, or is about to."""
 
 
 class Guard:
@@ -70,8 +72,11 @@ class Guard:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
+        headers = dict(scope["headers"])
+        # A client that waits for leave to send its body may send another request instead, which would be read as that
+        # body (RFC 9110, section 10.1.1).
+        ending = BUSY in scope.get("state", ()) or b"expect" in headers
         try:
-            headers = dict(scope["headers"])
             self._named(scope, about)
             if BUSY in scope.get("state", ()):
                 message = "too many clients are connected; connect again later, or keep fewer connections"
@@ -87,8 +92,11 @@ class Guard:
             body = await self._body(scope, headers, receive)
             await self._app(scope, _replayed(body, receive), answer)
         except Refusal as refusal:
-            await _refuse(answer, refusal, scope["path"], BUSY in scope.get("state", ()))
+            await _refuse(answer, refusal, scope["path"], ending)
         except Exception as error:
+            if scope.get("state", {}).get(CLOSING, bool)():  # nobody is there to answer
+                about["status"] = 499
+                return
             logs.event("a request failed", logging.ERROR, **logs.failure(error))
             if "status" not in about:
                 await _refuse(
