@@ -170,3 +170,16 @@ def test_masks_times_predictions_and_a_query_once_are_what_a_request_costs() -> 
     pairs = costs_of(Group("cosine", (), [("q" * 9000, "ba")] * 3))
     assert pairs[0] - pairs[1] == 9000
     assert pairs[1] == pairs[2] < 100
+
+
+def test_a_choice_costs_all_that_is_read_with_it() -> None:
+    one, many, blanks = costs_of(
+        Group(
+            "predict", (), [["c" * 100, "q", ["a"] * count] for count in (2, 200)] + [["c", "_ " * 9, ["a" * 99] * 2]]
+        )
+    )
+    assert many > 90 * one
+    assert blanks > 2 * 9 * 99
+    words, empty = costs_of(Group("predict", (), [["a"] * 1000, [""] * 1000]))
+    assert words - empty == 1000
+    assert empty > 1000

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
-from litebert.serve.limits import characters
+from litebert.serve.limits import characters, choices_of
 from litebert.serve.wire import Group
 
 OVERHEAD = 32.0
 """Characters that an input counts for, however short it is: what there is to do for each."""
+WORD = 4.0
+"""Characters that a word of a list counts for, however short it is: its tag stands in the answer."""
 MASK = 100.0
 """Characters that a mask counts for: the logits of the whole vocabulary, and their order."""
 QUERY = 4096
@@ -35,4 +38,12 @@ def costs_of(group: Group) -> list[float]:
         query, (first, _) = QUERY if group.operation == "score" else 0, group.inputs[0]
         costs = [OVERHEAD + min(len(first), query) + len(text) for _, text in group.inputs]
         return [costs[0] + len(first), *costs[1:]]
-    return [OVERHEAD + characters(value) for value in group.inputs]
+    return [_cost(value) for value in group.inputs]
+
+
+def _cost(value: Any) -> float:
+    """Of a text, its tokens, a pair, the words of a sentence, or a question with choices, each of which is a row."""
+    if isinstance(value, str):
+        return OVERHEAD + len(value)
+    words = sum(isinstance(part, str) for part in value)
+    return OVERHEAD * max(1, len(choices_of(value))) + WORD * words + characters(value)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +32,7 @@ TOP = 100
 """Labels of an answer whose request does not say how many."""
 QUOTED = 60
 """Characters of a name that an error repeats."""
+_BLANKS = re.compile("_+")
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,11 @@ class Limits:
         replacement of bytes in C, whose time grows with the size of the body alone.
 
         Raises:
-            Refusal: the body holds too many values.
+            Refusal: the body holds too many values, or is not in UTF-8. In UTF-16, other characters hold the bytes of
+                quotes, and Python's parser reads it.
         """
+        if not json.detect_encoding(body).startswith("utf-8"):
+            raise Refusal(400, "bad_request", "the body is no JSON in UTF-8")
         if _values(body) <= VALUES:
             return
         plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
@@ -118,10 +124,25 @@ def shortened(name: str) -> str:
 
 
 def characters(value: Any) -> int:
-    """Of a text, or of all texts in lists; a token counts as four."""
+    """Of a text, or of all texts in lists; a token counts as four.
+
+    Texts before a list of choices are read with each choice, which also fills each blank of the last of these texts.
+    """
     if isinstance(value, str):
         return len(value)
-    return 4 if isinstance(value, int) else sum(map(characters, value))
+    if isinstance(value, int):
+        return 4
+    choices = choices_of(value)
+    texts = [part for part in value if not isinstance(part, list)]
+    plain, blanks = sum(map(characters, texts)), 0
+    if choices and texts and isinstance(texts[-1], str):
+        blanks = len(_BLANKS.findall(texts[-1]))
+    return max(1, len(choices)) * plain + (1 + blanks) * sum(map(characters, choices))
+
+
+def choices_of(value: Any) -> list[Any]:
+    """What stands in the lists of an input: the choices of a question."""
+    return [choice for part in value if isinstance(part, list) for choice in part]
 
 
 def read_key(file: str | None, variable: str | None) -> bytes | None:
