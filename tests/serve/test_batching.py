@@ -186,3 +186,19 @@ def test_a_closed_queue_refuses_what_waits_and_what_comes() -> None:
         assert texts_of(await taken(waiting)) == ["c"]
 
     asyncio.run(check())
+
+
+def test_a_slow_time_makes_no_short_request_long() -> None:
+    async def check() -> None:
+        waiting = queue(linger=0.0, most=8192.0, patience=0.1)
+        waiting.measured([(1, 0.005), (4, 0.008)], 100.0, 1)
+        for seconds in [0.3] * 60 + [0.005] * 200:
+            ask(waiting, "a short text")
+            batch = await taken(waiting)
+            waiting.finished(batch)
+            waiting.computed(batch, seconds)
+        for _ in range(4):
+            ask(waiting, "a short text")
+        assert len((await taken(waiting)).rows) == 4, "they are computed together again"
+
+    asyncio.run(check())

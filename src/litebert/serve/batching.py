@@ -44,10 +44,13 @@ class Job:
     """The first input that still waits."""
     waiting: float = 0.0
     """Cost of the inputs that wait."""
-    rows: list[Row | None] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    missing: int = 0
+    """Inputs without an answer."""
 
     def __post_init__(self) -> None:
-        self.waiting, self.rows = sum(self.costs), [None] * len(self.costs)
+        self.waiting, self.missing = sum(self.costs), len(self.costs)
+        self.rows = [Row(b"", 0)] * self.missing
 
 
 class Batch:
@@ -82,9 +85,9 @@ class Batch:
                     name = job.input_name.format(place)
                     job.done.set_exception(Refusal(status, row.kind, name + row.refusal, name))
                     continue
-                job.rows[place] = row
-                if all(one is not None for one in job.rows):
-                    job.done.set_result([one for one in job.rows if one is not None])
+                job.rows[place], job.missing = row, job.missing - 1
+                if job.missing == 0:
+                    job.done.set_result(job.rows)
 
     def fail(self, refusal: Refusal) -> None:
         """Refuse all requests in it."""
@@ -115,6 +118,8 @@ class Queue:
         self._more, self._full, self._turn = asyncio.Event(), asyncio.Event(), asyncio.Lock()
         self._underway, self._expected = set[Batch](), 1
         self._pace, self._workers = Pace(), 1
+        self._first_room = 0.0
+        """Characters of a batch by the measurements at the start."""
         self.closed: Refusal | None = None
         """Why nothing is taken now, if so."""
 
@@ -142,6 +147,7 @@ class Queue:
         for rows, took in trials:
             self._pace.add(rows * (characters + OVERHEAD), took)
         self.patience = max(4 * (seconds + 0.003) if self._given is None else self._given, 2 * longest)
+        self._first_room = self._room
 
     def computed(self, batch: Batch, seconds: float, long: bool = False) -> None:
         """What a batch took."""
@@ -156,7 +162,8 @@ class Queue:
             Refusal: it would wait for too long.
         """
         job = Job(group, input_name, costs_of(group), asyncio.get_running_loop().create_future())
-        long = job.waiting > self._room
+        # A room that has shrunk in a slow time makes no request long: only short ones are measured, and widen it again.
+        long = job.waiting > max(self._room, self._first_room)
         if (refusal := self.refusal(long)) is not None:
             raise refusal
         if long:

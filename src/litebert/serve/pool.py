@@ -7,7 +7,7 @@ import itertools
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -25,6 +25,8 @@ PASSING = 0.001
 PAUSES = (0.0, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds before a worker that has died again without answering is replaced."""
 
+WATCHING = 0.05
+"""Seconds between two looks at a worker that is being replaced."""
 RETRY = 10
 """Seconds after which to come again where a worker cannot be replaced."""
 
@@ -91,6 +93,8 @@ class Worker:
         Raises:
             OSError: the process has died.
         """
+        if self._reader is None or self._reader.done():  # nobody would give this batch its answer
+            raise ConnectionError("the worker has ended")
         reply, number, pending = asyncio.get_running_loop().create_future(), next(self._numbers), self._pending
         pending[number] = reply
         try:
@@ -122,7 +126,7 @@ class Worker:
                 reply = pending.get(number)
                 if reply is not None and not reply.done():
                     reply.set_result((answered, seconds))
-        except (OSError, asyncio.IncompleteReadError):
+        except Exception:  # the process has ended, or what it wrote is no answer
             for reply in pending.values():
                 if not reply.done():
                     reply.set_exception(ConnectionError("the worker has ended"))
@@ -216,7 +220,7 @@ class Pool:
                     deaths = 0 if any(task.result() for task in done) else deaths
                     if worker.pid is None:
                         continue
-                held = held or await self._taken(worker)
+                held = held or await self._taken(worker, self.queue.take)
                 if worker.pid is None:
                     if not underway:
                         logs.event("a worker died", logging.ERROR, model=self.name, rows=0)
@@ -230,20 +234,15 @@ class Pool:
     async def _run_long(self, worker: Worker) -> None:
         """Keep a worker busy with long requests, a turn at a time; in the worker, short batches pass."""
         while True:
-            batch = await self.queue.take_long()
-            while worker.pid is None or not worker.ready:
-                if self.queue.closed is not None:
-                    batch.fail(self.queue.closed)
-                    self.queue.finished(batch)
-                    break
-                await asyncio.sleep(0.05)
-            else:
+            if worker.pid is None or not worker.ready:
+                await asyncio.sleep(WATCHING)
+            elif (batch := await self._taken(worker, self.queue.take_long)) is not None:
                 await self._answer(worker, batch, self.queue.step)
 
-    async def _taken(self, worker: Worker) -> Batch | None:
+    async def _taken(self, worker: Worker, take: Callable[[], Coroutine[Any, Any, Batch]]) -> Batch | None:
         """The next batch, None where the worker ends before there is one."""
         assert worker.ended is not None
-        taking = asyncio.create_task(self.queue.take())
+        taking = asyncio.create_task(take())
         try:
             waiting: set[asyncio.Future[Any]] = {taking, worker.ended}
             await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
@@ -267,11 +266,13 @@ class Pool:
 
     async def _answer(self, worker: Worker, batch: Batch, step: float = 0.0) -> bool:
         """Have a batch answered, or fail what is in it; whether it was answered."""
+        pid = worker.pid
         try:
             answered, seconds = await asyncio.wait_for(worker.compute(batch.groups, step), self._timeout)
         except Exception as error:  # the process has died, or what it wrote is no answer
             slow = isinstance(error, asyncio.TimeoutError)
-            await worker.kill()
+            if worker.pid == pid:  # and not its successor
+                await worker.kill()
             logs.event(
                 "a worker took too long and was ended" if slow else "a worker died", logging.ERROR, model=self.name,
                 rows=len(batch.rows),

@@ -59,7 +59,7 @@ def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
         start, paused = time.perf_counter(), turns.paused
         answered = [[tuple(row) for row in _answered(served, wire.Group(*group))] for group in groups]
         seconds = time.perf_counter() - start - (turns.paused - paused)
-        with writing:
+        with writing, suppress(BrokenPipeError):  # a service that was killed reads no answers
             out.write(wire.packed((number, answered, seconds)))
 
     def answer_long() -> None:
