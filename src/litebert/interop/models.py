@@ -287,7 +287,7 @@ def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -
     if words is not None and (trained := recorded()) not in (None, words.fingerprint):
         raise ModelError(
             f"{folder / 'tokenizer'} is another tokenizer ({words.fingerprint[:12]}) than the one of the training, "
-            f"which {run or weights} records ({str(trained)[:12]}); restore the original, or name it with --tokenizer"
+            f"which {run or weights} records ({str(trained)[:12]}); restore the original"
         )
     return words
 

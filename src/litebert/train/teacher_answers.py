@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,11 +85,23 @@ def answers_in(
         raise ConfigError(f"--teacher-answers {folder} lies in the folder of the run, {out}; name one beside it")
     if Path(folder).exists() and not Path(folder).is_dir():
         raise ConfigError(f"--teacher-answers {folder} is a file; name a folder")
+    if strangers := _strangers(Path(folder)):
+        raise ConfigError(
+            f"--teacher-answers {folder} holds {strangers[0]} too, which is no answer of a teacher; name a new folder"
+        )
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"--teacher-answers {folder} cannot be made ({error.strerror}); name another") from None
     return TeacherAnswers(Path(folder), teacher.fingerprint)
+
+
+def _strangers(folder: Path) -> list[str]:
+    """What lies in a folder and is no folder of answers, which have two hexadecimal digits for a name."""
+    if not folder.is_dir():
+        return []
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    return [name for name in names if not re.fullmatch("[0-9a-f]{2}", name)]
 
 
 def _checksum(pieces: Tensor, log_probabilities: Tensor) -> str:
