@@ -158,5 +158,5 @@ print(split.tokens, counts.tokens.sum(), resource.getrusage(resource.RUSAGE_SELF
     )
     tokens, counted, kibibytes = map(int, done.stdout.split())
     assert tokens == 250_000_000
-    assert counted == cooccurrence.MOST_TOKENS
+    assert cooccurrence.MOST_TOKENS - cooccurrence.PASSAGE < counted <= cooccurrence.MOST_TOKENS
     assert kibibytes * 1024 < 1e9
