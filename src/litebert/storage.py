@@ -14,8 +14,9 @@ import shutil
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, TextIO
@@ -287,11 +288,14 @@ _BLOCK = 1 << 16
 """Brackets that are counted at a time: a text that opens a million of them is refused after the first of these."""
 
 
-def parse_json(text: str | bytes) -> Any:
+def parse_json(text: str | bytes, read_keys: Collection[str] | None = None) -> Any:
     """The value of a JSON text that a person or another program wrote; bytes are UTF-8, with or without a mark.
 
     This is the one reader of JSON that comes from outside. A key that stands twice in an object is an error, because
     readers disagree on which of its values counts.
+
+    Args:
+        read_keys: the keys that somebody reads, where only their repetition matters; by default all keys.
 
     Raises:
         ValueError: the text is not JSON, is nested more than `DEEPEST` levels deep, or repeats a key in an object.
@@ -301,7 +305,7 @@ def parse_json(text: str | bytes) -> Any:
     if text.count("[") + text.count("{") > DEEPEST and nested_deeper(text.encode("utf-8", "replace"), DEEPEST):
         raise ValueError(f"nested more than {DEEPEST} levels deep")
     try:
-        return json.loads(text, object_pairs_hook=_object_of)
+        return json.loads(text, object_pairs_hook=partial(_object_of, read_keys=read_keys))
     except RecursionError:  # of an interpreter that is deep in other calls already
         raise ValueError("nested too deeply") from None
 
@@ -320,12 +324,13 @@ def nested_deeper(text: bytes, levels: int) -> bool:
     return False
 
 
-def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_of(pairs: list[tuple[str, Any]], read_keys: Collection[str] | None) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the key {twice!r} stands twice in one object")
+        repeated = (name for name in names if names.count(name) > 1 and (read_keys is None or name in read_keys))
+        if (name := next(repeated, None)) is not None:
+            raise ValueError(f"the key {name!r} stands twice in one object")
     return fields
 
 

@@ -128,7 +128,7 @@ def test_what_cannot_be_is_refused(tiny_tokenizer: Path, tmp_path: Path, table: 
         ("export", folder, tmp_path / "out", "--head", "mlm"): ("mlm", "sequence", "backbone"),
         ("export", folder, tmp_path / "out", "--data", table): ("--int8",),
         ("export", folder, tmp_path / "out", "--int8", "--data", tmp_path / "gone.csv"): (tmp_path / "gone.csv",),
-        ("export", folder, tmp_path / "out", "--int8", "--max-drop", "-1"): ("-1.0",),
+        ("export", folder, tmp_path / "out", "--int8", "--data", table, "--max-drop", "-1"): ("-1.0",),
     }.items():
         status, out, err = run(*words)
         assert (status, out) == (2, "")

@@ -47,7 +47,8 @@ def refused(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> Callable[..., Non
 
     def call(*words: object, places: tuple[object, ...]) -> None:
         out = tmp_path / "refused"
-        status, output, error = run("prepare", "--tokenizer", tiny_tokenizer, "--out", out, "--processes", 1, *words)
+        alone = () if "--processes" in words else ("--processes", 1)
+        status, output, error = run("prepare", "--tokenizer", tiny_tokenizer, "--out", out, *alone, *words)
         assert (status, output) == (2, "")
         names(error.strip().splitlines()[-1], *places)
 

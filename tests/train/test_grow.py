@@ -280,7 +280,7 @@ def test_a_fine_tuning_is_started_anew_and_another_is_refused_by_its_fields(
     other = ("--train.optimizer.learning-rate", "1e-4", "--train.batch", "4 sequences")
     status, _, err = run(*words, *other)
     assert status == 2
-    fields = ("config.train.batch", "32 sequences", "4 sequences", "config.train.optimizer.learning_rate", "0.0001")
+    fields = ("config.train.batch", "16 sequences", "4 sequences", "config.train.optimizer.learning_rate", "0.0001")
     names(err.splitlines()[-1], tmp_path / "run", *fields, "--overwrite")
     status, _, err = run(*words, *other, "--overwrite")
     assert status == 0

@@ -258,16 +258,16 @@ def test_kills_change_nothing_for_a_fine_tuning(
         rows_of = (f"{text},{'yes' if 'bado' in text else 'no'}\n" for text in texts)
         (tmp_path / f"{part}.csv").write_text("text,label\n" + "".join(rows_of))
 
-    def words(out: str) -> list[str]:
+    def words(out: str, seeds: str = "2", epochs: str = "2") -> list[str]:
         return ["finetune", str(tmp_path / "small.toml"), "--task", "table", "--data", str(tmp_path / "train.csv"),
                 "--dev", str(tmp_path / "dev.csv"), "--tokenizer", str(tiny_tokenizer), "--out", str(tmp_path / out),
-                "--seeds", "2", "--epochs", "2", "--length", "32", "--train.precision", "float32", "--train.batch",
+                "--seeds", seeds, "--epochs", epochs, "--length", "32", "--train.precision", "float32", "--train.batch",
                 "8 sequences", "--train.save-every", "4 steps", "--train.optimizer.learning-rate", "3e-3",
                 "--train.evaluate-every", "20%", *more]  # fmt: skip
 
     more: tuple[str, ...] = ()
     if taught:
-        status, output = commands.run(*words("teacher"), "--epochs", "1", "--seeds", "1")
+        status, output = commands.run(*words("teacher", seeds="1", epochs="1"))
         assert status == 0, output
         (tmp_path / "more.csv").write_text("text\n" + "bado kumi\nlalo feti\n" * 40)
         more = (

@@ -214,14 +214,14 @@ def test_a_fine_tuning_keeps_it_too(
     run: Run, tmp_path: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = ("finetune", recipe_file(tmp_path), "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
-             write_table(tmp_path / "rows.csv", 40), "--out", tmp_path / "run", "--steps", "2",
-             "--train.micro-batch", "auto")  # fmt: skip
+             write_table(tmp_path / "rows.csv", 40), "--steps", "2", "--train.micro-batch", "auto")  # fmt: skip
+    place = ("--out", tmp_path / "run")
     with_free(monkeypatch, 20 * MIB, each=2 * MIB, again=2 * MIB)
-    assert run(*words)[0] == 0
+    assert run(*words, *place)[0] == 0
     recorded = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["train"]["micro_batch"]
     assert 1 <= recorded < 32
     with_free(monkeypatch, 64 << 30, each=MIB, again=MIB)
-    assert run(*words)[0] == 0
+    assert run(*words, *place)[0] == 0
     with_free(monkeypatch, 20 * MIB, each=100 * MIB, again=MIB)
     status, _, err = run(*words, "--out", tmp_path / "other")
     assert status == 2

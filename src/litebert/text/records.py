@@ -321,7 +321,7 @@ def _jsonl(name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, note
             notes["blank lines were passed over"] += 1
             continue
         try:
-            row = parse_json(line)
+            row = parse_json(line, (*wanted.columns, *wanted.optional))
         except (ValueError, RecursionError) as error:
             fault = json_fault(error)
             raise DataError(f"{name}:{number} is not JSON ({fault}); write one whole object per line") from error

@@ -33,6 +33,7 @@ from tokenizers.models import BPE, WordPiece
 
 from litebert.errors import DataError, nearest
 from litebert.progress import task, tracked
+from litebert.storage import atomic_write
 from litebert.text.sentences import LINE_CHARACTERS, split_lines
 from litebert.tokenizer import child
 from litebert.tokenizer.engines import (
@@ -199,7 +200,8 @@ def _train_unigram(lines: list[str], vocab_size: int, lower_case: bool, strip_ac
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "rules.tsv"
         points = [(" ".join(f"{ord(c):04X}" for c in text) for text in rule) for rule in rules.items()]
-        table.write_text("".join(f"{key}\t{value}\n" for key, value in points), encoding="ascii")
+        with atomic_write(table) as file:
+            file.write("".join(f"{key}\t{value}\n" for key, value in points).encode("ascii"))
         options = {
             "model_type": "unigram",
             "vocab_size": vocab_size,
