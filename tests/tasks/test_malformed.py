@@ -329,7 +329,7 @@ def test_predict_names_the_line_and_keeps_the_answers_before_it(
     path.write_bytes(reader.content[: reader.content.index(b"shut") + 2])
     status, out, err = run("predict", models[PREDICTED[name]], "--input", path, "--output", tmp_path / "answers.csv")
     assert (status, out) == (2, "")
-    *kept, last = err.splitlines(keepends=True)
+    *kept, last = lines_without_coverage(err)
     names(one_line(last, path).removesuffix("\n"), "litebert predict", *places_in(reader.cut))
     there = {one.name for one in tmp_path.iterdir()} - {path.name}
     assert there == ({"answers.csv"} if kept else set())
@@ -354,10 +354,16 @@ def test_predict_names_the_line_of_what_it_cannot_ask(
     path.write_bytes(lines({"question": "a", "context": "b", "choices": ["c", "d"]}, row))
     status, out, err = run("predict", models[kind], "--input", path)
     assert (status, len(out.splitlines())) == (2, 2), "what stands before it is answered"
-    names(one_line(err, path).removesuffix("\n"), "litebert predict", "FILE:2", *places)
+    (line,) = lines_without_coverage(err)
+    names(one_line(line, path).removesuffix("\n"), "litebert predict", "FILE:2", *places)
     asked = tuple(row.values()) if kind == "span" else (row["context"], "", row["choices"])
     with refused(DataError, "input 1", repr(asked)):
         load(models[kind]).predict([asked])
+
+
+def lines_without_coverage(err: str) -> list[str]:
+    """The lines but the warning that the toy tokenizer does not cover the text."""
+    return [line for line in err.splitlines(keepends=True) if "tokens are unknown" not in line]
 
 
 LONG = " ".join(["bado"] * 300)
@@ -392,7 +398,7 @@ def test_predict_says_what_it_mends(
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"one\0two\n\nfour\n")))
     status, out, err = run("predict", models[kind])
     assert (status, len(out.splitlines())) == (0, 4)
-    taken, nul, empty = err.splitlines()
+    taken, nul, empty = lines_without_coverage(err)
     names(taken, "standard input")
     names(nul, "NUL", 1)
     names(empty, 1)

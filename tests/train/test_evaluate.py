@@ -239,7 +239,8 @@ def test_a_model_of_one_sentence_task_answers_both(trained: str, tiny_data: Path
 
 def test_a_model_without_a_sentence_head_is_scored_on_words_alone(tiny_data: Path, tmp_path: Path) -> None:
     pretrain(config(objectives=("mlm",), train={"budget": "3 steps"}), tiny_data, tmp_path)
-    assert evaluate(tmp_path, tiny_data).keys() == {"mlm_loss", "mlm_perplexity", "mlm_accuracy", "mlm_majority"}
+    scores = ("loss", "perplexity", "accuracy", "standard_error", "predictions", "majority")
+    assert evaluate(tmp_path, tiny_data).keys() == {f"mlm_{score}" for score in scores}
 
 
 def test_one_document_has_no_random_next_sentence(

@@ -96,6 +96,8 @@ def test_replaced_tokens_are_scored_as_counted_by_hand(shards: Shards, monkeypat
         {
             "rtd_loss": np.where(y, np.log1p(np.exp(-x)), np.log1p(np.exp(x))).mean(),
             "rtd_accuracy": (called == y).mean(),
+            "rtd_standard_error": (called == y).std() / len(y) ** 0.5,
+            "rtd_predictions": len(y),
             "rtd_base_rate": 1 - y.mean(),
             "rtd_replaced": y.mean(),
             "rtd_precision": y[called].mean(),

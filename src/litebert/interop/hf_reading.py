@@ -203,7 +203,15 @@ def _read_with(layout: Layout, head: HeadName) -> tuple[str, ...]:
 def _foreign_heads(layout: Layout, tensors: Collection[str]) -> set[str]:
     """The tensors of heads that no part of the layout knows; never what may belong to an encoder."""
     known = {name for modules in layout.parts.values() for name in _names(modules)} | {*layout.tied}
-    outside = (name for name in tensors if name not in known and not name.startswith(layout.backbone_prefix))
+    # By module, for a bias that this shape lacks is a leaf of a head that is known.
+    modules_known = {name.rpartition(".")[0] for name in known}
+    outside = (
+        name
+        for name in tensors
+        if name.rpartition(".")[0] not in modules_known
+        and name not in known
+        and not name.startswith(layout.backbone_prefix)
+    )
     return {name for name in outside if name.endswith((".weight", ".bias")) and not _ENCODER_WORDS.search(name)}
 
 
