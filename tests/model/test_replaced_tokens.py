@@ -203,6 +203,12 @@ def test_the_weight_is_fifty() -> None:
     assert [objective.weight for objective in made().named_objectives.values()] == [1.0, 50.0]
 
 
+def error_of(right: int, count: int) -> float:
+    """The standard error of an accuracy, with one right and one wrong prediction more."""
+    share = (right + 1) / (count + 2)
+    return float((share * (1 - share) / count) ** 0.5)
+
+
 def test_scores_are_those_of_scikit_learn() -> None:
     _, rtd, _ = parts(made())
     generator = torch.Generator().manual_seed(3)
@@ -221,6 +227,8 @@ def test_scores_are_those_of_scikit_learn() -> None:
     assert got == pytest.approx({
         "loss": metrics.log_loss(labels, torch.sigmoid(torch.tensor(logits)).numpy()),
         "accuracy": metrics.accuracy_score(labels, calls),
+        "standard_error": error_of(sum(call == label for call, label in zip(calls, labels, strict=True)), 47),
+        "predictions": 47,
         "base_rate": 1 - sum(labels) / len(labels),
         "replaced": sum(labels) / len(labels),
         "precision": metrics.precision_score(labels, calls),
@@ -233,7 +241,8 @@ def test_scores_without_both_labels_have_no_curve() -> None:
     _, rtd, _ = parts(made())
     tensors = {"logits": torch.tensor([-1.0, -2.0]), "labels": torch.tensor([False, False])}
     got = rtd.scores([Loss(torch.tensor(2.0), torch.tensor(2), torch.tensor(2), {}, tensors)])
-    assert got == {"loss": 1.0, "accuracy": 1.0, "base_rate": 1.0, "replaced": 0.0}
+    assert got.pop("standard_error") == pytest.approx(error_of(2, 2))
+    assert got == {"loss": 1.0, "accuracy": 1.0, "predictions": 2, "base_rate": 1.0, "replaced": 0.0}
 
 
 def test_pieces_alone_are_judged_by_the_other_half() -> None:

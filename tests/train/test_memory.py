@@ -176,7 +176,7 @@ def test_a_fine_tuning_that_does_not_fit_is_refused_too(
     (tmp_path / "rows.csv").write_text("text,label\n" + rows)
     words = ("finetune", "albert-tiny", "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
              tmp_path / "rows.csv", "--out", tmp_path / "run", "--steps", "1",
-             "--train.precision", "float32")  # fmt: skip
+             "--train.precision", "float32", "--train.batch", "32 sequences")  # fmt: skip
     with_free(monkeypatch, 60 * MIB, each=2 * MIB)
     status, _, err = run(*words)
     assert status == 2

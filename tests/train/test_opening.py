@@ -14,6 +14,7 @@ import torch
 
 from litebert import load
 from litebert.errors import LitebertError, ModelError, RunError
+from litebert.storage import file_record, index_text
 from litebert.train import checkpoint
 from litebert.train.pretrain import pretrain
 from toys.folders import save_litebert, tiny
@@ -168,7 +169,7 @@ def test_a_state_that_cannot_be_continued_is_named(key: str, value: object, pair
     state = json.loads((folder / "state.json").read_text())
     state.pop(key)
     (folder / "state.json").write_text(json.dumps(state if value is ... else {**state, key: value}))
-    hashed = {name: checkpoint._fingerprint(folder / name) for name in checkpoint._HASHED}
-    (folder / "index.json").write_text(checkpoint._index(hashed))
+    records = {name: file_record(folder / name) for name in checkpoint._HASHED}
+    (folder / "index.json").write_text(index_text(records))
     with refused(RunError, folder / "state.json"):
         pretrain(config(train={"save_every": "4 steps"}), tiny_data, pair)

@@ -139,7 +139,8 @@ def _check_options(names: Sequence[str], reading: Reading) -> None:
         raise DataError(f"--text-field {reading.text_field} names a column, and no source is a table; leave it out")
     for given, option in ((reading.unwrap, "--unwrap"), (reading.split != "blank-line", f"--split {reading.split}")):
         if all(tables) and given:
-            raise DataError(f"{option} is of plain text, and every row of a table is a document; leave it out")
+            first = printable(names[0])
+            raise DataError(f"{option} is of plain text, and every row of {first} is a document; leave it out")
 
 
 def _texts(source: str, reading: Reading) -> Texts:

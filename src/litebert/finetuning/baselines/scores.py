@@ -18,7 +18,6 @@ from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.scoring import metric_name
 from litebert.finetuning.task import Task
 from litebert.storage import numbers, read_json, write_json
-from litebert.train.run_folder import ASIDE
 
 log = logging.getLogger("litebert")
 
@@ -56,6 +55,8 @@ class RunBaseline:
 
     def keep(self, folder: Path) -> BaselineScores | None:
         """The scores that the folder holds, else those computed now; None where there are none, and a log says why."""
+        from litebert.train.run_folder import ASIDE  # with torch, which those who only read scores do without
+
         found = _kept(folder / BASELINE) or _kept(folder / ASIDE / BASELINE)  # a restarted run has the same rows
         found = found or self._scores
         if found is not None and not (folder / BASELINE).exists():
