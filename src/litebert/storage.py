@@ -292,10 +292,7 @@ def parse_json(text: str | bytes, read_keys: Collection[str] | None = None) -> A
     """The value of a JSON text that a person or another program wrote; bytes are UTF-8, with or without a mark.
 
     This is the one reader of JSON that comes from outside. A key that stands twice in an object is an error, because
-    readers disagree on which of its values counts.
-
-    Args:
-        read_keys: the keys that somebody reads, where only their repetition matters; by default all keys.
+    readers disagree on which of its values counts. With `read_keys`, only the repetition of those keys is one.
 
     Raises:
         ValueError: the text is not JSON, is nested more than `DEEPEST` levels deep, or repeats a key in an object.
