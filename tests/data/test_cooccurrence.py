@@ -131,10 +131,11 @@ def test_tokens_with_equal_neighbors_have_near_vectors() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak memory from /proc")
 def test_a_corpus_of_a_gigabyte_is_counted_in_less_memory(tmp_path: Path) -> None:
     """250 million tokens, which are about a gigabyte of text, in a process of its own."""
     script = """
-import resource, sys
+import sys
 import numpy as np
 from pathlib import Path
 from litebert.config import TableConfig
@@ -143,7 +144,9 @@ from litebert.data.shards import Split, read_blocks
 split = Split(read_blocks(Path(sys.argv[1])))
 counts = count_neighbors(split, 30_000, TableConfig(start="cooccurrence"))
 token_vectors(counts, 128, 0.1)
-print(split.tokens, counts.tokens.sum(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+# Not ru_maxrss, which begins with the memory of the parent process.
+status = Path("/proc/self/status").read_text()
+print(split.tokens, counts.tokens.sum(), status.split("VmHWM:")[1].split()[0])
 """
     draw = np.random.default_rng(0)
     chunks = []
@@ -158,6 +161,7 @@ print(split.tokens, counts.tokens.sum(), resource.getrusage(resource.RUSAGE_SELF
     )
     tokens, counted, kibibytes = map(int, done.stdout.split())
     assert tokens == 250_000_000
-    assert cooccurrence.MOST_TOKENS - cooccurrence.PASSAGE < counted <= cooccurrence.MOST_TOKENS
+    # The last passage of a stored block may be short.
+    assert 0.95 * cooccurrence.MOST_TOKENS < counted <= cooccurrence.MOST_TOKENS
     # About half of it is the mapped file itself, whose pages the system takes back when it needs them.
     assert kibibytes * 1024 < 2**30
