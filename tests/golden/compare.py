@@ -2,9 +2,11 @@
 
     python tests/golden/compare.py [--base HEAD~1]
 
-runs this tree's `runner.py` on the working tree and on the base commit, on this very machine, and compares every
-number exactly: a refactoring must change none. Exit status 0 when all are equal or the base has no golden runs, 1
-when some differ, each named with its first step that does; then the changelog must say why.
+runs the `runner.py` of the working tree and of the base commit, each on its own package, on this
+very machine. It compares every number that both wrote exactly: a refactoring must change none.
+A field, a file or a run that only one of them wrote is noted and is no difference. The exit status
+is 0 when all shared numbers are equal or the base has no golden runs, and 1 when some differ. Each
+difference is named with its first step, and then the changelog must say why.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -23,50 +24,72 @@ ROOT = Path(__file__).resolve().parents[2]
 RUNNER = Path(__file__).resolve().with_name("runner.py")
 
 
-def golden_runs(source: Path) -> dict[str, Any]:
-    """The results of the runner on the package in `source`, in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+def golden_runs(tree: Path) -> dict[str, Any]:
+    """Run a tree's own golden runs on its own package, in a process of its own."""
+    source, runner = tree / "src", tree / RUNNER.relative_to(ROOT)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(source),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": "1",
+    }
 
-    def run(*options: str) -> None:
-        subprocess.run([sys.executable, str(RUNNER), *options], env=environment, check=True, cwd=source)
+    def run(*options: str) -> str:
+        command = [sys.executable, str(runner), *options]
+        return subprocess.run(
+            command, env=environment, check=True, cwd=source, stdout=subprocess.PIPE, text=True
+        ).stdout
 
     with tempfile.TemporaryDirectory() as folder:
-        which = subprocess.run(
-            [sys.executable, str(RUNNER), "--package"], env=environment, check=True, cwd=source,
-            capture_output=True, text=True,
-        ).stdout.strip()  # fmt: skip
-        if not Path(which).resolve().is_relative_to(source.resolve()):
-            raise SystemExit(f"the runner imports {which} and not the package in {source}")
+        package = run("--package").strip()
+        if not Path(package).resolve().is_relative_to(source.resolve()):
+            raise SystemExit(f"the runner imports {package} and not the package in {source}")
         results = Path(folder, "results.json")
         run("--out", str(results))
-        found: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))
-        return found["runs"]  # type: ignore[no-any-return]
+        runs: dict[str, Any] = json.loads(results.read_text(encoding="utf-8"))["runs"]
+        return runs
 
 
-def differences(base: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """What differs between two results, a line for each run: the first row of its metrics, else files, else answers."""
-    lines = [f"{name}: only in the base" for name in base if name not in here]
-    lines += [f"{name}: new here, so there is nothing to compare" for name in here if name not in base]
+def compare(base: dict[str, Any], here: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Compare the results of two trees: the differences, and notes on what only one tree wrote."""
+    notes = [f"{name}: only in the base" for name in base if name not in here]
+    notes += [f"{name}: new here" for name in here if name not in base]
+    differences: list[str] = []
     for name in (name for name in here if name in base):
-        was, now = base[name], here[name]
-        pairs = zip_longest(was["rows"], now["rows"], fillvalue={})
-        rows = next(((a, b) for a, b in pairs if a != b), None)
-        if rows is not None:
-            there, key = rows[0], _differing(*rows)[0]
-            step = {**rows[1], **there}["step"]
-            lines.append(
-                f"{name}: {key} differs at step {step}: {there.get(key)!r} there and {rows[1].get(key)!r} here"
-            )
-        elif was["files"] != now["files"]:
-            lines.append(f"{name}: only the files differ: {', '.join(_differing(was['files'], now['files']))}")
-        elif was != now:
-            lines.append(f"{name}: only {', '.join(_differing(was, now))} differ")
-    return lines
+        before, after = base[name], here[name]
+        missing, changed = _compare_rows(before["rows"], after["rows"])
+        kinds = {"file": "files", "score": "scores"}
+        for kind, key in kinds.items():
+            absent, unequal = _compare_fields(before.get(key, {}), after.get(key, {}))
+            missing += [f"{kind} {field}" for field in absent]
+            changed += [f"{kind} {field} differs" for field in unequal]
+        if before.get("answers") != after.get("answers"):
+            changed.append("answers differ")
+        differences += [f"{name}: {line}" for line in changed]
+        if missing:
+            notes.append(f"{name}: written by only one of the two: {', '.join(sorted(missing))}")
+    return differences, notes
 
 
-def _differing(there: dict[str, Any], here: dict[str, Any]) -> list[str]:
-    """The keys whose values are not the same."""
-    return [key for key in {**there, **here} if (key in there, there.get(key)) != (key in here, here.get(key))]
+def _compare_rows(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+    """Compare metrics row by row: the fields that only one has, and the first step that differs."""
+    missing: set[str] = set()
+    for was, now in zip(before, after, strict=False):
+        absent, unequal = _compare_fields(was, now)
+        missing |= {f"field {field}" for field in absent}
+        if unequal:
+            key = unequal[0]
+            line = f"{key} differs at step {now['step']}: {was[key]!r} there and {now[key]!r} here"
+            return sorted(missing), [line]
+    if len(before) != len(after):
+        return sorted(missing), [f"{len(before)} rows of metrics there and {len(after)} here"]
+    return sorted(missing), []
+
+
+def _compare_fields(before: dict[str, Any], after: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Compare two records: the keys that only one has, and the shared keys with other values."""
+    missing = sorted(before.keys() ^ after.keys())
+    return missing, [key for key in before if key in after and before[key] != after[key]]
 
 
 def git(*words: str) -> str:
@@ -89,16 +112,17 @@ def main() -> int:
             if not (tree / RUNNER.relative_to(ROOT)).exists():
                 sys.stdout.write(f"{base} ({commit[:9]}) has no golden runs, so there is nothing to compare with\n")
                 return 0
-            there = golden_runs(tree / "src")
+            there = golden_runs(tree)
         finally:
             git("worktree", "remove", "--force", str(tree))
-    here = golden_runs(ROOT / "src")
-    found = differences(there, here)
-    for line in found:
+    here = golden_runs(ROOT)
+    differences, notes = compare(there, here)
+    for line in [*notes, *differences]:
         sys.stdout.write(f"{line}\n")
-    if any("new here" not in line for line in found):
+    if differences:
         return 1
-    sys.stdout.write(f"{len(here)} golden runs are bit for bit those of {base} ({commit[:9]})\n")
+    shared = len(here.keys() & there.keys())
+    sys.stdout.write(f"{shared} golden runs are bit for bit those of {base} ({commit[:9]})\n")
     return 0
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from golden.compare import differences
+from golden.compare import compare
 from golden.runner import RECORDED, STEPS, points, run_all
 
 TOLERANCE = dict.fromkeys(points(), 1e-5) | {"albert-tiny": 3e-4, "bert-tiny, shrunken": 3e-4}
@@ -56,8 +56,10 @@ def test_runs_differ_from_each_other_and_repeat_exactly(results: dict[str, Any])
     assert again == {name: results[name] for name in names}
 
 
-def test_the_comparison_names_the_run_and_its_first_step_that_differs(results: dict[str, Any]) -> None:
-    assert differences(results, copy.deepcopy(results)) == []
+def test_the_comparison_names_the_run_and_its_first_step_that_differs(
+    results: dict[str, Any],
+) -> None:
+    assert compare(results, copy.deepcopy(results)) == ([], [])
     names = list(results)
     changed = copy.deepcopy(results)
     loss = changed[names[0]]["rows"][6]["loss"]
@@ -67,12 +69,25 @@ def test_the_comparison_names_the_run_and_its_first_step_that_differs(results: d
     changed[names[2]]["files"]["step-00000020/model.safetensors"] = "0"
     changed["span 2.0"]["answers"][3]["score"] += 1
     changed["new"] = changed.pop(names[4])
-    gone, new, first, second, third, fourth = differences(results, changed)
-    assert gone == f"{names[4]}: only in the base"
-    assert new.startswith("new: new here")
+    (first, second, third, fourth), notes = compare(results, changed)
+    assert notes == [f"{names[4]}: only in the base", "new: new here"]
     assert first.startswith(f"{names[0]}: loss differs at step 7: {loss!r} there")
     assert second.startswith(f"{names[1]}: ")
-    assert f" differs at step {STEPS}: " in second
-    assert third.endswith(": step-00000020/model.safetensors")
-    assert third.startswith(f"{names[2]}: only the files")
-    assert fourth == "span 2.0: only answers differ"
+    assert second.endswith(" here")
+    assert third == f"{names[2]}: file step-00000020/model.safetensors differs"
+    assert fourth == "span 2.0: answers differ"
+
+
+def test_the_comparison_passes_over_new_fields_and_still_compares_the_weights(
+    results: dict[str, Any],
+) -> None:
+    name = next(iter(results))
+    changed = copy.deepcopy(results)
+    for row in changed[name]["rows"]:
+        row["new_field"] = 1.0
+    note = f"{name}: written by only one of the two: field new_field"
+    assert compare(results, changed) == ([], [note])
+    changed[name]["files"]["step-00000020/model.safetensors"] = "0"
+    differences, notes = compare(results, changed)
+    assert differences == [f"{name}: file step-00000020/model.safetensors differs"]
+    assert notes == [note]
