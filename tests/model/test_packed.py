@@ -23,9 +23,12 @@ from litebert.model.task_model import TaskModel
 from toys.refusals import refused
 
 pytestmark = pytest.mark.skipif(compiled.library() is None, reason=f"compiled kernels are {compiled.state()}")
-BYTES = compiled.library() is not None and bool(packed._constant("multiplies_bytes"))
+BYTES, PAIRS = (
+    compiled.library() is not None and bool(packed._constant(name)) for name in ("multiplies_bytes", "multiplies_narrow")
+)
 in_bytes = pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512")
-PRODUCTS = [None, torch.bfloat16, pytest.param(torch.int8, marks=in_bytes)]
+in_pairs = pytest.mark.skipif(not PAIRS, reason="this processor does not multiply bfloat16 in vectors of AVX-512")
+PRODUCTS = [None, pytest.param(torch.bfloat16, marks=in_pairs), pytest.param(torch.int8, marks=in_bytes)]
 
 SHAPE: dict[str, Any] = {"vocab_size": 50, "embedding_size": 16, "hidden_size": 48, "layers": 3, "heads": 3,
                          "intermediate_size": 64, "max_positions": 64}  # fmt: skip
@@ -89,16 +92,9 @@ def test_it_answers_as_the_network(name: str) -> None:
         np.testing.assert_allclose(ours.logits(*given), expected(model, given), rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("library", [False, True], ids=["products of our own", "products of the library"])
+@in_pairs
 @pytest.mark.parametrize("name", NETWORKS)
-def test_in_bfloat16_it_is_as_near_to_float32_as_autocast_is(
-    name: str, library: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if library:
-        constant = packed._constant
-        monkeypatch.setattr(packed, "_constant", lambda name: 0 if name == "multiplies_narrow" else constant(name))
-    elif not packed._constant("multiplies_narrow"):
-        pytest.skip("this processor does not multiply bfloat16 in vectors, or has AMX")
+def test_in_bfloat16_it_is_as_near_to_float32_as_autocast_is(name: str) -> None:
     model, given = network(name), rows([61, 33, 17, 16, 15, 2, 1])
     if model.encoder.config.segment_types < 2:
         given[1][:] = 0
@@ -173,7 +169,20 @@ def test_in_8_bits_what_is_no_number_stays_none() -> None:
 def test_in_8_bits_sizes_that_4_does_not_divide_are_left_to_others() -> None:
     odd = EncoderConfig(**{**SHAPE, "hidden_size": 54})
     assert PackedNetwork.of(TaskModel(odd, True, 2), torch.int8) is None
-    assert PackedNetwork.of(TaskModel(odd, True, 2), torch.bfloat16) is not None
+    assert PackedNetwork.of(TaskModel(odd, True, 2)) is not None
+
+
+@in_pairs
+def test_in_bfloat16_odd_sizes_are_left_to_others() -> None:
+    for hidden, inner, fits in ((54, 64, True), (51, 64, False), (48, 63, False)):
+        config = EncoderConfig(**{**SHAPE, "hidden_size": hidden, "intermediate_size": inner})
+        assert (PackedNetwork.of(TaskModel(config, True, 2), torch.bfloat16) is not None) == fits
+
+
+@pytest.mark.skipif(PAIRS and BYTES, reason="this processor multiplies both types in vectors of AVX-512")
+def test_types_that_the_processor_does_not_multiply_are_left_to_others() -> None:
+    for products, multiplies in ((torch.bfloat16, PAIRS), (torch.int8, BYTES)):
+        assert (PackedNetwork.of(network("shared"), products) is not None) == multiplies
 
 
 @pytest.mark.parametrize("products", [None, pytest.param(torch.int8, marks=in_bytes)])
@@ -296,8 +305,8 @@ def test_nothing_is_written_behind_working_memory(
 ) -> None:
     guards: list[Tensor] = []
 
-    def guarded(self: PackedNetwork, name: str, rows: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
-        room = torch.full((rows * width + 64,), 7.0, dtype=dtype)
+    def guarded(self: PackedNetwork, name: str, rows: int, width: int) -> Tensor:
+        room = torch.full((rows * width + 64,), 7.0)
         guards.append(room[rows * width :])
         return room[: rows * width].view(rows, width)
 

@@ -50,10 +50,7 @@ SIGNATURES = {
     "cross_entropy_backward": "pppppnnlii",
     "moments": "ppppppnfffffi",
     "adapted": "pppnfi",
-    "activated": "pppnniii",
     "layer": "ppppppp" + "nnnnnn" + "iiiiiii",
-    "normed": "ppppppp" + "nnfi",
-    "attend": "pnppnppippp" + "pnnnnfi",
 }
 """The arguments of each function: p a pointer, n a count, f a float, i an int, l an int64."""
 

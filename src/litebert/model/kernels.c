@@ -496,7 +496,7 @@ static const activation_only ONLY[] = {gelu_only, gelu_tanh_only, silu_only, rel
 
 /* y (rows, width) = act(x + bias), or gated act of the first half times the second of x (rows, 2 width); y may be x
    where it is not gated */
-void activated(const float *x, const float *bias, float *y, long rows, long width, int kind, int gated, int threads) {
+static void activated(const float *x, const float *bias, float *y, long rows, long width, int kind, int gated, int threads) {
     long wide = gated ? 2 * width : width;
     IN_PARALLEL
     for (long row = 0; row < rows; row++)
@@ -505,8 +505,8 @@ void activated(const float *x, const float *bias, float *y, long rows, long widt
 
 /* y = norm(x + bias + residual); residual may be null, and y may be x or the residual. With `sum` the sum itself is
    kept there, too. Without weight there is no norm. */
-void normed(const float *x, const float *bias, const float *residual, const float *weight, const float *shift,
-            float *sum, float *y, long rows, long width, float eps, int threads) {
+static void normed(const float *x, const float *bias, const float *residual, const float *weight, const float *shift,
+                   float *sum, float *y, long rows, long width, float eps, int threads) {
     IN_PARALLEL
     for (long row = 0; row < rows; row++) {
         float held[WIDEST], mean = 0.0f, square = 0.0f;
@@ -598,10 +598,9 @@ static void product(int rows, const float *a, long a_step, const float *b, long 
 #undef TILE
 }
 
-/* The same of bfloat16 in pairs: a (rows, depth pairs), b (depth, COLUMNS pairs). Processors with AMX do it faster in a
-   library. */
+/* The same of bfloat16 in pairs: a (rows, depth pairs), b (depth, COLUMNS pairs). */
 typedef uint32_t __attribute__((may_alias)) pair;
-#if defined(__AVX512BF16__) && !defined(__AMX_BF16__)
+#if defined(__AVX512BF16__)
 const long multiplies_narrow = 1;
 
 static inline __attribute__((always_inline)) void narrow_tile(int rows, const pair *a, long a_step, const pair *b,
@@ -775,14 +774,13 @@ static inline long up_to_columns(long n) { return (n + COLUMNS - 1) / COLUMNS * 
 extern int omp_get_thread_num(void);
 
 /* y = softmax(scale (q + bias) (k + bias)^T) (v + bias) within each row of tokens; row r holds the tokens from starts[r]
-   to starts[r + 1]. kv (tokens, kv_step) has keys and, `heads size` behind them, values; kv_bias as much of each, or
-   null. q has a row of q_step for every token, or with `one` a row for the first token of each row, and y (.., heads
-   size) has as many. cosine and sine rotate queries and keys as in split_heads, or are null. room: for each thread
+   to starts[r + 1]. kv (tokens, 2 heads size) has keys and behind them values; kv_bias as much of each, or null. q (..,
+   heads size) has a row for every token, or with `one` a row for the first token of each row, and y has as many. cosine and sine rotate queries and keys as in split_heads, or are null. room: for each thread
    `each` floats, at least MOST (size + n + width) + n (size + width), n the longest row and width the size of a head,
    both up to a multiple of COLUMNS. */
-void attend(const float *q, long q_step, const float *q_bias, const float *kv, long kv_step, const float *kv_bias,
-            const long *starts, int one, float *y, const float *cosine, const float *sine, float *room, long each,
-            long rows, long heads, long size, float scale, int threads) {
+static void attend(const float *q, const float *q_bias, const float *kv, const float *kv_bias, const long *starts,
+                   int one, float *y, const float *cosine, const float *sine, float *room, long each, long rows,
+                   long heads, long size, float scale, int threads) {
     long hidden = heads * size, width = up_to_columns(size);
 #pragma omp parallel for schedule(static, 1) num_threads(threads) if (threads > 1)
     for (long part = 0; part < rows * heads; part++) {
@@ -790,7 +788,7 @@ void attend(const float *q, long q_step, const float *q_bias, const float *kv, l
         float *queries = room + (threads > 1 ? omp_get_thread_num() : 0) * each, *scores = queries + MOST * size;
         float *out = scores + MOST * wide, *keys = out + MOST * width, *values = keys + wide * size;
         for (long j = 0; j < n; j++) {
-            const float *k = kv + (from + j) * kv_step + a * size, *v = k + hidden;
+            const float *k = kv + (from + j) * 2 * hidden + a * size, *v = k + hidden;
             const float *k_bias = kv_bias ? kv_bias + a * size : ZEROS, *v_bias = kv_bias ? k_bias + hidden : ZEROS;
             float *value = values + j * width;
             if (cosine) {
@@ -808,7 +806,7 @@ void attend(const float *q, long q_step, const float *q_bias, const float *kv, l
         for (long group = 0; group < groups; group++) {
             long first = asked * group / groups, count = asked * (group + 1) / groups - first;
             for (long i = 0; i < count; i++) {
-                const float *x = q + (one ? r : from + first + i) * q_step + a * size;
+                const float *x = q + (one ? r : from + first + i) * hidden + a * size;
                 const float *bias = q_bias ? q_bias + a * size : ZEROS;
                 float *query = queries + i * size;
                 if (cosine) {
@@ -874,8 +872,8 @@ void layer(float *state, const int64_t *parts, const float *eps, const long *sta
     } else
         x = state;
     multiply(from, PART(Q), q, count, hidden, hidden, type, held, threads);
-    attend(q, hidden, PART(QKV_BIAS), kv, 2 * hidden, kv_bias, starts, one, y, cosine, sine, room, each, rows, heads,
-           size, 1.0f / sqrtf(size), threads);
+    attend(q, PART(QKV_BIAS), kv, kv_bias, starts, one, y, cosine, sine, room, each, rows, heads, size,
+           1.0f / sqrtf(size), threads);
     multiply(y, PART(ATTENDED), q, count, hidden, hidden, type, held, threads);
     normed(q, PART(ATTENDED_BIAS), x, pre ? 0 : PART(ATTENTION_NORM), PART(ATTENTION_SHIFT), pre ? x : 0, x, count,
            hidden, eps[0], threads);

@@ -6,12 +6,11 @@ are those of the network to rounding.
 
 All is float32, but for matrix products where bfloat16 or 8 bits are asked for. Their weights are kept a second time, in
 the order in which they are read. In 8 bits, each row of a weight and each token have a scale of their own, so an answer
-does not depend on its company. Where the library multiplies bfloat16 better, on processors with AMX, the products are
-its own, and between them stands one compiled pass each. Working memory belongs to a thread, so several threads may ask
-one network.
+does not depend on its company. Working memory belongs to a thread, so several threads may ask one network.
 
-`PackedNetwork.of` takes networks of the parts that it knows. Others, with attention in windows or parts of one's own,
-and machines without the compiled passes, compute their answers by the network itself.
+`PackedNetwork.of` takes networks of the parts that it knows. Others compute their answers by the network itself: those
+with attention in windows or parts of one's own, and all on machines without the compiled passes. So do processors
+without the instructions for the type: AVX-512 bfloat16 for bfloat16, AVX-512 VNNI for 8 bits. AMX is not used.
 
 Shapes: R rows, T tokens of all rows, H hidden size, I intermediate size.
 """
@@ -125,8 +124,6 @@ class PackedNetwork:
         self._kept: dict[Tensor, tuple[tuple[int, int], Tensor]] = {}
         """Of a weight its place and version, and what products read instead."""
         self._tables: dict[tuple[nn.Module, nn.Module], _Table] = {}
-        self._whole = _multiplies(products, config)
-        """Whether a layer is one call."""
         self._own = _Own()
 
     @classmethod
@@ -142,7 +139,7 @@ class PackedNetwork:
             return None
         if not (known and plain and fits) or any(config.windowed()) or library() is None:
             return None
-        if products is torch.int8 and not _multiplies(products, config):
+        if not _can_multiply(products, config):
             return None
         return cls(model, products)
 
@@ -196,11 +193,7 @@ class PackedNetwork:
                 state = self._room("state", *stays.shape).copy_(stays)
             one = self._reads_cls and i == len(self._layers) - 1
             normed_first = i > 0 or self._encoder.config.first_norm
-            if self._whole:
-                state = self._layer(attention, feedforward, state, rows, one, normed_first)
-            else:
-                state = self._attended(attention, state, rows, one, normed_first)
-                state = self._fed(feedforward, state)
+            state = self._layer(attention, feedforward, state, rows, one, normed_first)
             kept = yield state
 
     def read(self, state: Tensor, rows: Packed) -> Tensor:
@@ -287,92 +280,28 @@ class PackedNetwork:
         wide, longest = (-(-n // _constant("panel_columns")) * _constant("panel_columns") for n in (size, rows.longest))
         return *self._angles, _constant("most_rows") * (size + longest + wide) + longest * (size + wide)
 
-    def _attended(self, block: Attention, x: Tensor, rows: Packed, one: bool, norm: bool) -> Tensor:
-        """The state after an attention block, with `one` of [CLS] alone."""
-        read, hidden = x, self._hidden
-        if block.pre_norm and norm and isinstance(block.norm, nn.LayerNorm):
-            read = self._normed(x, None, None, block.norm, "normed")
-        weight, bias = block.qkv.weight, block.qkv.bias
-        if one:
-            x, first = self._firsts(x, rows, "first"), self._firsts(read, rows, "first read")
-            q = self._product(first, weight, "queries", 0, hidden)
-            kv = self._product(read, weight, "qkv", hidden, 3 * hidden)
-        else:
-            both = self._product(read, weight, "qkv")
-            q, kv = both, both[:, hidden:]
-        biases = (None, None) if bias is None else (bias, bias[hidden:])
-        y = self._room("attended", len(q), hidden)
-        size = hidden // self._heads
-        cosine, sine, each = self._for_heads(rows)
-        room = self._room("heads", torch.get_num_threads(), each)
-        call("attend", q, q.stride(0), biases[0], kv, kv.stride(0), biases[1], rows.starts, int(one), y, cosine, sine,
-             room, each, len(rows.starts) - 1, self._heads, size, size**-0.5, elements=len(kv) * hidden)  # fmt: skip
-        return self._closed(block, y, x)
-
-    def _firsts(self, x: Tensor, rows: Packed, name: str) -> Tensor:
-        """The states of [CLS], (R, H)."""
-        count = len(rows.starts) - 1
-        return torch.index_select(x, 0, rows.starts[:-1], out=self._room(name, count, x.shape[1]))
-
-    def _fed(self, block: FeedForward, x: Tensor) -> Tensor:
-        """The state after a feed-forward block."""
-        read = self._normed(x, None, None, block.norm, "normed") if block.pre_norm else x
-        inner = self._product(read, block.input.weight, "inner")
-        width = inner.shape[1] // (1 + block.gated)
-        y = self._room("gated", len(x), width) if block.gated else inner
-        kind = ACTIVATIONS.index(block.activation)
-        call("activated", inner, block.input.bias, y, len(x), width, kind, int(block.gated), elements=inner.numel())
-        return self._closed(block, y, x)
-
-    def _closed(self, block: Attention | FeedForward, y: Tensor, x: Tensor) -> Tensor:
-        """The last product of a block, added to the state x, which it overwrites, and after that the norm."""
-        added = self._product(y, block.output.weight, "output")
-        return self._normed(added, block.output.bias, x, None if block.pre_norm else block.norm, "state")
-
-    def _normed(
-        self, x: Tensor, bias: Tensor | None, residual: Tensor | None, norm: nn.Module | None, name: str
-    ) -> Tensor:
-        """norm(x + bias + residual), or without a norm the sum."""
-        y = self._room(name, *x.shape)
-        normed = isinstance(norm, nn.LayerNorm)
-        weight, shift, eps = (norm.weight, norm.bias, norm.eps) if isinstance(norm, nn.LayerNorm) else (None, None, 0.0)
-        call("normed", x, bias, residual, weight, shift, None if normed else y, y, *x.shape, eps, elements=x.numel())
-        return y
-
-    def _product(self, x: Tensor, weight: Tensor, name: str, start: int = 0, end: int | None = None) -> Tensor:
-        """x W of the library in bfloat16, of some rows of a weight (out, in), all by default."""
-        end = len(weight) if end is None else end
-        factor = self._room("factor", len(x), x.shape[1], torch.bfloat16).copy_(x)
-        product = self._room("product", len(x), end - start, torch.bfloat16)
-        return self._room(name, len(x), end - start).copy_(
-            torch.mm(factor, self._once(weight)[start:end].t(), out=product)
-        )
-
     def _once(self, weight: Tensor) -> Tensor:
         """What products read in place of a weight, made anew only where that has changed."""
         state, kept = self._kept.get(weight, (None, weight))
         if state != _state(weight):
-            if self._whole:
-                parts = [weight.shape[0] // 3, 2 * weight.shape[0] // 3]
-                qkv = any(weight is one.qkv.weight for one, _ in self._layers)
-                split = torch.split(weight, parts if qkv else [len(weight)])
-                kept = torch.cat([_panels(one, self._products) for one in split])
-            else:
-                kept = weight.to(self._products)
+            parts = [weight.shape[0] // 3, 2 * weight.shape[0] // 3]
+            qkv = any(weight is one.qkv.weight for one, _ in self._layers)
+            split = torch.split(weight, parts if qkv else [len(weight)])
+            kept = torch.cat([_panels(one, self._products) for one in split])
             self._kept[weight] = _state(weight), kept
         return kept
 
-    def _room(self, name: str, rows: int, width: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    def _room(self, name: str, rows: int, width: int) -> Tensor:
         """Memory that is kept from call to call, for the system clears what is new."""
         rooms = self._own.rooms
         kept = rooms.get(name)
         if kept is None or kept.numel() < rows * width:
-            kept = rooms[name] = torch.empty(rows * width, dtype=dtype, device="cpu")
+            kept = rooms[name] = torch.empty(rows * width, dtype=torch.float32, device="cpu")
         return kept[: rows * width].view(rows, width)
 
 
-def _multiplies(products: torch.dtype | None, config: EncoderConfig) -> bool:
-    """Whether the products of such layers are those of kernels.c."""
+def _can_multiply(products: torch.dtype | None, config: EncoderConfig) -> bool:
+    """Whether this processor multiplies the type in kernels.c, and the sizes of the layers fit."""
     if products is None:
         return True
     together, name = (4, "multiplies_bytes") if products is torch.int8 else (2, "multiplies_narrow")
