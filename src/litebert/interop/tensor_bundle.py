@@ -3,7 +3,8 @@
 The index is a table of LevelDB's format: blocks of ascending keys, each written without what it shares with the one
 before it; behind a block, a byte for its compression and a checksum; at the end, where the block of blocks lies. The
 values are protocol buffers that say what each tensor is and where in the data files it lies. Every checksum of what is
-read is compared. Variables cut into slices and tensors of strings are refused.
+read is compared, with the library `google-crc32c` (extra `tensorflow`). Variables cut into slices and tensors of
+strings are refused.
 
 Sources: tensorflow/core/lib/io/format.cc, tensorflow/core/protobuf/tensor_bundle.proto.
 """
@@ -20,8 +21,7 @@ import pyarrow
 import torch
 from torch import Tensor
 
-from litebert.errors import ModelError
-from litebert.interop.crc32c import crc32c, masked
+from litebert.errors import MissingExtraError, ModelError
 
 _MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 _FOOTER = 48
@@ -63,6 +63,7 @@ class Bundle:
 
         Raises:
             ModelError: it is damaged, cut short or no such file.
+            MissingExtraError: `google-crc32c` is not installed.
         """
         try:
             table = dict(_table(index.read_bytes()))
@@ -100,13 +101,15 @@ class Bundle:
                 raise ModelError(f"{file} is cut short: {name} ends behind its last byte; copy it again")
             with open(file, "rb") as shard:
                 shard.seek(entry.offset)
-                data = bytearray(shard.read(entry.size))
+                data = shard.read(entry.size)
         except OSError as error:
             reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
             raise ModelError(f"{file} {reason}; {self.index.name} needs it for {name}, so put it there") from None
-        if masked(crc32c(data)) != entry.checksum:
+        if _masked_checksum(data) != entry.checksum:
             raise ModelError(f"{file} is damaged: the checksum of {name} is another than in the index; copy it again")
-        return (torch.frombuffer(data, dtype=dtype) if data else torch.empty(0, dtype=dtype)).reshape(entry.shape)
+        # torch wants memory that may be written.
+        values = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        return values.reshape(entry.shape)
 
 
 def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -133,7 +136,7 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
     if end + _TRAILER > len(data) - _FOOTER:
         raise ValueError("a block ends behind its last byte")
     kind = data[end]
-    if masked(crc32c(data[offset : end + 1])) != int.from_bytes(data[end + 1 : end + _TRAILER], "little"):
+    if _masked_checksum(data[offset : end + 1]) != int.from_bytes(data[end + 1 : end + _TRAILER], "little"):
         raise ValueError("the checksum of a block does not match")
     block = _decompressed(data[offset:end], kind)
     stop = len(block) - 4 * (1 + int.from_bytes(block[-4:], "little"))  # behind it, where keys are written whole
@@ -147,6 +150,20 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
         yield key, value
     if at != stop:
         raise ValueError("a block has no end")
+
+
+def _masked_checksum(data: bytes) -> int:
+    """The CRC-32C of some bytes, rotated and shifted as these files store it (tensorflow/core/lib/hash/crc32c.h).
+
+    Raises:
+        MissingExtraError: `google-crc32c` is not installed.
+    """
+    try:
+        from google_crc32c import value
+    except ImportError:
+        raise MissingExtraError("google-crc32c", "tensorflow") from None
+    checksum: int = value(data)
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _decompressed(block: bytes, kind: int) -> bytes:
