@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
+
+from litebert.machine import count_cores, read_processor_name
 
 RATES = ("1e-4", "3e-4", "1e-3", "3e-3")
 """The grid."""
@@ -128,7 +128,7 @@ def main() -> None:
             asked += ["--tokenizer", options.tokenizer]
         named = {"task": task, "start": start, "rate": rate}
         cell = run_cell(named, starts[start], asked, options.most_minutes, options.out)
-        cells.append({**cell, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count()})
+        cells.append({**cell, "machine": read_processor_name(), "cores": count_cores()})
         with open(file, "a", encoding="utf-8") as handle:
             handle.write(json.dumps(cells[-1]) + "\n")
     print(json.dumps(cells, indent=2) if options.json else table_of(cells))

@@ -72,8 +72,8 @@ def ours(shape: str, folder: Path, recompute: bool) -> Step:
     from litebert import replace
     from litebert.data.batches import Batch
     from litebert.interop.files import read_tensors
+    from litebert.machine import keep_freed_memory
     from litebert.model.pretrainer import Pretrainer
-    from litebert.train.device import keep_freed_memory
     from litebert.train.optim import Optimizers
 
     keep_freed_memory()  # as the command line does

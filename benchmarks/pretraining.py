@@ -37,6 +37,7 @@ from results import write as write_results
 from litebert import cost, recipe, replace
 from litebert.config import Config
 from litebert.data.batches import Batch
+from litebert.machine import keep_freed_memory
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import device as devices
 from litebert.train.measure import synthetic_batch
@@ -147,7 +148,7 @@ def other_version(source: Path, shape: str, precision: str) -> tuple[subprocess.
 
 def serve(shape: str, precision: Any) -> None:
     config, machine = point(shape), devices.choose(precision, "cpu")
-    devices.keep_freed_memory()
+    keep_freed_memory()
     _, step = ours(config, machine, synthetic_batch(config, config.batch_sequences))
     for _ in sys.stdin:
         print(step(), flush=True)
@@ -269,7 +270,7 @@ def main() -> int:
     if options.trainer:
         trainer(options.trainer, options.shapes[0], options.whole, options.precision)
         return 0
-    devices.keep_freed_memory()
+    keep_freed_memory()
     machine = devices.choose(options.precision, "cpu")
     options.precision = machine.precision
     results: dict[str, Any] = {"machine": machine.describe()}

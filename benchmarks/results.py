@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from litebert.machine import read_instructions
 from litebert.storage import write_json
 from litebert.train import device as devices
 
@@ -24,8 +25,8 @@ PACKAGES = ("litebert", "torch", "numpy", "transformers", "tokenizers", "dataset
 
 def machine() -> str:
     """The processor, its cores and its instruction set."""
-    flags = Path("/proc/cpuinfo").read_text().split() if Path("/proc/cpuinfo").exists() else []
-    extra = [name for name in ("avx512_bf16", "amx_bf16", "amx_int8", "avx512_vnni") if name in flags]
+    instructions = read_instructions()
+    extra = [name for name in ("avx512_bf16", "amx_bf16", "amx_int8", "avx512_vnni") if name in instructions]
     kinds = ", ".join([torch.backends.cpu.get_cpu_capability(), *extra])
     return f"{devices.choose('float32', 'cpu').describe()}, instructions {kinds}"
 

@@ -39,6 +39,7 @@ from results import write as write_results
 from litebert import replace
 from litebert.config import Config
 from litebert.data.batches import Batch
+from litebert.machine import keep_freed_memory
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import device as devices
 from litebert.train.loop import Loop
@@ -98,7 +99,7 @@ def serve(shape: str, how: str) -> None:
 
 def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
     machine = devices.choose("auto", ranks.device("auto"))
-    devices.keep_freed_memory()
+    keep_freed_memory()
     number, count = int(os.environ["SHARE"]), int(os.environ["SHARES"])
     share = Ranks(number, count).share(config.batch_sequences)
     batch = batch_of(config, slice(share.start, share.stop))

@@ -24,7 +24,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 LEVELS = (
     ("errors",),
-    ("storage", "registry", "progress", "launch"),
+    ("storage", "registry", "progress", "launch", "machine"),
     ("config",),
     ("recipes", "cost"),
     ("text",),
@@ -47,8 +47,8 @@ LEVELS = (
 
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 LIGHT = (
-    "errors", "storage", "registry", "progress", "launch", "config", "recipes", "recipes.files", "recipes.finetuning",
-    "cost", "cli",
+    "errors", "storage", "registry", "progress", "launch", "machine", "config",
+    "recipes", "recipes.files", "recipes.finetuning", "cost", "cli",
     "model.objectives.mlm", "model.objectives.sentence_order", "model.objectives.rtd", "model.objectives.sbo",
 )  # fmt: skip
 HEAVY = ("torch", "numpy", "pyarrow", "sklearn", "scipy", "transformers", "rich", "tyro")

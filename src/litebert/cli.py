@@ -11,13 +11,12 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from threading import Timer, main_thread
 from types import FrameType
 from typing import TextIO
 
 from litebert import launch
-from litebert.errors import ConfigError, GroupError, LitebertError, nearest
+from litebert.errors import GroupError, LitebertError, nearest
 
 VERBS = {
     "quickstart": ("models", "go from raw text to a pretrained model with scores and a report, in minutes"),
@@ -73,16 +72,6 @@ def help_text() -> str:
 def _speech_text(width: int) -> str:
     lines = "".join(f"  {name:<{width}}  {line}\n" for name, line in SPEECH.items())
     return f"With every verb:\n{lines}"
-
-
-def _extend(file: Path) -> None:
-    """Run a Python file that registers parts of its own (registry.py)."""
-    from litebert.registry import python_file
-
-    try:
-        python_file(file.resolve())
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"LITEBERT_EXTENSIONS={file} cannot be run: {type(error).__name__}: {error}") from error
 
 
 class Terminated(KeyboardInterrupt):
@@ -194,9 +183,10 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
     show_log(quiet, verbose)
     module = importlib.import_module(f"litebert.commands.{VERBS[words[0]][0]}")
     verb: Callable[[list[str]], int] = getattr(module, words[0])
-    extensions = "" if words[0] == "doctor" else os.environ.get("LITEBERT_EXTENSIONS", "")  # it reports on them
-    for name in filter(None, extensions.split(os.pathsep)):
-        _extend(Path(name))
+    if words[0] != "doctor":  # which reports on the extensions itself
+        from litebert.registry import load_extensions
+
+        load_extensions()
     try:
         status = verb(list(words[1:]))
     except SystemExit as stop:  # how the argument parser leaves

@@ -8,13 +8,12 @@ to the word table, and the E -> H map exists where E differs from H.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from litebert.config import Config, EncoderConfig, replace
 from litebert.errors import ModelError
+from litebert.machine import read_free_memory
 from litebert.registry import POSITIONS
 
 
@@ -239,51 +238,6 @@ def shown_bytes(count: float) -> str:
     return f"{count / 1024**unit:,.{min(unit, 1)}f} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
 
 
-# ---- this machine ----------------------------------------------------------------------------------------------------
-
-
-def free_memory() -> int:
-    """Bytes of main memory that this process may still take: what is available, within the limits of its cgroups."""
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 62
-    return max(0, min([free, *(left for folder in _cgroups() if (left := _left(folder)) is not None)]))
-
-
-def _cgroups() -> list[Path]:
-    """The folders of the memory cgroups of this process, from its own to the topmost; those of version 1 too."""
-    folders = []
-    try:
-        for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
-            _, controllers, name = line.split(":", 2)
-            if controllers in ("", "memory"):
-                root = Path("/sys/fs/cgroup", controllers)
-                own = root / name.lstrip("/")
-                # In a container the name is often one of the host's; the container's own folder is then the root.
-                folders += [own, *(one for one in own.parents if one == root or root in one.parents)]
-    except (OSError, ValueError):
-        pass
-    return folders
-
-
-def _left(folder: Path) -> int | None:
-    """Bytes left below the limit of a cgroup, files in the cache not counted; None where it has no limit."""
-    for limit, used, cache in (
-        ("memory.max", "memory.current", "inactive_file"),
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-    ):
-        try:
-            most = int((folder / limit).read_text("ascii"))
-            taken = int((folder / used).read_text("ascii"))
-            stat = dict(line.split() for line in (folder / "memory.stat").read_text("ascii").splitlines())
-            return most - taken + int(stat.get(cache, 0))
-        except (OSError, ValueError):  # absent, or "max"
-            continue
-    return None
-
-
 def require_room(parts: Mapping[str, int]) -> None:
     """Refuse a network before it is built, where its float32 weights alone exceed the free memory.
 
@@ -293,7 +247,7 @@ def require_room(parts: Mapping[str, int]) -> None:
     Raises:
         ModelError: they do; the largest part is named.
     """
-    needed, free = 4 * sum(parts.values()), free_memory()
+    needed, free = 4 * sum(parts.values()), read_free_memory()
     if needed > free:
         largest = max(parts, key=lambda name: parts[name])
         raise ModelError(

@@ -17,6 +17,7 @@ uses.
 
 from __future__ import annotations
 
+import os
 import runpy
 import sys
 from collections.abc import Iterator, Mapping
@@ -36,6 +37,33 @@ def python_file(path: Path) -> dict[str, Any]:
         return runpy.run_path(str(path))
     finally:
         sys.path.remove(str(path.parent))
+
+
+def list_extensions() -> list[str]:
+    """The Python files that the environment names in LITEBERT_EXTENSIONS."""
+    return list(filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)))
+
+
+def load_extension(file: str) -> None:
+    """Run one of them, which registers its parts.
+
+    Raises:
+        ConfigError: it cannot be run.
+    """
+    try:
+        python_file(Path(file).resolve())
+    except (Exception, SystemExit) as error:  # a program of a user fails in any way
+        raise ConfigError(f"LITEBERT_EXTENSIONS={file} cannot be run: {type(error).__name__}: {error}") from error
+
+
+def load_extensions() -> None:
+    """Run all of them. Every process does that needs parts by their names.
+
+    Raises:
+        ConfigError: one cannot be run.
+    """
+    for file in list_extensions():
+        load_extension(file)
 
 
 class Registry(Mapping[str, Any]):

@@ -23,9 +23,9 @@ from litebert.model.task_model import TaskModel
 from toys.refusals import refused
 
 pytestmark = pytest.mark.skipif(compiled.library() is None, reason=f"compiled kernels are {compiled.state()}")
-BYTES, PAIRS = (
-    compiled.library() is not None and bool(packed._constant(name)) for name in ("multiplies_bytes", "multiplies_narrow")
-)
+COMPILED = compiled.library() is not None
+BYTES = COMPILED and bool(packed._constant("multiplies_bytes"))
+PAIRS = COMPILED and bool(packed._constant("multiplies_narrow"))
 in_bytes = pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512")
 in_pairs = pytest.mark.skipif(not PAIRS, reason="this processor does not multiply bfloat16 in vectors of AVX-512")
 PRODUCTS = [None, pytest.param(torch.bfloat16, marks=in_pairs), pytest.param(torch.int8, marks=in_bytes)]

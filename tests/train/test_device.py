@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
 
+from litebert import machine
 from litebert.errors import ConfigError
-from litebert.train import device as module
 from litebert.train.device import Device, choose, seed_step
 from toys.refusals import refused
 
@@ -22,7 +20,7 @@ def test_precision_is_what_was_asked_or_what_the_machine_computes(monkeypatch: p
         ("fpu avx512f avx2 avx_ne_convert", None),
         ("", None),
     ):
-        monkeypatch.setattr(module, "_cpuinfo", lambda key, flags=flags: flags if key == "flags" else "")
+        monkeypatch.setattr(machine, "read_processor_facts", lambda flags=flags: {"flags": [flags]})
         monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False, raising=False)
         monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
         assert choose("auto", "cpu").autocast is expected
@@ -31,7 +29,7 @@ def test_precision_is_what_was_asked_or_what_the_machine_computes(monkeypatch: p
 
 
 def test_an_arm_processor_names_its_unit_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_cpuinfo", lambda key: "fp asimd bf16" if key == "Features" else "")
+    monkeypatch.setattr(machine, "read_processor_facts", lambda: {"Features": ["fp asimd bf16"]})
     assert choose("auto", "cpu").autocast is torch.bfloat16
 
 
@@ -78,12 +76,6 @@ def test_the_machine_is_described_in_one_line(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delattr("os.sched_getaffinity", raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 7)
     assert "7 CPU cores" in choose("float32", "cpu").describe()
-
-
-def test_processor_facts_are_read_where_linux_keeps_them() -> None:
-    if Path("/proc/cpuinfo").exists():
-        assert module._cpuinfo("processor") == "0"
-    assert module._cpuinfo("no such key") == ""
 
 
 def test_random_numbers_depend_on_seed_step_and_row_alone() -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from litebert import cost, load
+from litebert import cost, load, machine
 from litebert.config import Config, DistillConfig, SequenceConfig, replace
 from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, ModelError, RunError
+from litebert.machine import read_free_memory
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import recipe
 from litebert.train import memory
@@ -36,7 +37,8 @@ import json, os, resource, signal, sys
 from pathlib import Path
 from litebert.config import Config
 from litebert.config.serialization import from_dict
-from litebert.train.device import choose, keep_freed_memory
+from litebert.machine import keep_freed_memory
+from litebert.train.device import choose
 from litebert.train.memory import _train_once
 from litebert.model.distillation import Teacher
 from litebert.model.pretrainer import Pretrainer
@@ -202,14 +204,14 @@ def test_free_memory_is_some_of_the_machine_and_of_its_control_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     total = resource.getpagesize() * os.sysconf("SC_PHYS_PAGES")
-    assert 0 < cost.free_memory() <= total
+    assert 0 < read_free_memory() <= total
     (tmp_path / "memory.max").write_text(f"{50 * MIB}\n")
     (tmp_path / "memory.current").write_text(f"{30 * MIB}\n")
     (tmp_path / "memory.stat").write_text(f"anon 7\ninactive_file {4 * MIB}\n")
-    monkeypatch.setattr(cost, "_cgroups", lambda: [tmp_path / "none", tmp_path])
-    assert cost.free_memory() == 24 * MIB
+    monkeypatch.setattr(machine, "_cgroups", lambda: [tmp_path / "none", tmp_path])
+    assert read_free_memory() == 24 * MIB
     (tmp_path / "memory.max").write_text("max\n")
-    assert cost.free_memory() > 24 * MIB
+    assert read_free_memory() > 24 * MIB
 
 
 # ---- before a network is built --------------------------------------------------------------------------------------
@@ -222,7 +224,7 @@ SIZES = ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "inte
 def test_a_recipe_with_a_monstrous_size_is_refused_before_anything_is_built(
     field: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cost, "free_memory", lambda: 8 * MIB)
+    monkeypatch.setattr(cost, "read_free_memory", lambda: 8 * MIB)
     save_litebert(tiny(), None, tmp_path / "m")
     file = tmp_path / "m" / "recipe.json"
     data = json.loads(file.read_text())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert import progress
-from litebert.answer.mask_texts import Guess, masked_row, places_of, word_of
+from litebert.answer.mask_texts import Guess, guesses, masked_row, places_of, word_of
 from litebert.answer.masked_rows import LOGITS, MaskedRows
 from litebert.answer.predicting import not_finite
 from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches, texts_of
@@ -123,7 +123,7 @@ class MaskReader:
                 raise not_finite("the model")
             for values in logits:
                 pause()
-                found.append(self._guesses(values, top))
+                found.append(guesses(self.tokenizer, values.cpu().numpy(), top))
         return found
 
     def score(self, texts: Iterable[str]) -> Iterator[Score]:
@@ -212,18 +212,12 @@ class MaskReader:
         """float32 (K, V) logits at flat positions of states."""
         return self._objective.guesses(states, places.to(states.device), self.network.context(self.name)).float()
 
-    def _guesses(self, logits: Tensor, top: int) -> list[Guess]:
-        likely = logits.softmax(-1)
-        likely[list(self.tokenizer.special_ids)] = -1
-        best = likely.topk(min(top, len(likely) - len(self.tokenizer.special_ids)))
-        return [Guess(word_of(self.tokenizer, int(i)), float(p), int(i))
-                for p, i in zip(best.values, best.indices, strict=True)]  # fmt: skip
-
     def guess_at(self, ids: Sequence[int], position: int, top: int) -> list[Guess]:
         """Guesses for the piece at `position` of a sentence's ids, special ones not among them."""
         row = self._with_specials(ids)
         row[position + 1] = self.tokenizer.mask_id
-        return self._guesses(self._at(np.array([row]), torch.tensor([position + 1]))[0], top)
+        logits = self._at(np.array([row]), torch.tensor([position + 1]))[0]
+        return guesses(self.tokenizer, logits.cpu().numpy(), top)
 
 
 Example = tuple[str, str, str]
@@ -251,8 +245,8 @@ def examples(reader: MaskReader, split: Split) -> list[Example]:
             continue
         place = int(random.choice(words))
         before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1 :])
-        guesses = ", ".join(f"{one.token} {one.probability:.0%}" for one in reader.guess_at(ids.tolist(), place, 3))
-        found.append((f"{before} [MASK] {after}".strip(), word_of(tokenizer, int(ids[place])), guesses))
+        best = ", ".join(f"{guess.token} {guess.probability:.0%}" for guess in reader.guess_at(ids.tolist(), place, 3))
+        found.append((f"{before} [MASK] {after}".strip(), word_of(tokenizer, int(ids[place])), best))
         if len(found) == 10:
             break
     return found

@@ -14,11 +14,12 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-from litebert import cost
+from litebert import cost, machine
 from litebert.commands.console import Json, parse, print_json, table
+from litebert.errors import ConfigError
+from litebert.registry import list_extensions, load_extension
 
 LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "sentencepiece", "safetensors", "transformers")
 """Whose versions decide most; each is imported to see that it works."""
@@ -72,13 +73,13 @@ def examine() -> dict[str, Any]:
         "libraries": {name: _version(name) for name in LIBRARIES},
         "broken": {name: fault for name, fault in faults.items() if fault},
         "system": platform.platform(),
-        "processor": _cpuinfo("model name") or platform.processor() or platform.machine(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "processor": machine.read_processor_name(),
+        "cores": machine.count_cores(),
         "instructions": _instructions(),
         "accelerators": _accelerators(torch) if torch else [],
         "threads": torch.get_num_threads() if torch else None,
         "kernels": _kernels() if torch else None,
-        "free_memory": cost.free_memory(),
+        "free_memory": machine.read_free_memory(),
         "folder": os.getcwd(),
         "free_disk": shutil.disk_usage(".").free,
         "extras": _extras(),
@@ -116,20 +117,8 @@ def _kernels() -> str:
 
 
 def _instructions() -> list[str]:
-    flags = (_cpuinfo("flags") or _cpuinfo("Features")).split()
-    return [name for flag, name in INSTRUCTIONS.items() if flag in flags]
-
-
-def _cpuinfo(key: str) -> str:
-    return _value(Path("/proc/cpuinfo"), key)
-
-
-def _value(file: Path, key: str) -> str:
-    """What a file of Linux's `key: value` lines says first of a key, else an empty text."""
-    if not file.exists():
-        return ""
-    found = re.search(rf"^{key}\s*:(.*)$", file.read_text(errors="replace"), re.M)
-    return found[1].strip() if found else ""
+    instructions = machine.read_instructions()
+    return [name for flag, name in INSTRUCTIONS.items() if flag in instructions]
 
 
 def _extras() -> dict[str, dict[str, Any]]:
@@ -148,13 +137,11 @@ def _extras() -> dict[str, dict[str, Any]]:
 
 def _extensions() -> dict[str, str | None]:
     """The files that LITEBERT_EXTENSIONS names, and what is wrong with each."""
-    from litebert.registry import python_file
-
-    found: dict[str, str | None] = {}
-    for name in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
+    faults: dict[str, str | None] = {}
+    for file in list_extensions():
         try:
-            python_file(Path(name).resolve())
-            found[name] = None
-        except (Exception, SystemExit) as error:
-            found[name] = f"{type(error).__name__}: {error}"
-    return found
+            load_extension(file)
+            faults[file] = None
+        except ConfigError as error:
+            faults[file] = str(error)
+    return faults

@@ -20,6 +20,7 @@ from litebert.commands.console import Json, ModelPath, RecipeName
 from litebert.config import Config, Sharing, replace
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, RunError, require
+from litebert.machine import keep_freed_memory
 from litebert.model.objectives import score_rows
 from litebert.storage import check_output
 
@@ -74,7 +75,6 @@ def pretrain(words: list[str]) -> int:
     arguments, config = console.parse_with_recipe(PretrainArguments, words, "pretrain", _recipe_of_model)
     with console.loading():
         from litebert.analysis.run_report import recorded, watched_table, write_run
-        from litebert.train.device import keep_freed_memory
         from litebert.train.pretrain import pretrain as run
         from litebert.train.pretrain import run_folder
 
@@ -418,7 +418,6 @@ def quickstart(words: list[str]) -> int:
     arguments = console.parse(QuickstartArguments, words, "quickstart")
     with console.loading():
         from litebert.studies.quickstart import quickstart as run
-        from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
     return run(**vars(arguments), show=console.table, program=console.program())

@@ -22,6 +22,7 @@ from litebert.commands.console import (
 from litebert.config import PAIR_FORMATS, Config, replace
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError, require
+from litebert.machine import keep_freed_memory
 
 
 @dataclass
@@ -191,7 +192,7 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
             from litebert.train.ranks import Ranks
             from litebert.train.supply import processes_for
 
-        devices.keep_freed_memory()
+        keep_freed_memory()
         machine = devices.choose(config.train.precision, device)
         largest = largest_micro_batch(config, machine)
         if largest < sensible_micro_batch(config) and not config.train.recompute:

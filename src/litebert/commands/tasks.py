@@ -16,6 +16,7 @@ from litebert.commands.console import Json, ModelPath
 from litebert.config import replace
 from litebert.config.finetuning import Choice, FinetuneConfig, HeadName
 from litebert.errors import ConfigError, require
+from litebert.machine import keep_freed_memory
 
 log = logging.getLogger("litebert")
 
@@ -124,7 +125,6 @@ def finetune(words: list[str]) -> int:
         from litebert.recipes.finetuning import default_point, finetune_recipe
         from litebert.tasks.registry import task_of
         from litebert.train import metrics
-        from litebert.train.device import keep_freed_memory
 
     keep_freed_memory()
     console.refuse_lessons(rest, arguments.teacher)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import logging
-import os
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
@@ -30,6 +29,7 @@ from litebert.data.shards import ShardInfo, Shards
 from litebert.data.summary import summary, warn
 from litebert.data.workers import encode_all
 from litebert.errors import DataError
+from litebert.machine import count_cores
 from litebert.registry import SOURCES
 from litebert.text.files import expand
 from litebert.text.lines import STANDARD_INPUT, plain_suffix
@@ -80,8 +80,7 @@ def prepare(
     if shard_bytes < 1:
         raise DataError(f"shard_bytes is {shard_bytes}; give 1 or more")
     if not processes:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        processes = min(cores, MOST_PROCESSES)
+        processes = min(count_cores(), MOST_PROCESSES)
     check_language(language)
     folder = Path(out)
     pieces = Tokenizer.load(tokenizer)

@@ -20,6 +20,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from litebert.machine import read_processor_facts
+
 log = logging.getLogger("litebert")
 
 SOURCE = Path(__file__).with_name("kernels.c")
@@ -122,9 +124,8 @@ def cache_folder() -> Path:
 
 def _key() -> str:
     """Of the source, the flags and the processor."""
-    processor = Path("/proc/cpuinfo")
-    lines = processor.read_text(errors="replace").splitlines() if processor.exists() else []
-    kinds = sorted({line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))})
+    facts = read_processor_facts()
+    kinds = [value for key in ("model name", "flags", "Features", "CPU part") for value in facts.get(key, ())]
     text = "\n".join((" ".join(FLAGS), platform.machine(), *kinds))
     return hashlib.sha256(SOURCE.read_bytes() + text.encode()).hexdigest()[:20]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
 from collections.abc import Coroutine, Iterator, Sequence
@@ -21,6 +20,7 @@ import uvicorn
 from starlette.middleware.cors import CORSMiddleware
 
 from litebert.errors import ConfigError, ModelError
+from litebert.machine import count_cores
 from litebert.serve import logs
 from litebert.serve.app import application
 from litebert.serve.batching import Batch, Queue
@@ -103,8 +103,7 @@ def _taken(host: str, port: int, error: Exception) -> ConfigError:
 
 async def _serve(settings: Settings, listening: socket.socket) -> None:
     metrics = Metrics()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = settings.threads or max(1, cores // settings.workers)
+    threads = settings.threads or max(1, count_cores() // settings.workers)
     pools: dict[str, Pool] = {}
     for name, path in settings.models.items():
         queue = Queue(settings.batch_characters, settings.linger, settings.patience, partial(_watch, metrics, name))

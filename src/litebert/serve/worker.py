@@ -5,7 +5,6 @@ It ignores the signals that end the service, and ends when its standard input do
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import logging
 import os
@@ -19,6 +18,7 @@ from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 from litebert.errors import DataError, LitebertError
+from litebert.machine import return_freed_memory
 from litebert.serve import logs, wire
 
 
@@ -81,11 +81,10 @@ def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
 
 
 def _opened(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-    from litebert.registry import python_file
+    from litebert.registry import load_extensions
     from litebert.serve.served import Served
 
-    for name in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
-        python_file(Path(name).resolve())
+    load_extensions()
     served = Served(Path(settings["path"]), settings)
     trials, characters, step = served.warmed()
     _give_back()
@@ -95,8 +94,7 @@ def _opened(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
 def _give_back() -> None:
     """Return to the system what opening a model took and freed again: half as much as a small model itself."""
     gc.collect()
-    with suppress(AttributeError, OSError):  # another C library than glibc
-        ctypes.CDLL(None).malloc_trim(0)
+    return_freed_memory()
 
 
 def _answered(served: Any, group: wire.Group) -> list[wire.Row]:

@@ -26,6 +26,7 @@ from litebert.config.serialization import to_dict
 from litebert.data.portions import write_portion
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
+from litebert.machine import count_cores, read_free_memory
 from litebert.progress import duration, task
 from litebert.storage import read_json, write_json
 from litebert.studies.study import Study, identity, slug
@@ -212,9 +213,9 @@ def _jobs(configs: Sequence[Config] | Any, machine: devices.Device) -> int:
     """
     if machine.device.type != "cpu":
         return max(1, torch.cuda.device_count())
-    free = cost.free_memory()
+    free = read_free_memory()
     most = max(sum(vars(cost.memory(config)).values()) for config in configs)
-    return max(1, min(os.cpu_count() or 1, int(0.7 * free / most) if free else 1))
+    return max(1, min(count_cores(), int(0.7 * free / most) if free else 1))
 
 
 def _steps(

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from pathlib import Path
 
 import torch
 
 from litebert.config import Config
 from litebert.config.serialization import from_dict
-from litebert.registry import python_file
+from litebert.registry import load_extensions
 from litebert.train import device as devices
 from litebert.train.measure import measure
 
@@ -20,8 +19,7 @@ def _main() -> None:
     answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what an extension prints goes elsewhere
     question = json.load(sys.stdin)
-    for file in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
-        python_file(Path(file).resolve())
+    load_extensions()
     if question["threads"]:
         torch.set_num_threads(question["threads"])
     config = from_dict(Config, question["config"])

@@ -6,18 +6,14 @@ float32. Weights, gradients and optimizer state stay float32 in either case.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
-import os
-import platform
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
+from litebert import machine
 from litebert.errors import ConfigError
 
 
@@ -50,12 +46,7 @@ class Device:
     def describe(self) -> str:
         """One line for reports: the machine, its cores, torch, and the precision."""
         precision = self.precision + (" autocast" if self.autocast else "")
-        return f"{self.name}, {cores()} CPU cores, torch {torch.__version__}, {precision}"
-
-
-def cores() -> int:
-    """CPU cores that this process may use; in a container they are fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return f"{self.name}, {machine.count_cores()} CPU cores, torch {torch.__version__}, {precision}"
 
 
 def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "auto") -> Device:
@@ -74,7 +65,7 @@ def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "aut
     if chosen.type not in found or (chosen.index or 0) >= count:
         raise ConfigError(f"this machine has no device '{device}'; choose one of: auto, {', '.join(found)}")
     native = precision == "auto" and _computes_bfloat16(chosen)
-    name = _cpuinfo("model name") or platform.processor() or platform.machine()
+    name = machine.read_processor_name()
     if chosen.type == "cuda":
         name = torch.cuda.get_device_name(chosen)
     return Device(chosen, torch.bfloat16 if native or precision == "bfloat16" else None, name)
@@ -99,38 +90,13 @@ def seed_step(seed: int, step: int, row: int = 0) -> None:
     torch.manual_seed(int.from_bytes(digest, "little"))
 
 
-_MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # malloc.h
-
-
-def keep_freed_memory() -> bool:
-    """Have glibc keep freed memory for the next step of training; whether it does.
-
-    Otherwise the kernel maps and clears the large tensors of every step anew (docs/decisions.md). Settings of malloc
-    in the environment stay as they are.
-    """
-    if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
-        return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
-    return mallopt is not None and all([mallopt(_MMAP_MAX, 0), mallopt(_TRIM_THRESHOLD, 2**31 - 1)])
-
-
 def _computes_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     if device.type == "cpu":
         # x86 names its two kinds of unit; ARM writes `bf16`.
-        if flags := _cpuinfo("flags") or _cpuinfo("Features"):
-            return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags.split())
+        if instructions := machine.read_instructions():
+            return not instructions.isdisjoint({"avx512_bf16", "amx_bf16", "bf16"})
         checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
         return any(getattr(torch.cpu, check, lambda: False)() for check in checks)
     return False
-
-
-def _cpuinfo(key: str) -> str:
-    """The first value of a key of Linux's processor description, else an empty text."""
-    path = Path("/proc/cpuinfo")
-    for line in path.read_text().splitlines() if path.exists() else ():
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return value.strip()
-    return ""

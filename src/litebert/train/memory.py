@@ -7,7 +7,6 @@ outside, so the peak is read from a process that does nothing but train two batc
 
 from __future__ import annotations
 
-import ctypes
 import json
 import math
 import os
@@ -23,9 +22,10 @@ from litebert import cost
 from litebert.config import Config, EncoderConfig, replace
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, RunError
+from litebert.machine import keep_freed_memory, read_free_memory, return_freed_memory
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
-from litebert.train.device import Device, choose, keep_freed_memory
+from litebert.train.device import Device, choose
 from litebert.train.measure import of_one_process, synthetic_batch
 from litebert.train.parallel import How
 from litebert.train.ranks import Ranks
@@ -199,7 +199,7 @@ def free_memory(device: Device) -> int:
     """Free bytes of the device; for a CPU those that this process may still take."""
     if device.device.type == "cuda":
         return int(torch.cuda.mem_get_info(device.device)[0])
-    return cost.free_memory()
+    return read_free_memory()
 
 
 def _resident(config: Config) -> int:
@@ -247,8 +247,7 @@ def _child_peaks(config: Config, _: Device, sizes: tuple[int, ...]) -> list[int]
 
 def _forget_peak() -> None:
     """Give what earlier work has freed back to the system, and let the peak begin at what is held now (Linux)."""
-    if hasattr(libc := ctypes.CDLL(None), "malloc_trim"):
-        libc.malloc_trim(0)
+    return_freed_memory()
     with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")
 

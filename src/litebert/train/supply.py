@@ -40,8 +40,9 @@ from litebert.data.batches import Batch, Batches
 from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import LitebertError, RunError
-from litebert.registry import python_file
-from litebert.train.device import Device, cores
+from litebert.machine import count_cores
+from litebert.registry import load_extensions
+from litebert.train.device import Device
 from litebert.train.measure import products_speed
 from litebert.train.trainable import B
 
@@ -146,7 +147,7 @@ def processes_for(config: Config, device: Device) -> int:
     if device.device.type != "cuda":
         return 0
     needed = BUSY_SHARE * products_speed(device) / (3 * cost.forward_flops(config))
-    most = cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1
+    most = count_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1
     return max(0, min(math.ceil(needed / CORE_TOKENS), most))
 
 
@@ -275,8 +276,7 @@ def _main() -> None:
     torch.set_num_threads(1)
     with suppress(BrokenPipeError):
         try:
-            for file in filter(None, os.environ.get("LITEBERT_EXTENSIONS", "").split(os.pathsep)):
-                python_file(Path(file).resolve())
+            load_extensions()
             config, shards = from_dict(Config, question["config"]), Shards.open(question["data"])
             make = PretrainingBatches(config, shards, *question["made"])
             send(stream, "ready")
